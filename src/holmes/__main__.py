@@ -1,0 +1,3 @@
+from holmes.cli.main import main
+
+main()

@@ -1,0 +1,18 @@
+"""Mistakes a user can mend: one line that says what, which value, what exists and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class HolmesError(Exception):
+    """A clear one-line message; the command line prints it and exits with code 2, without a traceback."""
+
+
+def unknown(what: str, value: str, known: Iterable[str]) -> HolmesError:
+    """An unknown name: says which names exist and which one was probably meant."""
+    names = sorted(known)
+    close = get_close_matches(value, names, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else ""
+    return HolmesError(f"unknown {what} '{value}'{hint} Known: {', '.join(names) or 'none'}.")

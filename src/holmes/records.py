@@ -1,0 +1,87 @@
+"""What crosses the borders between stages: enums and frozen dataclasses, no behaviour of their own.
+
+Shape suffixes used throughout the project:
+Q queries, V videos, F frames, C clips, T tokens, D width, G blocks, H heads, M queries of one video.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from torch import Tensor
+
+FRAMES = 128  # positions of the frame branch; shorter videos are padded to this
+CLIPS = 32  # positions of the clip branch; every video is pooled to exactly this many
+TOKENS = 30  # longest query
+
+
+class Stage(IntEnum):
+    """The two stages of training: a warm-up, then calibration, alignment and hard negatives."""
+
+    WARM_UP = 1
+    CALIBRATED = 2
+
+
+class QueryType(IntEnum):
+    """Kinds of query, ordered by uncertainty dominance (Definition 3.6): branches merge by maximum."""
+
+    PRECISE = 0
+    POLYSEMOUS = 1
+    UNDERDETERMINED = 2
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Videos with all their queries, padded to fixed shapes.
+
+    Queries of one video are neighbours, in the order of the videos. A padded query has no tokens
+    (`token_lengths_Q == 0`), belongs to video 0 and takes part in nothing.
+    """
+
+    frames_VFD: Tensor
+    frame_lengths_V: Tensor
+    clips_VCD: Tensor
+    tokens_QTD: Tensor
+    token_lengths_Q: Tensor
+    owner_Q: Tensor  # the batch's video that holds the query's moment
+    slot_Q: Tensor  # which of its video's queries it is: 0 … queries_per_video - 1
+    queries_per_video: int  # the most any video of the collection has: the M of V×M layouts
+
+    @property
+    def query_mask_Q(self) -> Tensor:
+        return self.token_lengths_Q > 0
+
+
+@dataclass(frozen=True)
+class VideoEmbedding:
+    """Encoded videos: one vector a frame and one a clip. Not normalised."""
+
+    frames_VFD: Tensor
+    frame_mask_VF: Tensor
+    clips_VCD: Tensor
+
+
+@dataclass(frozen=True)
+class QueryEmbedding:
+    """Encoded queries: a pooled vector, and for dual-query models the frame branch's weighted tokens."""
+
+    query_QD: Tensor
+    tokens_QTD: Tensor | None = None
+    token_weights_QT: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Both branches' similarities of every query to every video."""
+
+    frame_QV: Tensor
+    clip_QV: Tensor
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """A subjective opinion: belief in each video and what is left, belief + uncertainty = 1."""
+
+    belief_QV: Tensor
+    uncertainty_Q: Tensor

@@ -1,0 +1,67 @@
+"""How well a sentence fits a video: the best-matching position of each branch (eq. 1-2).
+
+The one scorer of training, evaluation and search.
+
+Q queries, V videos, P positions (frames or clips), T tokens, D width
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from holmes.records import QueryEmbedding, Scores, VideoEmbedding
+
+
+def cosine_similarity(query_QD: Tensor, video_VPD: Tensor) -> Tensor:
+    """cos(q, v_p) for every position p: Q × V × P."""
+    return dot_similarity(F.normalize(query_QD, dim=-1), F.normalize(video_VPD, dim=-1))
+
+
+def dot_similarity(query_QD: Tensor, video_VPD: Tensor) -> Tensor:
+    """⟨q, v_p⟩ for every position p: Q × V × P."""
+    return (query_QD @ video_VPD.flatten(0, 1).T).unflatten(1, video_VPD.shape[:2])
+
+
+def masked_max(similarity_QVP: Tensor, mask_VP: Tensor | None) -> Tensor:
+    """The best position, padding excluded (never multiplied by 0: a padded 0 could win)."""
+    if mask_VP is not None:
+        similarity_QVP = similarity_QVP.masked_fill(~mask_VP, -torch.inf)
+    return similarity_QVP.amax(-1)
+
+
+def masked_max_cosine(query_QD: Tensor, video_VPD: Tensor, mask_VP: Tensor | None = None) -> Tensor:
+    """s(T, V) = max_p cos(q, v_p), eq. 1."""
+    return masked_max(cosine_similarity(query_QD, video_VPD), mask_VP)
+
+
+def masked_max_dot(query_QD: Tensor, video_VPD: Tensor, mask_VP: Tensor | None = None) -> Tensor:
+    """max_p ⟨q, v_p⟩: the raw twin of eq. 1 that InfoNCE uses."""
+    return masked_max(dot_similarity(query_QD, video_VPD), mask_VP)
+
+
+def token_similarity(
+    tokens_QTD: Tensor, weights_QT: Tensor, video_VPD: Tensor, mask_VP: Tensor | None = None
+) -> Tensor:
+    """Σ_t w_t · max_p ⟨h_t, v_p⟩: the dual-query frame branch. Normalise the inputs for cosines."""
+    best_QTV = masked_max_dot(tokens_QTD.flatten(0, 1), video_VPD, mask_VP).unflatten(0, weights_QT.shape)
+    return torch.einsum("qt,qtv->qv", weights_QT, best_QTV.to(weights_QT.dtype))
+
+
+def branch_scores(query: QueryEmbedding, video: VideoEmbedding, normalised: bool = True) -> Scores:
+    """Both branches at once: cosines, or raw dot products when `normalised` is false."""
+    unit = (lambda x: F.normalize(x, dim=-1)) if normalised else (lambda x: x)
+    query_QD, frames_VFD, clips_VCD = unit(query.query_QD), unit(video.frames_VFD), unit(video.clips_VCD)
+    clip_QV = masked_max_dot(query_QD, clips_VCD)
+    if query.tokens_QTD is None or query.token_weights_QT is None:
+        frame_QV = masked_max_dot(query_QD, frames_VFD, video.frame_mask_VF)
+    else:
+        tokens_QTD = unit(query.tokens_QTD)
+        frame_QV = token_similarity(tokens_QTD, query.token_weights_QT, frames_VFD, video.frame_mask_VF)
+    return Scores(frame_QV=frame_QV, clip_QV=clip_QV)
+
+
+def combined_score(scores: Scores, frame_weight: float, clip_weight: float) -> Tensor:
+    """s = α_f s^f + α_c s^c, eq. 2: the score that ranks videos."""
+    return frame_weight * scores.frame_QV + clip_weight * scores.clip_QV
