@@ -1,0 +1,7 @@
+"""From the field's feature folders, or from a planted world, to batches on the device."""
+
+from holmes.data.bank import FeatureBank
+from holmes.data.loader import BatchLoader
+from holmes.data.store import Split, Store, StoreInfo
+
+__all__ = ["BatchLoader", "FeatureBank", "Split", "Store", "StoreInfo"]

@@ -1,0 +1,55 @@
+"""From raw feature rows to what the model sees: 32 clips, at most 128 frames, at most 30 tokens, unit length.
+
+N raw rows, L pooled rows, D width
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holmes.records import CLIPS, FRAMES, TOKENS
+
+Array = NDArray[Any]
+Rows = NDArray[np.float32]
+NORM_GUARD = 1e-5  # added to every norm; part of the published numbers
+
+
+def pool_bounds(count: int, length: int) -> NDArray[np.int64]:
+    """b_k = min(round(k·n/L), n-1) for k = 0 … L, rounding half to even."""
+    positions = np.arange(length + 1) * count / length
+    return np.minimum(np.rint(positions).astype(np.int64), count - 1)
+
+
+def pool_rows(rows_ND: Array, length: int) -> Rows:
+    """L rows: the mean of [b_k, b_{k+1}), or row b_k where that is empty (always so for a short video)."""
+    rows_ND = np.asarray(rows_ND, np.float32)
+    bounds = pool_bounds(len(rows_ND), length)
+    # reduceat already gives row b_k for an empty segment; its last segment, from b_L on, is not one of ours.
+    sums_LD = np.add.reduceat(rows_ND, bounds, axis=0)[:-1]
+    return (sums_LD / np.maximum(np.diff(bounds), 1)[:, None]).astype(np.float32)
+
+
+def unit_rows(rows_ND: Array) -> Rows:
+    """x / (‖x‖ + 1e-5), row by row."""
+    rows_ND = np.asarray(rows_ND, np.float32)
+    norms_N = np.sqrt(np.einsum("nd,nd->n", rows_ND, rows_ND))
+    unit_ND: Rows = rows_ND / (norms_N + np.float32(NORM_GUARD))[:, None]
+    return unit_ND
+
+
+def video_clips(rows_ND: Array) -> Rows:
+    """Always 32 unit rows."""
+    return unit_rows(pool_rows(rows_ND, CLIPS))
+
+
+def video_frames(rows_ND: Array) -> Rows:
+    """The rows as they are up to 128, pooled to 128 beyond; unit length."""
+    return unit_rows(rows_ND if len(rows_ND) <= FRAMES else pool_rows(rows_ND, FRAMES))
+
+
+def query_tokens(rows_ND: Array) -> Rows:
+    """The first 30 rows, unit length."""
+    return unit_rows(rows_ND[:TOKENS])
