@@ -64,11 +64,15 @@ class VideoEmbedding:
 
 @dataclass(frozen=True)
 class QueryEmbedding:
-    """Encoded queries: a pooled vector, and for dual-query models the frame branch's weighted tokens."""
+    """Encoded queries: a pooled vector, and for dual-query models the frame branch's weighted tokens.
+
+    The weights of normalised tokens go with cosines, those of raw tokens with dot products.
+    """
 
     query_QD: Tensor
     tokens_QTD: Tensor | None = None
     token_weights_QT: Tensor | None = None
+    raw_token_weights_QT: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -54,11 +54,11 @@ def branch_scores(query: QueryEmbedding, video: VideoEmbedding, normalised: bool
     unit = (lambda x: F.normalize(x, dim=-1)) if normalised else (lambda x: x)
     query_QD, frames_VFD, clips_VCD = unit(query.query_QD), unit(video.frames_VFD), unit(video.clips_VCD)
     clip_QV = masked_max_dot(query_QD, clips_VCD)
-    if query.tokens_QTD is None or query.token_weights_QT is None:
+    weights_QT = query.token_weights_QT if normalised else query.raw_token_weights_QT
+    if query.tokens_QTD is None or weights_QT is None:
         frame_QV = masked_max_dot(query_QD, frames_VFD, video.frame_mask_VF)
     else:
-        tokens_QTD = unit(query.tokens_QTD)
-        frame_QV = token_similarity(tokens_QTD, query.token_weights_QT, frames_VFD, video.frame_mask_VF)
+        frame_QV = token_similarity(unit(query.tokens_QTD), weights_QT, frames_VFD, video.frame_mask_VF)
     return Scores(frame_QV=frame_QV, clip_QV=clip_QV)
 
 

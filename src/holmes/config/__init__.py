@@ -1,0 +1,1 @@
+"""Typed settings, the presets of the paper's data sets, and its ablations."""

@@ -1,0 +1,85 @@
+"""The settings behind the published numbers, one function for each data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from holmes.config.schema import (
+    EvidenceConfig,
+    HolmesConfig,
+    LossConfig,
+    ModelConfig,
+    ScoreConfig,
+    TrainingConfig,
+)
+from holmes.errors import unknown
+
+
+def activitynet() -> HolmesConfig:
+    """ActivityNet Captions: I3D and RoBERTa features."""
+    return HolmesConfig(
+        name="activitynet",
+        model=ModelConfig(video_width=1024, text_width=1024, mixing_temperature=0.6, dropout=0.31),
+        evidence=EvidenceConfig(inter_temperature=0.04, intra_temperature=0.08),
+        loss=LossConfig(intra=1e-4),
+        training=TrainingConfig(learning_rate=2.5e-4, patience=10),
+    )
+
+
+def charades() -> HolmesConfig:
+    """Charades-STA: I3D and RoBERTa features."""
+    return HolmesConfig(
+        name="charades",
+        model=ModelConfig(video_width=1024, text_width=1024, mixing_temperature=0.6, dropout=0.25),
+        evidence=EvidenceConfig(inter_temperature=0.08, intra_temperature=0.08),
+        loss=LossConfig(intra=9e-4),
+        training=TrainingConfig(learning_rate=2e-4),
+    )
+
+
+def tvr() -> HolmesConfig:
+    """TV show Retrieval: ResNet152 + I3D and RoBERTa features."""
+    return HolmesConfig(
+        name="tvr",
+        model=ModelConfig(video_width=3072, text_width=768, mixing_temperature=0.09, dropout=0.2),
+        evidence=EvidenceConfig(inter_temperature=0.05, intra_temperature=0.06),
+        loss=LossConfig(
+            contrastive_clip=0.05,
+            contrastive_frame=0.04,
+            diversity=8e-5,
+            intra=0.8,
+            inter=0.2,
+            margin=0.1,
+            diversity_margin=0.15,
+        ),
+        training=TrainingConfig(learning_rate=3e-4),
+    )
+
+
+def tvr_dual() -> HolmesConfig:
+    """TV show Retrieval with token-level frame scoring: the released 198.6."""
+    base = tvr()
+    return replace(
+        base,
+        name="tvr_dual",
+        model=replace(base.model, dual_query=True),
+        evidence=replace(base.evidence, inter_temperature=0.2, intra_temperature=0.04),
+        loss=replace(base.loss, intra=0.1, inter=0.01),
+        score=ScoreConfig(frame_weight=0.5, clip_weight=0.5),
+        training=replace(base.training, epochs=150),
+    )
+
+
+PRESETS: dict[str, Callable[[], HolmesConfig]] = {
+    "activitynet": activitynet,
+    "charades": charades,
+    "tvr": tvr,
+    "tvr_dual": tvr_dual,
+}
+
+
+def preset(name: str) -> HolmesConfig:
+    if name not in PRESETS:
+        raise unknown("preset", name, PRESETS)
+    return PRESETS[name]()

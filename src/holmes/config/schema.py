@@ -1,0 +1,253 @@
+"""Every setting, typed, with a line under it. Contradictions are refused where they are set."""
+
+from __future__ import annotations
+
+import types
+import typing
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal, get_type_hints
+
+from holmes.errors import HolmesError, unknown
+from holmes.records import CLIPS, FRAMES, TOKENS
+
+GAUSSIAN_WIDTHS = (None, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+
+
+def require(condition: bool, message: str) -> None:
+    if not condition:
+        raise HolmesError(message)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    video_width: int
+    """Width of the visual features; taken from the store when training."""
+    text_width: int
+    """Width of the token features; taken from the store when training."""
+    width: int = 384
+    """Width of the common space."""
+    heads: int = 4
+    """Attention heads."""
+    dual_query: bool = False
+    """Whether frames are scored against weighted tokens instead of the pooled query."""
+    gaussian_widths: tuple[float | None, ...] = GAUSSIAN_WIDTHS
+    """One parallel block for each; None is plain attention."""
+    mixing_temperature: float = 0.6
+    """Softmax temperature between the blocks."""
+    dropout: float = 0.2
+    """Everywhere dropout is applied."""
+    frames: int = FRAMES
+    """Positions of the frame branch."""
+    clips: int = CLIPS
+    """Positions of the clip branch."""
+    tokens: int = TOKENS
+    """Longest query."""
+
+    def __post_init__(self) -> None:
+        require(self.width % self.heads == 0, f"width {self.width} is not divisible by {self.heads} heads.")
+        require(0 <= self.dropout < 1, f"dropout {self.dropout} is outside [0, 1).")
+        require(self.mixing_temperature > 0, "mixing_temperature must be positive.")
+        require(len(self.gaussian_widths) > 0, "gaussian_widths must name at least one block.")
+
+
+@dataclass(frozen=True)
+class EvidenceConfig:
+    inter_temperature: float = 0.05
+    """τ between videos."""
+    intra_temperature: float = 0.06
+    """τ within a video."""
+    form: Literal["sharp", "bounded"] = "sharp"
+    """exp(tanh(s)/τ), or exp(tanh(s/τ)) as printed."""
+    beta: float = 0.3
+    """β of the adaptive thresholds."""
+    refine: Literal["batch_median", "candidate_median", "none"] = "batch_median"
+    """Which median of ξ separates precise from polysemous; "none" keeps the initial sets."""
+    fusion: Literal["uncertainty", "confidence", "frame", "clip"] = "uncertainty"
+    """Which branch decides the kind of a query."""
+    calibrate: bool = True
+    """Whether polysemous queries get softened labels in stage 2."""
+    smoothing: float = 0.2
+    """γ: how much of the label is shared."""
+    inter_terms: tuple[str, ...] = ("frame", "clip", "fused")
+    """Terms of L_inter."""
+
+    def __post_init__(self) -> None:
+        require(self.inter_temperature > 0 and self.intra_temperature > 0, "temperatures must be positive.")
+        require(0 < self.beta < 1, f"beta {self.beta} is outside (0, 1).")
+        require(0 <= self.smoothing <= 1, f"smoothing {self.smoothing} is outside [0, 1].")
+        for term in self.inter_terms:
+            if term not in ("frame", "clip", "fused"):
+                raise unknown("inter_terms entry", term, ("frame", "clip", "fused"))
+
+
+@dataclass(frozen=True)
+class AlignmentConfig:
+    kind: Literal["flexible", "plain", "softmax", "best_clip"] = "flexible"
+    """Flexible transport, or one of its alternatives."""
+    entropy_weight: float = 0.1
+    """ε: smoothness of the plan."""
+    dustbin_ratio: float = 0.3
+    """The dustbin's score is this quantile of the similarities."""
+    iterations: int = 50
+    """Sinkhorn iterations."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.dustbin_ratio < 1, f"dustbin_ratio {self.dustbin_ratio} is outside (0, 1).")
+        require(self.entropy_weight > 0 and self.iterations > 0, "transport needs ε > 0 and iterations > 0.")
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    contrastive_clip: float = 0.02
+    """Weight of InfoNCE on clips."""
+    contrastive_frame: float = 0.04
+    """Weight of InfoNCE on frames."""
+    diversity: float = 0.003
+    """Weight of L_div."""
+    intra: float = 1e-4
+    """Weight of L_intra; 0 leaves it out."""
+    inter: float = 0.06
+    """Weight of L_inter; 0 leaves it out of the sum."""
+    margin: float = 0.2
+    """Margin of the triplet loss."""
+    hard_pool: int = 20
+    """A query's negative is one of this many hardest videos."""
+    diversity_margin: float = 0.2
+    """δ of L_div."""
+    diversity_scale: float = 32.0
+    """α of L_div."""
+
+
+@dataclass(frozen=True)
+class ScoreConfig:
+    frame_weight: float = 0.4
+    """α_f: the frame branch's share of the final score."""
+    clip_weight: float = 0.6
+    """α_c: the clip branch's share."""
+
+    def __post_init__(self) -> None:
+        total = self.frame_weight + self.clip_weight
+        require(abs(total - 1) < 1e-6, f"frame_weight + clip_weight must be 1, not {total:g}.")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    epochs: int = 100
+    """Passes over the training videos."""
+    warm_up_epochs: int = 20
+    """Epochs of stage 1."""
+    batch_videos: int = 128
+    """Videos of a batch, over all devices; each brings all its queries."""
+    learning_rate: float = 2.5e-4
+    """Peak learning rate."""
+    lr_warm_up: float = 0.01
+    """Share of the steps in which the learning rate rises."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay; biases and norms are exempt."""
+    gradient_norm: float = 1.0
+    """Each tensor's gradient is clipped to this norm."""
+    patience: int = 20
+    """Stop after this many epochs without a better SumR; 0 never stops early."""
+    held_out: float = 0.1
+    """Share of the training videos that the honest protocol selects on."""
+
+    def __post_init__(self) -> None:
+        require(self.epochs > 0, f"epochs must be positive, not {self.epochs}.")
+        require(self.batch_videos > 0, f"batch_videos must be positive, not {self.batch_videos}.")
+        require(self.warm_up_epochs >= 0, f"warm_up_epochs must not be negative, not {self.warm_up_epochs}.")
+        require(0 < self.held_out < 1, f"held_out {self.held_out} is outside (0, 1).")
+
+
+@dataclass(frozen=True)
+class HolmesConfig:
+    """All settings of a run."""
+
+    name: str
+    model: ModelConfig
+    evidence: EvidenceConfig = field(default_factory=EvidenceConfig)
+    alignment: AlignmentConfig = field(default_factory=AlignmentConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    score: ScoreConfig = field(default_factory=ScoreConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+
+
+SECTIONS = ("model", "evidence", "alignment", "loss", "score", "training")
+
+
+def with_changes(config: HolmesConfig, changes: dict[str, Any]) -> HolmesConfig:
+    """A copy with some settings changed. Names are `section.field`, or `field` alone where it is unique."""
+    by_section: dict[str, dict[str, Any]] = {}
+    for name, value in changes.items():
+        section, setting = locate(name)
+        hint = get_type_hints(type(getattr(config, section)))[setting]
+        by_section.setdefault(section, {})[setting] = coerce(value, hint, name)
+    return replace(
+        config, **{key: replace(getattr(config, key), **new) for key, new in by_section.items()}
+    )
+
+
+def locate(name: str) -> tuple[str, str]:
+    """The section and field a name stands for."""
+    hints = get_type_hints(HolmesConfig)
+    settings = {(section, f.name) for section in SECTIONS for f in fields(hints[section])}
+    matches = [pair for pair in settings if name in (pair[1], ".".join(pair))]
+    if not matches:
+        raise unknown("setting", name, {".".join(pair) for pair in settings})
+    if len(matches) > 1:
+        raise HolmesError(
+            f"setting '{name}' is ambiguous; write one of {sorted('.'.join(m) for m in matches)}."
+        )
+    return matches[0]
+
+
+def coerce(value: Any, hint: Any, name: str) -> Any:
+    """A value, or its text from a command line or JSON, as the type of a setting."""
+    origin, options = typing.get_origin(hint), typing.get_args(hint)
+    try:
+        if origin is Literal:
+            if value not in options:
+                raise unknown(f"value of {name}", str(value), options)
+            return value
+        if origin is tuple:
+            items = value.split(",") if isinstance(value, str) else value
+            return tuple(coerce(item, options[0], name) for item in items)
+        if origin in (typing.Union, types.UnionType):
+            if value is None or value in ("none", "None"):
+                return None
+            return coerce(value, next(option for option in options if option is not type(None)), name)
+        if hint is bool:
+            return {"true": True, "false": False}[str(value).lower()]
+        if hint is int and float(value) != int(float(value)):
+            raise ValueError
+        return int(float(value)) if hint is int else hint(value)
+    except (ValueError, TypeError, KeyError):
+        raise HolmesError(f"setting {name}: '{value}' is not a valid {getattr(hint, '__name__', hint)}.") from None
+
+
+def to_dict(config: HolmesConfig) -> dict[str, Any]:
+    return asdict(config)
+
+
+def from_dict(values: dict[str, Any]) -> HolmesConfig:
+    """The inverse of `to_dict`, checked field by field."""
+    built: HolmesConfig = build(HolmesConfig, values, "config")
+    return built
+
+
+def build(kind: Any, values: Any, where: str) -> Any:
+    hints = get_type_hints(kind)
+    if not isinstance(values, dict):
+        raise HolmesError(f"{where} must be an object, not {values!r}.")
+    for name in values:
+        if name not in hints:
+            raise unknown(f"{where} field", str(name), hints)
+    arguments = {
+        name: build(hints[name], value, f"{where}.{name}")
+        if is_dataclass(hints[name])
+        else coerce(value, hints[name], f"{where}.{name}")
+        for name, value in values.items()
+    }
+    try:
+        return kind(**arguments)
+    except TypeError as error:
+        raise HolmesError(f"{where} is incomplete: {error}.") from None

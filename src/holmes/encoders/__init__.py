@@ -1,0 +1,1 @@
+"""Encoders: sentences and videos into one space."""

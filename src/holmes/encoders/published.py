@@ -1,0 +1,152 @@
+"""Reads the published `torch.save` checkpoints, without executing anything they contain."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holmes.config.schema import (
+    AlignmentConfig,
+    EvidenceConfig,
+    HolmesConfig,
+    LossConfig,
+    ModelConfig,
+    ScoreConfig,
+)
+from holmes.encoders.checkpoint import Checkpoint
+from holmes.encoders.model import HolmesModel
+from holmes.errors import HolmesError
+
+# Parameters of the published models that nothing uses.
+DEAD = ("weight_token",)
+
+# Published name → ours, in this order; `{k}` marks one of the parallel blocks.
+RENAMES = (
+    (r"^modular_vector_mapping\.", "pool.response."),
+    (r"^text_weight_fc\.0\.", "token_weights.hidden."),
+    (r"^text_weight_fc\.2\.", "token_weights.weigh."),
+    (r"^query_pos_embed\.", "query_places."),
+    (r"^query_input_proj\.", "query_encoder.project."),
+    (r"^query_encoder\.(?!project)", "query_encoder.block.0."),
+    (r"^frame_branch_query_proj\.", "frame_query_encoder.project."),
+    (r"^frame_branch_query_encoder\.", "frame_query_encoder.block.0."),
+    (r"^(clip|frame)_pos_embed\.", r"\1_branch.place."),
+    (r"^(clip|frame)_input_proj\.", r"\1_branch.project."),
+    (r"^(clip|frame)_encoder(?:_1)?\.e_attns\.(\d+)\.", r"\1_branch.blocks.\2."),
+    (r"^(clip|frame)_encoder(?:_1)?\.ca\.", r"\1_branch.mix.ask."),
+    (r"^(clip|frame)_encoder(?:_1)?\.layer1\.", r"\1_branch.mix.hidden."),
+    (r"^(clip|frame)_encoder(?:_1)?\.layer2\.", r"\1_branch.mix.weigh."),
+    (r"\.position_embeddings\.", ".positions."),
+    (r"\.LayerNorm\.", ".norm."),
+    (r"\.net\.1\.", ".linear."),
+    (r"\.self\.(query|key|value)\.", r".\1."),
+    (r"\.output\.layer1\.", ".widen."),
+    (r"\.output\.layer2\.", ".narrow."),
+    (r"\.norm1\.", ".attention_norm."),
+    (r"\.norm2\.", ".output_norm."),
+)
+
+
+class InertDict(dict):
+    """Stands in for dictionary classes that published configs were pickled with."""
+
+
+def load_published(path: Path) -> Checkpoint:
+    """A published checkpoint as ours. Only tensors, numbers and plain containers are read."""
+    stand_ins = [(InertDict, "easydict.EasyDict"), (Namespace, "argparse.Namespace")]
+    scalars = [np.dtype, np.float64, np.float32, np.dtypes.Float64DType, np.dtypes.Float32DType]
+    numpy_scalar = [(np._core.multiarray.scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
+    try:
+        with torch.serialization.safe_globals([*stand_ins, *scalars, *numpy_scalar]):
+            saved = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise HolmesError(f"{path} does not exist.") from None
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+        raise HolmesError(f"{path} cannot be read safely: {str(error).splitlines()[0]}") from None
+    if not isinstance(saved, dict) or "state_dict" not in saved:
+        raise HolmesError(f"{path} is not a published checkpoint: it has no 'state_dict'.")
+    settings = saved.get("config", {})
+    state = saved["state_dict"]
+    config = published_config(settings if isinstance(settings, dict) else vars(settings), state)
+    model = HolmesModel(config.model)
+    model.load_state_dict(published_state(state, config.model))
+    return Checkpoint(model.eval(), config, digest="", extras={"epoch": saved.get("epoch")})
+
+
+def published_state(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+    """Published weights under our names: parallel blocks stacked, clip positions cut to those in use."""
+    ours: dict[str, Tensor] = {}
+    blocks: dict[str, dict[int, Tensor]] = {}
+    for name, value in state.items():
+        if name in DEAD:
+            continue
+        renamed = rename(name)
+        block = re.fullmatch(r"(.*\.blocks?)\.(\d+)\.(.*)\.(weight|bias)", renamed)
+        if block is None:
+            ours[renamed] = value
+            continue
+        prefix, index, layer, kind = block.groups()
+        suffix = {1: "_GD", 2: "_GIO"}[value.ndim] if kind == "weight" else "_GO"
+        if layer.endswith("norm"):
+            suffix = "_GD"
+        blocks.setdefault(f"{prefix}.{layer}.{kind}{suffix}", {})[int(index)] = value.T if value.ndim == 2 else value
+    for name, values in blocks.items():
+        ours[name] = torch.stack([values[index] for index in sorted(values)])
+    ours["clip_branch.place.positions.weight"] = ours["clip_branch.place.positions.weight"][: config.clips]
+    return ours
+
+
+def rename(name: str) -> str:
+    for pattern, replacement in RENAMES:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def published_config(settings: dict[str, Any], state: dict[str, Tensor]) -> HolmesConfig:
+    """Our settings from published ones: shapes come from the weights, the rest from their names."""
+    projection = "{}_input_proj.net.1.weight"
+    clip_nce, frame_nce, diversity, intra, inter = [*settings.get("loss_factor", (0.02, 0.04, 0.003, 1e-4, 0.06))][:5]
+    margin, scale = [*settings.get("neg_factor", (0.2, 32))][:2]
+    clip_weight = settings.get("clip_scale_w", 0.6)
+    return HolmesConfig(
+        name="published",
+        model=ModelConfig(
+            video_width=state[projection.format("clip")].shape[1],
+            text_width=state[projection.format("query")].shape[1],
+            width=state[projection.format("clip")].shape[0],
+            heads=settings.get("n_heads", 4),
+            dual_query="text_weight_fc.0.weight" in state,
+            mixing_temperature=settings.get("sft_factor", 0.6),
+            dropout=settings.get("drop", 0.2),
+            tokens=state["query_pos_embed.position_embeddings.weight"].shape[0],
+        ),
+        evidence=EvidenceConfig(
+            inter_temperature=settings.get("edl_tau", 0.05),
+            intra_temperature=settings.get("edl_intra_video_tau", 0.06),
+            beta=settings.get("division_beta", 0.3),
+            smoothing=settings.get("smooth_beta", 0.2),
+        ),
+        alignment=AlignmentConfig(
+            entropy_weight=settings.get("pot_scale", 0.1),
+            dustbin_ratio=settings.get("pot_prompt_ratio", 0.3),
+        ),
+        loss=LossConfig(
+            contrastive_clip=clip_nce,
+            contrastive_frame=frame_nce,
+            diversity=diversity,
+            intra=intra,
+            inter=inter,
+            margin=settings.get("margin", 0.2),
+            hard_pool=settings.get("hard_pool_size", 20),
+            diversity_margin=margin,
+            diversity_scale=scale,
+        ),
+        score=ScoreConfig(frame_weight=1 - clip_weight, clip_weight=clip_weight),
+    )

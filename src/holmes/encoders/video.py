@@ -1,0 +1,39 @@
+"""One branch of the video encoder: projection, positions, Gaussian blocks, mixture.
+
+V videos, L positions (frames or clips), I input width, D width
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from holmes.encoders.blocks import ParallelBlocks
+from holmes.encoders.mixture import BlockMixture
+from holmes.encoders.projection import InputProjection, LearnedPositions
+
+
+class VideoBranch(nn.Module):
+    """Frames and clips each pass through one of these."""
+
+    def __init__(
+        self,
+        inputs: int,
+        length: int,
+        width: int,
+        heads: int,
+        gaussian_widths: Sequence[float | None],
+        mixing_temperature: float,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.project = InputProjection(inputs, width, dropout)
+        self.place = LearnedPositions(length, width, dropout)
+        self.blocks = ParallelBlocks(gaussian_widths, length, width, heads, dropout)
+        self.mix = BlockMixture(length, width, heads, dropout, mixing_temperature)
+
+    def forward(self, features_VLI: Tensor, mask_VL: Tensor | None = None) -> Tensor:
+        """V × L × I → V × L × D."""
+        placed_VLD = self.place(self.project(features_VLI))
+        return self.mix(self.blocks(placed_VLD, mask_VL), mask_VL)

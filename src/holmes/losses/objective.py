@@ -1,0 +1,208 @@
+"""The whole objective of a stage as named, weighted parts (eq. 21): read this file to see how they meet.
+
+Q queries, V videos of the batch, M queries of one video, D width
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from holmes.evidence.calibration import calibrated_target, one_hot_label
+from holmes.evidence.dirichlet import (
+    EvidenceForm,
+    at_least_float32,
+    concentration,
+    expected_entropy,
+    opinion,
+    sharp_evidence,
+)
+from holmes.evidence.query_types import (
+    MedianRule,
+    PartitionFusion,
+    below_batch_median,
+    identify,
+    label_consistency,
+    uncertainty_dominance,
+)
+from holmes.losses.contrastive import contrastive_loss
+from holmes.losses.diversity import diversity_loss
+from holmes.losses.inter_video import TERMS, inter_video_loss
+from holmes.losses.intra_video import intra_video_loss
+from holmes.losses.triplet import triplet_loss
+from holmes.records import QueryEmbedding, QueryType, Scores, Stage, VideoEmbedding
+from holmes.similarity import branch_scores
+from holmes.transport.alignment import Alignment, flexible_alignment
+
+Scorer = Callable[[QueryEmbedding, VideoEmbedding, bool], Scores]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What each part counts in the sum; the triplet loss counts 1."""
+
+    contrastive_clip: float
+    contrastive_frame: float
+    diversity: float
+    intra: float
+    inter: float
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Who belongs to whom in a batch."""
+
+    owner_Q: Tensor
+    slot_Q: Tensor
+    mask_Q: Tensor
+    queries_per_video: int
+
+    def by_video(self, query_QD: Tensor, videos: int) -> tuple[Tensor, Tensor]:
+        """Flat queries regrouped as V × M × D, and the mask of the places taken.
+
+        Padded queries are sent to a spare place behind the last one, which is cut off.
+        """
+        places = videos * self.queries_per_video
+        place_Q = torch.where(self.mask_Q, self.owner_Q * self.queries_per_video + self.slot_Q, places)
+        flat_ND = query_QD.new_zeros(places + 1, query_QD.shape[1]).index_copy(0, place_Q, query_QD)
+        mask_N = self.mask_Q.new_zeros(places + 1).index_fill(0, place_Q, True)
+        shape = (videos, self.queries_per_video)
+        return flat_ND[:-1].unflatten(0, shape), mask_N[:-1].unflatten(0, shape)
+
+
+@dataclass(frozen=True)
+class LossParts:
+    """The sum that is minimised, its parts unweighted, and the partition behind the calibrated labels."""
+
+    total: Tensor
+    parts: dict[str, Tensor]
+    types_Q: Tensor
+
+
+@dataclass(frozen=True)
+class Objective:
+    """L_agg = L_sim + L_div + L_inter (+ L_intra in stage 2). Behaviour is swapped by passing callables."""
+
+    weights: Weights
+    inter_temperature: float
+    intra_temperature: float
+    margin: float = 0.1
+    hard_pool: int = 20
+    diversity_margin: float = 0.15
+    diversity_scale: float = 32.0
+    beta: float = 0.3
+    smoothing: float = 0.2
+    calibrate: bool = True
+    inter_terms: Collection[str] = TERMS
+    evidence: EvidenceForm = sharp_evidence
+    refine: MedianRule = below_batch_median
+    fuse_partitions: PartitionFusion = uncertainty_dominance
+    align: Alignment = flexible_alignment
+    score: Scorer = branch_scores
+
+    def __call__(
+        self,
+        query: QueryEmbedding,
+        video: VideoEmbedding,
+        layout: Layout,
+        stage: Stage,
+        uniform_QV: Tensor,
+        hard_negatives: bool | None = None,
+    ) -> LossParts:
+        """All parts of a stage. `hard_negatives` follows the stage unless it is given."""
+        second = stage is Stage.CALIBRATED
+        hard = second if hard_negatives is None else hard_negatives
+        cosine, dot = self.score(query, video, True), self.score(query, video, False)
+        query_VMD, mask_VM = layout.by_video(query.query_QD, video.clips_VCD.shape[0])
+
+        parts = self.similarity_loss(cosine, dot, layout, uniform_QV, hard)
+        parts["diversity"] = diversity_loss(
+            query_VMD, mask_VM, self.diversity_margin, self.diversity_scale
+        )
+        types_Q = self.identify_queries(cosine, layout)
+        if self.weights.inter:
+            parts |= self.inter_video_loss(cosine, layout, types_Q, calibrated=second and self.calibrate)
+        if second and self.weights.intra:
+            parts["intra"] = intra_video_loss(
+                query_VMD, video.clips_VCD, mask_VM, self.intra_temperature, self.align, self.evidence
+            )
+        return LossParts(self.weighted_sum(parts), parts, types_Q)
+
+    def similarity_loss(
+        self, cosine: Scores, dot: Scores, layout: Layout, uniform_QV: Tensor, hard: bool
+    ) -> dict[str, Tensor]:
+        """L_sim: triplet on cosines and InfoNCE on dot products, both branches."""
+        pool = self.hard_pool if hard else None
+        triplet = partial(
+            triplet_loss,
+            owner_Q=layout.owner_Q,
+            mask_Q=layout.mask_Q,
+            uniform_QV=uniform_QV,
+            margin=self.margin,
+            hard_pool=pool,
+        )
+        return {
+            "triplet_frame": triplet(cosine.frame_QV),
+            "triplet_clip": triplet(cosine.clip_QV),
+            "contrastive_frame": contrastive_loss(dot.frame_QV, layout.owner_Q, layout.mask_Q),
+            "contrastive_clip": contrastive_loss(dot.clip_QV, layout.owner_Q, layout.mask_Q),
+        }
+
+    @torch.no_grad()
+    def identify_queries(self, cosine: Scores, layout: Layout) -> Tensor:
+        """The kind of every query: both branches' partitions, merged (section 3.2)."""
+
+        def partition(similarity_QV: Tensor) -> Tensor:
+            similarity_QV = at_least_float32(similarity_QV)
+            evidence_QV = self.evidence(similarity_QV, self.inter_temperature)
+            return identify(
+                uncertainty_Q=opinion(evidence_QV).uncertainty_Q,
+                label_consistency_Q=label_consistency(similarity_QV, layout.owner_Q),
+                entropy_Q=expected_entropy(concentration(evidence_QV)),
+                correct_Q=similarity_QV.argmax(1) == layout.owner_Q,
+                mask_Q=layout.mask_Q,
+                beta=self.beta,
+                refine=self.refine,
+            )
+
+        return self.fuse_partitions(partition(cosine.frame_QV), partition(cosine.clip_QV))
+
+    def inter_video_loss(
+        self, cosine: Scores, layout: Layout, types_Q: Tensor, calibrated: bool
+    ) -> dict[str, Tensor]:
+        """L_inter on one-hot labels, or on calibrated ones."""
+        target_QV = one_hot_label(layout.owner_Q, cosine.frame_QV.shape[1])
+        if calibrated:
+            target_QV = calibrated_target(
+                target_QV, cosine.frame_QV, cosine.clip_QV, types_Q, self.smoothing
+            )
+        return inter_video_loss(
+            self.evidence(cosine.frame_QV, self.inter_temperature),
+            self.evidence(cosine.clip_QV, self.inter_temperature),
+            target_QV,
+            layout.mask_Q,
+            self.inter_terms,
+        )
+
+    def weighted_sum(self, parts: dict[str, Tensor]) -> Tensor:
+        """The number the optimiser sees."""
+        weight = {
+            "triplet_frame": 1.0,
+            "triplet_clip": 1.0,
+            "contrastive_frame": self.weights.contrastive_frame,
+            "contrastive_clip": self.weights.contrastive_clip,
+            "diversity": self.weights.diversity,
+            "intra": self.weights.intra,
+            **{f"inter_{term}": self.weights.inter for term in TERMS},
+        }
+        return torch.stack([weight[name] * value for name, value in parts.items()]).sum()
+
+
+def kind_shares(types_Q: Tensor, mask_Q: Tensor) -> Tensor:
+    """The share of each QueryType among the valid queries."""
+    counts = torch.stack([((types_Q == kind) & mask_Q).sum() for kind in QueryType])
+    return counts / mask_Q.sum().clamp(min=1)

@@ -1,0 +1,1 @@
+"""Training: start with `run.py`."""

@@ -1,0 +1,55 @@
+"""From settings to the callables and numbers that the maths takes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from holmes.config.schema import AlignmentConfig, HolmesConfig
+from holmes.evidence import dirichlet, query_types
+from holmes.losses.objective import Objective, Weights
+from holmes.transport import alignment
+from holmes.transport.alignment import Alignment
+
+EVIDENCE_FORMS = {"sharp": dirichlet.sharp_evidence, "bounded": dirichlet.bounded_evidence}
+MEDIAN_RULES = {
+    "batch_median": query_types.below_batch_median,
+    "candidate_median": query_types.below_candidate_median,
+    "none": query_types.keep_candidates,
+}
+PARTITION_FUSIONS = {
+    "uncertainty": query_types.uncertainty_dominance,
+    "confidence": query_types.confidence_dominance,
+    "frame": query_types.trust_frame,
+    "clip": query_types.trust_clip,
+}
+
+
+def build_objective(config: HolmesConfig) -> Objective:
+    evidence, loss = config.evidence, config.loss
+    return Objective(
+        weights=Weights(loss.contrastive_clip, loss.contrastive_frame, loss.diversity, loss.intra, loss.inter),
+        inter_temperature=evidence.inter_temperature,
+        intra_temperature=evidence.intra_temperature,
+        margin=loss.margin,
+        hard_pool=loss.hard_pool,
+        diversity_margin=loss.diversity_margin,
+        diversity_scale=loss.diversity_scale,
+        beta=evidence.beta,
+        smoothing=evidence.smoothing,
+        calibrate=evidence.calibrate,
+        inter_terms=evidence.inter_terms,
+        evidence=EVIDENCE_FORMS[evidence.form],
+        refine=MEDIAN_RULES[evidence.refine],
+        fuse_partitions=PARTITION_FUSIONS[evidence.fusion],
+        align=build_alignment(config.alignment),
+    )
+
+
+def build_alignment(config: AlignmentConfig) -> Alignment:
+    transport = {"entropy_weight": config.entropy_weight, "iterations": config.iterations}
+    return {
+        "flexible": partial(alignment.flexible_alignment, dustbin_ratio=config.dustbin_ratio, **transport),
+        "plain": partial(alignment.plain_alignment, **transport),
+        "softmax": partial(alignment.softmax_alignment, entropy_weight=config.entropy_weight),
+        "best_clip": alignment.best_clip_alignment,
+    }[config.kind]

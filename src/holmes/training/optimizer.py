@@ -1,0 +1,148 @@
+"""The optimiser of the published runs, over one flat buffer that holds every parameter.
+
+Adam without bias correction, decoupled weight decay, and each tensor's gradient clipped on its own. One
+buffer means one update, one all-reduce and one finite check, however many parameters there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+ALIGNMENT = 64  # elements; keeps every parameter aligned for vectorised loads
+
+
+def linear_schedule(step: int, steps: int, warm_up: float) -> float:
+    """Share of the peak learning rate at a step: up to 1 over `warm_up` of the run, then down to 0."""
+    progress = step / steps
+    if progress < warm_up:
+        return progress / warm_up
+    return max((1 - progress) / (1 - warm_up), 0.0)
+
+
+class FlatAdam:
+    """Owns the parameters' memory: after construction every parameter is a view into `self.values`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        weight_decay: float = 0.01,
+        gradient_norm: float = 1.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        tiny: float = 1e-6,
+    ) -> None:
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.gradient_norm, self.betas, self.tiny = gradient_norm, betas, tiny
+        device = self.parameters[0].device
+        sizes = [-(-p.numel() // ALIGNMENT) * ALIGNMENT for p in self.parameters]
+        self.offsets = [0, *torch.tensor(sizes).cumsum(0).tolist()]
+        total = self.offsets[-1]
+        self.values = torch.zeros(total, device=device)
+        self.first = torch.zeros(total, device=device)
+        self.second = torch.zeros(total, device=device)
+        self.gradients = torch.zeros(total, device=device)
+
+        self.stacks = self._stack_counts(model)
+        exempt = self._exempt_from_decay(model)
+        tensor_index = torch.zeros(total, dtype=torch.int32)
+        self.decay = torch.zeros(total, dtype=torch.bool)
+        count = 0
+        for parameter, offset, stack in zip(self.parameters, self.offsets, self.stacks, strict=False):
+            size = parameter.numel()
+            place = slice(offset, offset + size)
+            self.values[place] = parameter.detach().flatten()
+            parameter.data = self.values[place].view_as(parameter)
+            tensor_index[place] = torch.arange(count, count + stack).repeat_interleave(size // stack).int()
+            self.decay[place] = parameter not in exempt
+            count += stack
+        self.tensor_index = tensor_index.to(device)
+        self.decay = weight_decay * self.decay.float().to(device)
+        self.update: Callable[..., None] = adam_update
+
+    @torch.no_grad()
+    def collect_gradients(self) -> Tensor:
+        """Gather every gradient into the flat buffer and forget the originals."""
+        torch._foreach_copy_(list(self._views(self.gradients)), [self._gradient(p) for p in self.parameters])
+        for parameter in self.parameters:
+            parameter.grad = None
+        return self.gradients
+
+    @torch.no_grad()
+    def step(self, learning_rate: Tensor) -> Tensor:
+        """One update from the collected gradients; returns each tensor's gradient norm before clipping."""
+        norms_N = self._tensor_norms()
+        self.update(
+            self.values,
+            self.gradients,
+            self.first,
+            self.second,
+            (self.gradient_norm / (norms_N + 1e-6)).clamp(max=1),
+            self.tensor_index,
+            self.decay,
+            learning_rate,
+            *self.betas,
+            self.tiny,
+        )
+        return norms_N
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"first": self.first, "second": self.second}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.first.copy_(state["first"])
+        self.second.copy_(state["second"])
+
+    def _gradient(self, parameter: nn.Parameter) -> Tensor:
+        return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+
+    def _views(self, flat: Tensor) -> Iterator[Tensor]:
+        for parameter, offset in zip(self.parameters, self.offsets, strict=False):
+            yield flat[offset : offset + parameter.numel()].view_as(parameter)
+
+    def _tensor_norms(self) -> Tensor:
+        tensors = [
+            tensor
+            for view, stack in zip(self._views(self.gradients), self.stacks, strict=True)
+            for tensor in view.reshape(stack, -1).unbind()
+        ]
+        return torch.stack(torch._foreach_norm(tensors))
+
+    def _stack_counts(self, model: nn.Module) -> list[int]:
+        """How many separately clipped tensors each parameter holds."""
+        dims = {
+            parameter: getattr(module, "stack_dims", 0)
+            for module in model.modules()
+            for parameter in module.parameters(recurse=False)
+        }
+        return [int(torch.tensor(p.shape[: dims[p]]).prod()) for p in self.parameters]
+
+    @staticmethod
+    def _exempt_from_decay(model: nn.Module) -> set[nn.Parameter]:
+        """Biases and the input norms, as in the published runs."""
+        return {
+            parameter
+            for name, parameter in model.named_parameters()
+            if "bias" in name.split(".")[-1] or name.endswith(".norm.weight")
+        }
+
+
+def adam_update(
+    values: Tensor,
+    gradients: Tensor,
+    first: Tensor,
+    second: Tensor,
+    clip_N: Tensor,
+    tensor_index: Tensor,
+    decay: Tensor,
+    learning_rate: Tensor,
+    beta_first: float,
+    beta_second: float,
+    tiny: float,
+) -> None:
+    """m ← β₁m + (1-β₁)g, v ← β₂v + (1-β₂)g², θ ← θ - η (m/(√v + ε) + λθ), in place."""
+    clipped = gradients * clip_N[tensor_index]
+    first.mul_(beta_first).add_(clipped, alpha=1 - beta_first)
+    second.mul_(beta_second).addcmul_(clipped, clipped, value=1 - beta_second)
+    values.sub_(learning_rate * (first / (second.sqrt() + tiny) + decay * values))

@@ -1,0 +1,1 @@
+"""Optimal transport between a video's clips and its queries."""

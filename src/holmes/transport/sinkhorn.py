@@ -1,0 +1,31 @@
+"""Entropic optimal transport in the log domain (eq. 19, appendix B.5), for many small problems at once.
+
+B problems, N sources (rows), M targets (columns)
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# Stands for log 0 in marginals. Finite, so a problem without any target stays free of NaN.
+LOG_ZERO = -1e9
+
+
+def sinkhorn(
+    scores_BNM: Tensor, log_source_BN: Tensor, log_target_BM: Tensor, iterations: int = 50
+) -> Tensor:
+    """argmax_Q ⟨Q, S⟩ + ε H(Q) with marginals μ, ν: Q* = diag(κ₁) exp(S/ε) diag(κ₂).
+
+    `scores_BNM` is already divided by ε. Masked targets have log marginal LOG_ZERO and receive nothing.
+    """
+    row_BN, column_BM = torch.zeros_like(log_source_BN), torch.zeros_like(log_target_BM)
+    for _ in range(iterations):
+        row_BN = log_source_BN - torch.logsumexp(scores_BNM + column_BM.unsqueeze(1), dim=2)
+        column_BM = log_target_BM - torch.logsumexp(scores_BNM + row_BN.unsqueeze(2), dim=1)
+    return torch.exp(scores_BNM + row_BN.unsqueeze(2) + column_BM.unsqueeze(1))
+
+
+def log_marginal(weight: Tensor, mask: Tensor) -> Tensor:
+    """log of a marginal, LOG_ZERO where masked."""
+    return torch.where(mask, weight.log(), LOG_ZERO)
