@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from holmes.cli import data
+from holmes.cli import data, extract
 from holmes.errors import HolmesError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data.app, name="data")
+app.command()(extract.extract)
 
 
 def main() -> None:

@@ -1,0 +1,43 @@
+"""`holmes extract`: video files to features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def extract(
+    videos: Annotated[list[Path], typer.Argument(help="Video files, and folders to search for them.")],
+    out: Annotated[Path, typer.Option("--out", help="The feature folder: made, or gone on with.")],
+    backbone: Annotated[
+        str,
+        typer.Option(
+            help="The encoder: pocket, lite2, i3d, clip-…, siglip-…, timm:NAME, torchvision:NAME or a folder."
+        ),
+    ] = "lite2",
+    rate: Annotated[
+        float | None, typer.Option(help="Samples a second.", show_default="the encoder's own, 2 for images")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one a core")] = None,
+) -> None:
+    """Turn videos into features, one file a video; run it again to do what is left.
+
+    A file that cannot be read is left out and listed with the reason; the exit code is then 1.
+    """
+    from rich.console import Console
+
+    from holmes.media.extract import extract as run
+
+    summary = run(videos, out, backbone, rate=rate, workers=workers, progress=True)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for failure in summary.failures:
+        console.print(f"left out {failure.source}: {failure.reason}", markup=False)
+    console.print(
+        f"{len(summary.extracted)} videos extracted in {summary.seconds:.0f} s, "
+        f"{len(summary.reused)} already there, {len(summary.failures)} failed: {out}",
+        markup=False,
+    )
+    if summary.failures:
+        raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""Videos to features: reading, encoders behind one protocol, resumable extraction."""

@@ -1,0 +1,85 @@
+"""What an encoder is: frames to rows, sentences to tokens and rows; and what is recorded about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from holmes.errors import HolmesError
+
+Image: TypeAlias = npt.NDArray[np.uint8]  # height × width × RGB
+Matrix: TypeAlias = npt.NDArray[np.float32]  # rows × width
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What an artifact remembers of the encoder that made it; `digest` decides whether two are the same."""
+
+    name: str  # load it again by this name
+    digest: str  # of the weights and of whatever else decides the numbers
+    width: int
+    joint: bool
+
+    @classmethod
+    def from_json(cls, record: Any) -> Identity:
+        try:
+            name, digest = str(record["name"]), str(record["digest"])
+            return cls(name, digest, int(record["width"]), bool(record["joint"]))
+        except (TypeError, KeyError, ValueError):
+            raise HolmesError(f"not the record of an encoder: {str(record)[:80]!r}.") from None
+
+
+@runtime_checkable
+class VisualBackbone(Protocol):
+    """Turns frames into features.
+
+    `rate` is how many frames a second it is best given and `window` how many consecutive ones make a row:
+    1 for image models, more for models that see motion. `side` is the short side, in pixels, of the frames it
+    wants; it takes others too, and scales them itself.
+    """
+
+    name: str
+    digest: str
+    width: int
+    joint: bool  # sentences of the same model live in the same space, so cosines between them mean something
+    side: int
+    rate: float
+    window: int
+
+    def frames(self, images: Sequence[Image]) -> Matrix:
+        """len(images) / window rows of float32."""
+        ...
+
+
+@runtime_checkable
+class TextBackbone(Protocol):
+    """Turns sentences into features."""
+
+    name: str
+    digest: str
+    width: int
+
+    def tokens(self, sentences: Sequence[str]) -> list[Matrix]:
+        """Each sentence's token states, (its tokens × width): what Holmes trains on."""
+        ...
+
+    def sentences(self, sentences: Sequence[str]) -> Matrix:
+        """One row a sentence; of a joint model, to compare with its frames by cosine."""
+        ...
+
+
+@runtime_checkable
+class JointBackbone(VisualBackbone, TextBackbone, Protocol):
+    """Frames and sentences in one space: `joint` is True."""
+
+
+def identify(backbone: VisualBackbone) -> Identity:
+    return Identity(backbone.name, backbone.digest, backbone.width, backbone.joint)
+
+
+def missing_extra(what: str, extra: str) -> HolmesError:
+    return HolmesError(f"{what} needs packages that are not installed: pip install 'holmes[{extra}]'.")

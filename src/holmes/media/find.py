@@ -1,0 +1,48 @@
+"""Which files are meant: files as they are named, folders searched for videos."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from holmes.errors import HolmesError
+
+# Only for searching folders: a file that is named is tried whatever it is called.
+# fmt: off
+SUFFIXES = (
+    ".3g2", ".3gp", ".asf", ".avi", ".divx", ".f4v", ".flv", ".gif", ".m2ts", ".m2v", ".m4v", ".mkv",
+    ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".mxf", ".ogm", ".ogv", ".qt", ".rm", ".rmvb", ".ts", ".vob",
+    ".webm", ".wmv", ".y4m",
+)
+# fmt: on
+
+
+def find_videos(paths: Iterable[Path | str]) -> list[Path]:
+    """Absolute paths, each once: named files in order, a folder's videos sorted, linked folders followed."""
+    found: dict[str, None] = {}
+    for path in paths:
+        absolute = os.path.abspath(path)
+        for file in _walk(absolute) if os.path.isdir(absolute) else [absolute]:
+            found.setdefault(file)
+    if not found:
+        raise HolmesError(
+            "no videos found; name files, or folders with files such as .mp4, .mkv, .mov, .webm."
+        )
+    return [Path(file) for file in found]
+
+
+def _walk(folder: str) -> Iterator[str]:
+    visited = set()
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(parent)
+        if real in visited:  # a link back to a folder above
+            folders.clear()
+            continue
+        visited.add(real)
+        folders.sort()
+        yield from (
+            os.path.join(parent, name)
+            for name in sorted(files)
+            if name.lower().endswith(SUFFIXES) and not name.startswith("._")
+        )

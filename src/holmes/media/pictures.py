@@ -1,0 +1,75 @@
+"""Pictures as arrays of RGB bytes: scale, crop, and the small JPEGs the page shows."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from holmes.media.backbones.base import Image
+
+JPEG_LIMIT = 10_000  # bytes of a thumbnail at most
+
+
+def square(image: Image, side: int) -> Image:
+    """The centre square of `image` after scaling its short side to `side`."""
+    height, width = image.shape[:2]
+    short = min(height, width)
+    if short != side:
+        size = (max(side, round(width * side / short)), max(side, round(height * side / short)))
+        image = _resize(image, size)
+        height, width = image.shape[:2]
+    top, left = (height - side) // 2, (width - side) // 2
+    return image[top : top + side, left : left + side]
+
+
+def thumbnail(image: Image, width: int = 160, height: int = 90) -> bytes:
+    """`image` scaled to fit into width × height, as a JPEG of at most 10 kB."""
+    scale = min(width / image.shape[1], height / image.shape[0], 1.0)
+    small = _resize(image, (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))))
+    for quality in (75, 50, 25, 10):
+        jpeg = _jpeg(small, quality)
+        if len(jpeg) <= JPEG_LIMIT:
+            break
+    return jpeg
+
+
+class ThumbnailStrip:
+    """A few thumbnails evenly over a video whose length is not known beforehand.
+
+    Takes every step-th picture; when there are twice too many, drops every other one and doubles the step.
+    """
+
+    def __init__(self, most: int = 16) -> None:
+        self._most, self._step, self._seen = most, 1, 0
+        self._kept: list[tuple[float, bytes]] = []
+
+    def offer(self, time: float, image: Image) -> None:
+        if self._seen % self._step == 0:
+            if len(self._kept) == self._most:
+                del self._kept[1::2]
+                self._step *= 2
+            if self._seen % self._step == 0:
+                self._kept.append((time, thumbnail(image)))
+        self._seen += 1
+
+    def thumbnails(self) -> list[tuple[float, bytes]]:
+        """(seconds, JPEG) in order of time: `most` at most, half of that at least if there were as many."""
+        return list(self._kept)
+
+
+def _resize(image: npt.NDArray[np.uint8], size: tuple[int, int]) -> npt.NDArray[np.uint8]:
+    from PIL import Image as Pillow
+
+    return np.asarray(Pillow.fromarray(image).resize(size, Pillow.Resampling.BICUBIC))
+
+
+def _jpeg(image: npt.NDArray[np.uint8], quality: int) -> bytes:
+    from PIL import Image as Pillow
+
+    buffer = io.BytesIO()
+    Pillow.fromarray(image).save(buffer, "JPEG", quality=quality, optimize=True)
+    return buffer.getvalue()

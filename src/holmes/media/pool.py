@@ -1,0 +1,130 @@
+"""Worker processes that do one job at a time and may die doing it: the job fails, another worker goes on.
+
+A worker is `python -m MODULE SETUP`. It reads a JSON line for each job and answers with lines: `{}` as a sign
+of life, `{"failure": "…"}` (empty when all went well) at the end. It ends when its input does, so workers
+never outlive us. Plain processes, because multiprocessing's would run the caller's script again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import holmes
+
+PATIENCE = 600.0  # seconds without a sign of life before a worker counts as stuck
+
+
+@dataclass(frozen=True)
+class Outcome:
+    source: Path
+    failure: str = ""  # one line; empty when all went well
+
+
+def run_jobs(
+    module: str, setup: dict[str, Any], sources: list[Path], workers: int, patience: float = PATIENCE
+) -> Iterator[Outcome]:
+    """What became of each source, in the order they finish."""
+    waiting = list(reversed(sources))
+    selector = selectors.DefaultSelector()
+    busy: set[_Worker] = set()
+
+    def give_next_job(worker: _Worker | None) -> None:
+        if waiting:
+            worker = worker if worker is not None else _Worker(module, setup, selector)
+            busy.add(worker)
+            worker.give(waiting.pop())
+        elif worker is not None:
+            worker.close()
+
+    try:
+        for _ in range(workers):
+            give_next_job(None)
+        while busy:
+            ready = [key.data for key, _ in selector.select(timeout=1.0)]
+            late = [w for w in busy - set(ready) if time.monotonic() - w.last_sign > patience]
+            for worker in [*ready, *late]:
+                outcome = worker.kill(patience) if worker in late else worker.listen()
+                if outcome is not None:
+                    busy.discard(worker)
+                    yield outcome
+                    give_next_job(worker if worker.lives else None)
+    finally:
+        for worker in busy:
+            worker.kill(0.0)
+        selector.close()
+
+
+class _Worker:
+    """One process and the job it has."""
+
+    def __init__(self, module: str, setup: dict[str, Any], selector: selectors.BaseSelector) -> None:
+        places = [str(Path(holmes.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        # What it says on its error output, for the reason it died.
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, json.dumps(setup)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._words,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))},
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._jobs, self._answers = self._process.stdin, self._process.stdout
+        self._selector = selector
+        self._source = Path()
+        self.last_sign = time.monotonic()
+        selector.register(self._answers, selectors.EVENT_READ, self)
+
+    @property
+    def lives(self) -> bool:
+        return not self._jobs.closed
+
+    def give(self, source: Path) -> None:
+        self._source, self.last_sign = source, time.monotonic()
+        with suppress(BrokenPipeError):  # it is dead; reading its answers will tell
+            self._jobs.write(json.dumps(str(source)).encode() + b"\n")
+            self._jobs.flush()
+
+    def listen(self) -> Outcome | None:
+        """Its job's outcome, or nothing yet."""
+        self.last_sign = time.monotonic()
+        line = self._answers.readline()
+        if not line:
+            return self._buried()
+        answer = json.loads(line)
+        return Outcome(self._source, answer["failure"]) if "failure" in answer else None
+
+    def kill(self, patience: float) -> Outcome:
+        self._process.kill()
+        self.close()
+        return Outcome(self._source, f"it made no progress for {patience / 60:.0f} minutes")
+
+    def close(self) -> None:
+        with suppress(KeyError, ValueError):
+            self._selector.unregister(self._answers)
+        with suppress(BrokenPipeError):
+            self._jobs.close()
+        self._process.wait()
+        self._answers.close()
+        self._words.close()
+
+    def _buried(self) -> Outcome:
+        code = self._process.wait()
+        self._words.seek(0)
+        words = self._words.read().decode(errors="replace").strip().splitlines()
+        self.close()
+        if code < 0:
+            return Outcome(self._source, f"the decoder or the encoder crashed ({signal.Signals(-code).name})")
+        return Outcome(self._source, f"the worker ended with code {code}: {(words or ['no word'])[-1][:200]}")

@@ -1,0 +1,206 @@
+"""Frames of a video file at steady times, streamed: no more than a few decoded frames are held at once.
+
+A sample is what a viewer sees at its moment: the last frame that has come on by then. So a file whose frames
+come at uneven times, or that shows one picture for half a minute, gives the samples its viewer would expect.
+Samples lie in the middle of equal steps: at 2 a second, at .25 s, .75 s, 1.25 s and so on.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holmes.errors import HolmesError
+from holmes.media.backbones.base import Image, missing_extra
+
+LONGEST_HOLD = 60.0  # seconds one picture may fill; a longer pause gets no further samples
+LARGEST_GAP = 3600.0  # seconds; timestamps that jump further, or backwards, are counted on from the last one
+LARGEST_FRAME = 8192 * 8192  # pixels; more is a broken header, or more memory than a frame is worth
+MANY_FAULTS = 500  # packets in a row that do not decode: the rest of the file is not video
+USUAL_RATE = 25.0  # frames a second of a file that says nothing about it
+
+
+class VideoError(HolmesError):
+    """A file that gives no frames; the message is the reason alone, without the file's name."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The picture on the screen `time` seconds after the start."""
+
+    time: float
+    image: Image
+
+
+class VideoReader:
+    """The samples of one file, `rate` a second. Iterate once; `duration` and `note` are known afterwards.
+
+    Frames come upright, with square pixels, scaled down where their short side exceeds `largest_side`.
+    """
+
+    def __init__(self, path: Path, rate: float, largest_side: int | None = None, threads: int = 1) -> None:
+        self.path, self.rate, self.largest_side, self.threads = path, rate, largest_side, threads
+        self.duration = 0.0  # seconds, as far as frames were seen
+        self.note = ""  # a fault that did not stop the reading
+        self._pixel_aspect = 1.0
+
+    def __iter__(self) -> Iterator[Sample]:
+        shown, since, step = None, 0.0, 0
+        for time, frame in self._frames():
+            if shown is not None:
+                step = yield from self._hold(shown, step, min(time, since + LONGEST_HOLD))
+                step = max(step, int(time * self.rate))
+            shown, since = frame, time
+        if shown is None:
+            raise VideoError(self.note or "it has a video track, but no picture in it")
+        last = yield from self._hold(shown, step, self.duration)
+        if last == 0:  # shorter than half a step
+            yield Sample(since, self._picture(shown))
+
+    def _hold(self, frame: Any, step: int, until: float) -> Generator[Sample, None, int]:
+        """Samples of `frame` from `step` on, up to the time the next frame comes; returns the next step."""
+        image = None
+        while (moment := (step + 0.5) / self.rate) < until:
+            image = self._picture(frame) if image is None else image
+            yield Sample(moment, image)
+            step += 1
+        return step
+
+    def _frames(self) -> Iterator[tuple[float, Any]]:
+        """Every decoded frame with its time in seconds since the start, never going backwards."""
+        av = _av()
+        container = _open(av, self.path)
+        with container:
+            stream = _video_stream(container)
+            self._pixel_aspect = _pixel_aspect(stream)
+            usual_length = 1 / _frames_per_second(stream)
+            stream.thread_type = "AUTO"
+            stream.codec_context.thread_count = self.threads
+            if usual_length * self.rate <= 1 / 8:
+                # Frames no other refers to need no decoding: few in a row, so less than half a step is lost.
+                stream.codec_context.skip_frame = "NONREF"
+            shift, last = None, 0.0
+            for frame in self._decode(av, container, stream):
+                raw = last + usual_length - (shift or 0.0) if frame.pts is None else float(frame.time)
+                if shift is None:
+                    shift = _start_shift(container, raw)
+                elif not 0 <= raw + shift - last <= LARGEST_GAP:
+                    shift = last + usual_length - raw
+                last = raw + shift
+                length = float((frame.duration or 0) * frame.time_base) if frame.time_base else 0.0
+                self.duration = last + (length if 0 < length <= LONGEST_HOLD else usual_length)
+                yield last, frame
+
+    def _decode(self, av: Any, container: Any, stream: Any) -> Iterator[Any]:
+        """Frames in order; packets that do not decode are left out and noted."""
+        packets, faults, faults_in_a_row = container.demux(stream), 0, 0
+        while faults_in_a_row < MANY_FAULTS:
+            try:
+                frames = next(packets).decode()
+                faults_in_a_row = 0
+            except StopIteration:
+                break
+            except av.error.EOFError:
+                break
+            except (av.error.FFmpegError, ValueError) as error:
+                faults, faults_in_a_row = faults + 1, faults_in_a_row + 1
+                self.note = f"{faults} of its packets could not be decoded ({_reason(error)})"
+                continue
+            for frame in frames:
+                _check_size(frame)
+                yield frame
+
+    def _picture(self, frame: Any) -> Image:
+        width, height = round(frame.width * self._pixel_aspect), frame.height
+        if self.largest_side and (scale := self.largest_side / min(width, height)) < 1:
+            width, height = round(width * scale), round(height * scale)
+        if (width, height) != (frame.width, frame.height):
+            frame_rgb = frame.reformat(width=width, height=height, format="rgb24", interpolation="AREA")
+        else:
+            frame_rgb = frame.reformat(format="rgb24")
+        # The display matrix says how far to turn anticlockwise, which is NumPy's direction too.
+        return np.ascontiguousarray(np.rot90(frame_rgb.to_ndarray(), round(frame.rotation / 90)))
+
+
+def _open(av: Any, path: Path) -> Any:
+    """The file's container. Opened by us, so that no name is taken for an address or a pattern."""
+    try:
+        info = path.stat()
+    except FileNotFoundError:
+        raise VideoError("the link leads nowhere" if path.is_symlink() else "it does not exist") from None
+    except OSError as error:
+        raise VideoError(f"it cannot be read ({error.strerror})") from None
+    if not stat.S_ISREG(info.st_mode):
+        raise VideoError("it is not a file")
+    if info.st_size == 0:
+        raise VideoError("it is empty")
+    try:
+        file = open(path, "rb")  # noqa: SIM115 (the container closes it)
+    except OSError as error:
+        raise VideoError(f"it cannot be read ({error.strerror})") from None
+    try:
+        return av.open(file, mode="r", metadata_errors="ignore", buffer_size=1 << 18)
+    except (av.error.FFmpegError, ValueError, OSError) as error:
+        file.close()
+        raise VideoError(f"it is not a video file, or its header is damaged ({_reason(error)})") from None
+
+
+def _video_stream(container: Any) -> Any:
+    """The first video track that is not a cover picture."""
+    from av.stream import Disposition
+
+    streams = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+    if not streams:
+        raise VideoError("it has no video track" + (", only sound" if container.streams.audio else ""))
+    stream = streams[0]
+    if stream.codec_context is None:
+        raise VideoError("its video is in a coding that cannot be decoded here")
+    _check_size(stream.codec_context)
+    return stream
+
+
+def _check_size(picture: Any) -> None:
+    if picture.width * picture.height > LARGEST_FRAME:
+        raise VideoError(f"its frames are too large ({picture.width}×{picture.height})")
+
+
+def _frames_per_second(stream: Any) -> float:
+    with suppress(ValueError, ZeroDivisionError):
+        rate = float(stream.average_rate or stream.base_rate or USUAL_RATE)
+        if 0.01 <= rate <= 1000:
+            return rate
+    return USUAL_RATE
+
+
+def _pixel_aspect(stream: Any) -> float:
+    """Width of a pixel over its height; not 1 on old discs and tapes."""
+    aspect = float(stream.sample_aspect_ratio or 1)
+    return aspect if 0.1 < aspect < 10 else 1.0
+
+
+def _start_shift(container: Any, first: float) -> float:
+    """Added to timestamps to count from the start of the file: where a player shows 0:00."""
+    start = container.start_time / 1_000_000 if container.start_time is not None else first
+    return -start if 0 <= first - start <= LONGEST_HOLD else -first
+
+
+def _reason(error: Exception) -> str:
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(text.split())[:120]
+
+
+def _av() -> Any:
+    try:
+        import av
+        import av.error
+        import av.logging
+    except ImportError:
+        raise missing_extra("reading videos", "video") from None
+    av.logging.set_level(None)
+    return av

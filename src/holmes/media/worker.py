@@ -1,0 +1,35 @@
+"""A process that extracts one video after another; started by `holmes.media.pool`, not by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from holmes.media.backbones import load_visual
+from holmes.media.extract import extract_video, failure_of
+from holmes.media.features import FeatureFolder
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # a library that prints must not speak in our name
+    setup = json.loads(sys.argv[1])
+    folder = FeatureFolder.open(setup["folder"])
+    backbone = load_visual(setup["backbone"], threads=setup["threads"])
+
+    def answer(words: dict[str, Any]) -> None:
+        print(json.dumps(words), file=answers, flush=True)
+
+    def extract_it(source: Path) -> None:
+        extract_video(source, folder, backbone, setup["threads"], alive=lambda: answer({}))
+
+    for line in sys.stdin:
+        answer({"failure": failure_of(partial(extract_it, Path(json.loads(line))))})
+
+
+if __name__ == "__main__":
+    main()
