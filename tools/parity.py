@@ -108,8 +108,12 @@ def pooling_rows(golden: Golden) -> Iterator[Row]:
     raw = [golden.arrays[f"raw_video/{i}"] for i in videos]
     clips = [golden.arrays[f"sampled_clips/{i}"] for i in videos]
     frames = [golden.arrays[f"sampled_frames/{i}"] for i in videos]
-    yield Row("pooling: clips", max(relative_error(video_clips(r), g) for r, g in zip(raw, clips, strict=True)))
-    yield Row("pooling: frames", max(relative_error(video_frames(r), g) for r, g in zip(raw, frames, strict=True)))
+    yield Row(
+        "pooling: clips", max(relative_error(video_clips(r), g) for r, g in zip(raw, clips, strict=True))
+    )
+    yield Row(
+        "pooling: frames", max(relative_error(video_frames(r), g) for r, g in zip(raw, frames, strict=True))
+    )
     tokens = golden.arrays["batch/query_tokens"]
     queries = [key for key in files if key.startswith("raw_query/")]
     queries.sort(key=lambda key: [int(part) for part in key.split("/")[1:]])
@@ -134,9 +138,13 @@ def encoder_rows(golden: Golden) -> Iterator[Row]:
     note = PADDING_NOTE if golden.has_padding else ""
     for name, normalised in (("", True), ("_raw", False)):
         ours = released_scores(query, video, normalised)
-        yield Row(f"scores: clip{name}", relative_error(ours.clip_QV, golden.tensor(f"out/clip_scores{name}")))
         yield Row(
-            f"scores: frame{name}", relative_error(ours.frame_QV, golden.tensor(f"out/frame_scores{name}")), note
+            f"scores: clip{name}", relative_error(ours.clip_QV, golden.tensor(f"out/clip_scores{name}"))
+        )
+        yield Row(
+            f"scores: frame{name}",
+            relative_error(ours.frame_QV, golden.tensor(f"out/frame_scores{name}")),
+            note,
         )
 
 
@@ -152,7 +160,9 @@ def transport_rows(golden: Golden) -> Iterator[Row]:
     query_VMD, clips_VCD = golden.tensor("fot/queries"), golden.tensor("fot/clips")
     mask_VM = torch.ones(query_VMD.shape[:2], dtype=torch.bool)
     similarity_VMC = clip_query_similarity(query_VMD, clips_VCD, mask_VM)
-    yield Row("transport: random similarity", relative_error(similarity_VMC, golden.tensor("fot/similarity01")))
+    yield Row(
+        "transport: random similarity", relative_error(similarity_VMC, golden.tensor("fot/similarity01"))
+    )
     yield Row(
         "transport: random plan", relative_error(align(similarity_VMC, mask_VM), golden.tensor("fot/plan"))
     )
@@ -172,7 +182,8 @@ def loss_rows(golden: Golden, source: str) -> Iterator[Row]:
     objective = replace(golden.objective, score=score)
     uniform_QV = torch.rand(len(golden.token_lengths_Q), golden.videos)
     stage_losses = {
-        stage: objective(query, video, golden.layout, stage, uniform_QV, hard_negatives=True) for stage in Stage
+        stage: objective(query, video, golden.layout, stage, uniform_QV, hard_negatives=True)
+        for stage in Stage
     }
     first, second = stage_losses[Stage.WARM_UP].parts, stage_losses[Stage.CALIBRATED].parts
     note = PADDING_NOTE if golden.has_padding and not synthetic else ""
@@ -213,7 +224,10 @@ def loss_rows(golden: Golden, source: str) -> Iterator[Row]:
         yield Row(f"{source}: {name}", relative_error(value, golden.tensor(f"{source}/{key}")))
     for branch, trust in (("frame", trust_frame), ("clip", trust_clip)):
         types_Q = replace(objective, fuse_partitions=trust).identify_queries(cosine, golden.layout)
-        yield Row(f"{source}: partition {branch}", relative_error(types_Q, golden.tensor(f"{source}/partition_{branch}")))
+        yield Row(
+            f"{source}: partition {branch}",
+            relative_error(types_Q, golden.tensor(f"{source}/partition_{branch}")),
+        )
 
 
 def training_rows(golden: Golden) -> Iterator[Row]:
@@ -269,7 +283,9 @@ def all_rows(path: Path) -> list[Row]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path, metavar="FILE.npz")
     path = parser.parse_args().file
     if not path.is_file():
@@ -277,14 +293,22 @@ def main() -> int:
         return 2
     rows = all_rows(path)
     table = Table(title=f"Parity with {path.name} (tolerance {TOLERANCE:g})", title_justify="left")
-    for column, justify in (("quantity", "left"), ("largest relative error", "right"), ("", "left"), ("why", "left")):
+    for column, justify in (
+        ("quantity", "left"),
+        ("largest relative error", "right"),
+        ("", "left"),
+        ("why", "left"),
+    ):
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
     for row in rows:
         verdict = "[green]ok[/]" if row.error <= TOLERANCE else "[red]differs[/]"
         table.add_row(row.quantity, f"{row.error:.1e}", verdict, row.note)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     failed = [row.quantity for row in rows if not row.error <= TOLERANCE]
-    print(f"{len(rows) - len(failed)} of {len(rows)} quantities agree." + (f" Not: {', '.join(failed)}" if failed else ""))
+    print(
+        f"{len(rows) - len(failed)} of {len(rows)} quantities agree."
+        + (f" Not: {', '.join(failed)}" if failed else "")
+    )
     return 1 if failed else 0
 
 

@@ -85,4 +85,6 @@ def sweep(parameter: str) -> tuple[Ablation, ...]:
     if parameter not in SWEEPS:
         raise unknown("sweep parameter", parameter, SWEEPS)
     setting, values = SWEEPS[parameter]
-    return tuple(Ablation(index, f"{parameter} = {value:g}", {setting: value}) for index, value in enumerate(values))
+    return tuple(
+        Ablation(index, f"{parameter} = {value:g}", {setting: value}) for index, value in enumerate(values)
+    )

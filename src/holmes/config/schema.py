@@ -181,9 +181,7 @@ def with_changes(config: HolmesConfig, changes: dict[str, Any]) -> HolmesConfig:
         section, setting = locate(name)
         hint = get_type_hints(type(getattr(config, section)))[setting]
         by_section.setdefault(section, {})[setting] = coerce(value, hint, name)
-    return replace(
-        config, **{key: replace(getattr(config, key), **new) for key, new in by_section.items()}
-    )
+    return replace(config, **{key: replace(getattr(config, key), **new) for key, new in by_section.items()})
 
 
 def locate(name: str) -> tuple[str, str]:
@@ -221,7 +219,9 @@ def coerce(value: Any, hint: Any, name: str) -> Any:
             raise ValueError
         return int(float(value)) if hint is int else hint(value)
     except (ValueError, TypeError, KeyError):
-        raise HolmesError(f"setting {name}: '{value}' is not a valid {getattr(hint, '__name__', hint)}.") from None
+        raise HolmesError(
+            f"setting {name}: '{value}' is not a valid {getattr(hint, '__name__', hint)}."
+        ) from None
 
 
 def to_dict(config: HolmesConfig) -> dict[str, Any]:

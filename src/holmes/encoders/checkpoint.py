@@ -90,7 +90,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise HolmesError(f"{path} is not a Holmes checkpoint.")
     if manifest.get("version") != VERSION:
-        raise HolmesError(f"{path} has version {manifest.get('version')}; this Holmes reads version {VERSION}.")
+        raise HolmesError(
+            f"{path} has version {manifest.get('version')}; this Holmes reads version {VERSION}."
+        )
     missing = {"weights", "digest", "config", "extras"} - manifest.keys()
     if missing:
         raise HolmesError(f"{path} lacks {', '.join(sorted(missing))}: the file is damaged; copy it again.")

@@ -62,7 +62,8 @@ def load_published(path: Path) -> Checkpoint:
     """A published checkpoint as ours. Only tensors, numbers and plain containers are read."""
     stand_ins = [(InertDict, "easydict.EasyDict"), (Namespace, "argparse.Namespace")]
     scalars = [np.dtype, np.float64, np.float32, np.dtypes.Float64DType, np.dtypes.Float32DType]
-    numpy_scalar = [(np._core.multiarray.scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
+    scalar: Any = np.float64(0).__reduce__()[0]  # NumPy's own builder of scalars, under both its names
+    numpy_scalar = [(scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
     try:
         with torch.serialization.safe_globals([*stand_ins, *scalars, *numpy_scalar]):
             saved = torch.load(path, map_location="cpu", weights_only=True)
@@ -74,7 +75,7 @@ def load_published(path: Path) -> Checkpoint:
         raise HolmesError(f"{path} is not a published checkpoint: it has no 'state_dict'.")
     settings = saved.get("config", {})
     state = saved["state_dict"]
-    config = published_config(settings if isinstance(settings, dict) else vars(settings), state)
+    config = published_config(settings if isinstance(settings, dict) else dict(vars(settings)), state)
     model = HolmesModel(config.model)
     model.load_state_dict(published_state(state, config.model))
     return Checkpoint(model.eval(), config, digest="", extras={"epoch": saved.get("epoch")})
@@ -93,10 +94,9 @@ def published_state(state: dict[str, Tensor], config: ModelConfig) -> dict[str, 
             ours[renamed] = value
             continue
         prefix, index, layer, kind = block.groups()
-        suffix = {1: "_GD", 2: "_GIO"}[value.ndim] if kind == "weight" else "_GO"
-        if layer.endswith("norm"):
-            suffix = "_GD"
-        blocks.setdefault(f"{prefix}.{layer}.{kind}{suffix}", {})[int(index)] = value.T if value.ndim == 2 else value
+        shape = "GD" if layer.endswith("norm") else "GIO" if kind == "weight" else "GO"
+        tensor = value.T if value.ndim == 2 else value
+        blocks.setdefault(f"{prefix}.{layer}.{kind}_{shape}", {})[int(index)] = tensor
     for name, values in blocks.items():
         ours[name] = torch.stack([values[index] for index in sorted(values)])
     ours["clip_branch.place.positions.weight"] = ours["clip_branch.place.positions.weight"][: config.clips]
@@ -112,8 +112,9 @@ def rename(name: str) -> str:
 def published_config(settings: dict[str, Any], state: dict[str, Tensor]) -> HolmesConfig:
     """Our settings from published ones: shapes come from the weights, the rest from their names."""
     projection = "{}_input_proj.net.1.weight"
-    clip_nce, frame_nce, diversity, intra, inter = [*settings.get("loss_factor", (0.02, 0.04, 0.003, 1e-4, 0.06))][:5]
-    margin, scale = [*settings.get("neg_factor", (0.2, 32))][:2]
+    weights = settings.get("loss_factor", (0.02, 0.04, 0.003, 1e-4, 0.06))
+    clip_nce, frame_nce, diversity, intra, inter = weights[:5]
+    margin, scale = settings.get("neg_factor", (0.2, 32))[:2]
     clip_weight = settings.get("clip_scale_w", 0.6)
     return HolmesConfig(
         name="published",

@@ -17,9 +17,7 @@ from holmes.encoders.projection import InputProjection, LearnedPositions
 class TokenEncoder(nn.Module):
     """Projection and one block; positions are given, because two encoders may share them."""
 
-    def __init__(
-        self, inputs: int, tokens: int, width: int, heads: int, dropout: float
-    ) -> None:
+    def __init__(self, inputs: int, tokens: int, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.project = InputProjection(inputs, width, dropout)
         self.block = ParallelBlocks([None], tokens, width, heads, dropout)

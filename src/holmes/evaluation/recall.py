@@ -22,7 +22,9 @@ def rank_of_owner(scores_QV: Tensor, owner_Q: Tensor) -> Tensor:
 
 def recall(ranks_Q: Tensor, cutoffs: tuple[int, ...] = CUTOFFS) -> dict[str, float]:
     """R@K in percent, and SumR, their sum. NaN where there is no query."""
-    hits_K = (ranks_Q.unsqueeze(0) <= torch.tensor(cutoffs, device=ranks_Q.device).unsqueeze(1)).double().mean(1)
+    hits_K = (
+        (ranks_Q.unsqueeze(0) <= torch.tensor(cutoffs, device=ranks_Q.device).unsqueeze(1)).double().mean(1)
+    )
     values = (100 * hits_K).tolist()
     named = {f"R@{cutoff}": value for cutoff, value in zip(cutoffs, values, strict=True)}
     return named | {"SumR": sum(values)}

@@ -120,9 +120,7 @@ class Objective:
         query_VMD, mask_VM = layout.by_video(query.query_QD, video.clips_VCD.shape[0])
 
         parts = self.similarity_loss(cosine, dot, layout, uniform_QV, hard)
-        parts["diversity"] = diversity_loss(
-            query_VMD, mask_VM, self.diversity_margin, self.diversity_scale
-        )
+        parts["diversity"] = diversity_loss(query_VMD, mask_VM, self.diversity_margin, self.diversity_scale)
         types_Q = self.identify_queries(cosine, layout)
         if self.weights.inter:
             parts |= self.inter_video_loss(cosine, layout, types_Q, calibrated=second and self.calibrate)
@@ -177,9 +175,7 @@ class Objective:
         """L_inter on one-hot labels, or on calibrated ones."""
         target_QV = one_hot_label(layout.owner_Q, cosine.frame_QV.shape[1])
         if calibrated:
-            target_QV = calibrated_target(
-                target_QV, cosine.frame_QV, cosine.clip_QV, types_Q, self.smoothing
-            )
+            target_QV = calibrated_target(target_QV, cosine.frame_QV, cosine.clip_QV, types_Q, self.smoothing)
         return inter_video_loss(
             self.evidence(cosine.frame_QV, self.inter_temperature),
             self.evidence(cosine.clip_QV, self.inter_temperature),

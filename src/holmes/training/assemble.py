@@ -27,7 +27,13 @@ PARTITION_FUSIONS = {
 def build_objective(config: HolmesConfig) -> Objective:
     evidence, loss = config.evidence, config.loss
     return Objective(
-        weights=Weights(loss.contrastive_clip, loss.contrastive_frame, loss.diversity, loss.intra, loss.inter),
+        weights=Weights(
+            contrastive_clip=loss.contrastive_clip,
+            contrastive_frame=loss.contrastive_frame,
+            diversity=loss.diversity,
+            intra=loss.intra,
+            inter=loss.inter,
+        ),
         inter_temperature=evidence.inter_temperature,
         intra_temperature=evidence.intra_temperature,
         margin=loss.margin,
@@ -46,10 +52,17 @@ def build_objective(config: HolmesConfig) -> Objective:
 
 
 def build_alignment(config: AlignmentConfig) -> Alignment:
-    transport = {"entropy_weight": config.entropy_weight, "iterations": config.iterations}
-    return {
-        "flexible": partial(alignment.flexible_alignment, dustbin_ratio=config.dustbin_ratio, **transport),
-        "plain": partial(alignment.plain_alignment, **transport),
+    alignments: dict[str, Alignment] = {
+        "flexible": partial(
+            alignment.flexible_alignment,
+            entropy_weight=config.entropy_weight,
+            dustbin_ratio=config.dustbin_ratio,
+            iterations=config.iterations,
+        ),
+        "plain": partial(
+            alignment.plain_alignment, entropy_weight=config.entropy_weight, iterations=config.iterations
+        ),
         "softmax": partial(alignment.softmax_alignment, entropy_weight=config.entropy_weight),
         "best_clip": alignment.best_clip_alignment,
-    }[config.kind]
+    }
+    return alignments[config.kind]

@@ -65,9 +65,7 @@ def plain_plan(
 ) -> Tensor:
     """Standard optimal transport, V × M × C: every clip must serve some query."""
     share_VM = (1 / mask_VM.sum(1, keepdim=True).clamp(min=1)).expand_as(mask_VM)
-    return sinkhorn_from_clips(
-        similarity_VMC, log_marginal(share_VM, mask_VM), entropy_weight, iterations
-    )
+    return sinkhorn_from_clips(similarity_VMC, log_marginal(share_VM, mask_VM), entropy_weight, iterations)
 
 
 def sinkhorn_from_clips(
