@@ -62,7 +62,9 @@ class Golden:
         slot_Q = torch.tensor([int((owner_Q[:i] == owner).sum()) for i, owner in enumerate(owner_Q)])
         self.layout = Layout(owner_Q, slot_Q, self.token_lengths_Q > 0, int(slot_Q.max()) + 1)
         self.videos = len(self.frame_lengths_V)
-        self.objective = replace(build_objective(self.config), score=released_scores)
+        self.objective = build_objective(self.config)
+        if self.has_padding:
+            self.objective = replace(self.objective, score=released_scores)
 
     def tensor(self, key: str) -> Tensor:
         return torch.from_numpy(self.arrays[key])
@@ -83,15 +85,15 @@ class Golden:
         return objective(query, video, self.layout, stage, uniform_QV, hard_negatives=True).total
 
 
-def released_scores(query: QueryEmbedding, video: VideoEmbedding, normalised: bool) -> Scores:
-    """Scores in which the padded frames of a short video compete with similarity 0, as released."""
+def released_scores(query: QueryEmbedding, video: VideoEmbedding) -> tuple[Scores, Scores]:
+    """Cosine and raw scores in which the padded frames of a short video compete with similarity 0, as released."""
     visible = video.frame_mask_VF.unsqueeze(-1)
     blanked = replace(
         video,
         frames_VFD=video.frames_VFD * visible,
         frame_mask_VF=torch.ones_like(video.frame_mask_VF),
     )
-    return branch_scores(query, blanked, normalised)
+    return branch_scores(query, blanked), branch_scores(query, blanked, normalised=False)
 
 
 def relative_error(ours: Tensor | np.ndarray | float, golden: Tensor | np.ndarray | float) -> float:
@@ -136,8 +138,7 @@ def encoder_rows(golden: Golden) -> Iterator[Row]:
         tokens = golden.tensor("out/frame_query_tokens")
         yield Row("encoder: frame query tokens", relative_error(query.tokens_QTD * valid, tokens * valid))
     note = PADDING_NOTE if golden.has_padding else ""
-    for name, normalised in (("", True), ("_raw", False)):
-        ours = released_scores(query, video, normalised)
+    for name, ours in zip(("", "_raw"), golden.objective.score(query, video), strict=True):
         yield Row(
             f"scores: clip{name}", relative_error(ours.clip_QV, golden.tensor(f"out/clip_scores{name}"))
         )
@@ -173,11 +174,12 @@ def loss_rows(golden: Golden, source: str) -> Iterator[Row]:
     query, video = golden.encode()
     synthetic = source == "loss_synth"
 
-    def score(query: QueryEmbedding, video: VideoEmbedding, normalised: bool) -> Scores:
+    def score(query: QueryEmbedding, video: VideoEmbedding) -> tuple[Scores, Scores]:
         if not synthetic:
-            return released_scores(query, video, normalised)
-        raw = "" if normalised else "_raw"
-        return Scores(golden.tensor(f"synth/frame_scores{raw}"), golden.tensor(f"synth/clip_scores{raw}"))
+            return golden.objective.score(query, video)
+        frame, clip = (golden.tensor(f"synth/{branch}_scores") for branch in ("frame", "clip"))
+        frame_raw, clip_raw = (golden.tensor(f"synth/{branch}_scores_raw") for branch in ("frame", "clip"))
+        return Scores(frame, clip), Scores(frame_raw, clip_raw)
 
     objective = replace(golden.objective, score=score)
     uniform_QV = torch.rand(len(golden.token_lengths_Q), golden.videos)
@@ -205,7 +207,7 @@ def loss_rows(golden: Golden, source: str) -> Iterator[Row]:
             note if "clip" not in name and name not in ("diversity", "intra") else "",
         )
 
-    cosine = score(query, video, True)
+    cosine, _ = score(query, video)
     frame_QV, clip_QV = (
         objective.evidence(scores_QV.detach(), objective.inter_temperature)
         for scores_QV in (cosine.frame_QV, cosine.clip_QV)

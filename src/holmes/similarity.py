@@ -45,8 +45,13 @@ def token_similarity(
     tokens_QTD: Tensor, weights_QT: Tensor, video_VPD: Tensor, mask_VP: Tensor | None = None
 ) -> Tensor:
     """Σ_t w_t · max_p ⟨h_t, v_p⟩: the dual-query frame branch. Normalise the inputs for cosines."""
-    best_QTV = masked_max_dot(tokens_QTD.flatten(0, 1), video_VPD, mask_VP).unflatten(0, weights_QT.shape)
-    return torch.einsum("qt,qtv->qv", weights_QT, best_QTV.to(weights_QT.dtype))
+    return weighted_tokens(weights_QT, masked_max_dot(tokens_QTD.flatten(0, 1), video_VPD, mask_VP))
+
+
+def weighted_tokens(weights_QT: Tensor, best_NV: Tensor) -> Tensor:
+    """Σ_t w_t · best match of token t; N = Q · T."""
+    best_QTV = best_NV.unflatten(0, weights_QT.shape).to(weights_QT.dtype)
+    return torch.einsum("qt,qtv->qv", weights_QT, best_QTV)
 
 
 def branch_scores(query: QueryEmbedding, video: VideoEmbedding, normalised: bool = True) -> Scores:
@@ -60,6 +65,36 @@ def branch_scores(query: QueryEmbedding, video: VideoEmbedding, normalised: bool
     else:
         frame_QV = token_similarity(unit(query.tokens_QTD), weights_QT, frames_VFD, video.frame_mask_VF)
     return Scores(frame_QV=frame_QV, clip_QV=clip_QV)
+
+
+def cosine_and_dot(query: QueryEmbedding, video: VideoEmbedding) -> tuple[Scores, Scores]:
+    """Cosine and raw scores of both branches from one product a branch: what training needs.
+
+    A cosine is the dot product over both lengths, so the large product is formed once.
+    """
+    query_scale_Q = inverse_length(query.query_QD)
+    clip_scale_VC, frame_scale_VF = inverse_length(video.clips_VCD), inverse_length(video.frames_VFD)
+    clip_QVC = dot_similarity(query.query_QD, video.clips_VCD).float()
+    clip_cosine_QV = masked_max(clip_QVC * query_scale_Q[:, None, None] * clip_scale_VC, None)
+    clip_dot_QV = masked_max(clip_QVC, None)
+    mask_VF = video.frame_mask_VF
+    if query.tokens_QTD is None or query.token_weights_QT is None or query.raw_token_weights_QT is None:
+        frame_QVF = dot_similarity(query.query_QD, video.frames_VFD).float()
+        frame_cosine_QV = masked_max(frame_QVF * query_scale_Q[:, None, None] * frame_scale_VF, mask_VF)
+        frame_dot_QV = masked_max(frame_QVF, mask_VF)
+    else:
+        tokens_ND = query.tokens_QTD.flatten(0, 1)
+        token_NVF = dot_similarity(tokens_ND, video.frames_VFD).float()
+        cosine_NV = masked_max(token_NVF * inverse_length(tokens_ND)[:, None, None] * frame_scale_VF, mask_VF)
+        dot_NV = masked_max(token_NVF, mask_VF)
+        frame_cosine_QV = weighted_tokens(query.token_weights_QT, cosine_NV)
+        frame_dot_QV = weighted_tokens(query.raw_token_weights_QT, dot_NV)
+    return Scores(frame_cosine_QV, clip_cosine_QV), Scores(frame_dot_QV, clip_dot_QV)
+
+
+def inverse_length(vectors: Tensor) -> Tensor:
+    """1/|x|, safe for the zero vector, as in F.normalize."""
+    return 1 / vectors.float().norm(dim=-1).clamp(min=1e-12)
 
 
 def combined_score(scores: Scores, frame_weight: float, clip_weight: float) -> Tensor:

@@ -35,10 +35,10 @@ from holmes.losses.inter_video import TERMS, inter_video_loss
 from holmes.losses.intra_video import intra_video_loss
 from holmes.losses.triplet import triplet_loss
 from holmes.records import QueryEmbedding, QueryType, Scores, Stage, VideoEmbedding
-from holmes.similarity import branch_scores
+from holmes.similarity import cosine_and_dot
 from holmes.transport.alignment import Alignment, flexible_alignment
 
-Scorer = Callable[[QueryEmbedding, VideoEmbedding, bool], Scores]
+Scorer = Callable[[QueryEmbedding, VideoEmbedding], tuple[Scores, Scores]]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Objective:
     refine: MedianRule = below_batch_median
     fuse_partitions: PartitionFusion = uncertainty_dominance
     align: Alignment = flexible_alignment
-    score: Scorer = branch_scores
+    score: Scorer = cosine_and_dot
 
     def __call__(
         self,
@@ -116,7 +116,7 @@ class Objective:
         """All parts of a stage. `hard_negatives` follows the stage unless it is given."""
         second = stage is Stage.CALIBRATED
         hard = second if hard_negatives is None else hard_negatives
-        cosine, dot = self.score(query, video, True), self.score(query, video, False)
+        cosine, dot = self.score(query, video)
         query_VMD, mask_VM = layout.by_video(query.query_QD, video.clips_VCD.shape[0])
 
         parts = self.similarity_loss(cosine, dot, layout, uniform_QV, hard)
