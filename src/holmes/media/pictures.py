@@ -14,13 +14,12 @@ if TYPE_CHECKING:
 JPEG_LIMIT = 10_000  # bytes of a thumbnail at most
 
 
-def square(image: Image, side: int) -> Image:
-    """The centre square of `image` after scaling its short side to `side`."""
+def square(image: Image, side: int, scaled: int | None = None) -> Image:
+    """The centre `side` × `side` of `image`, after scaling its short side to `scaled` (default: `side`)."""
     height, width = image.shape[:2]
-    short = min(height, width)
-    if short != side:
-        size = (max(side, round(width * side / short)), max(side, round(height * side / short)))
-        image = _resize(image, size)
+    scale = (scaled or side) / min(height, width)
+    if scale != 1:
+        image = _resize(image, (max(side, round(width * scale)), max(side, round(height * scale))))
         height, width = image.shape[:2]
     top, left = (height - side) // 2, (width - side) // 2
     return image[top : top + side, left : left + side]

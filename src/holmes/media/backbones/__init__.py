@@ -1,18 +1,21 @@
 """The encoders, and how they are found by name.
 
-lite2                       EfficientNet-Lite2 frames (1280), needs no download
+pocket                      frames and sentences in one space; ships with Holmes, the default
+lite2                       EfficientNet-Lite2 frames
+minilm                      all-MiniLM-L6-v2 sentences and tokens
+i3d                         clips of 16 frames, the paper's feature family
+clip-…, siglip-…            joint models by their usual names, from a hub
+a folder, owner/name        any CLIP, SigLIP or text model kept as a transformers folder, or on a hub
+timm:NAME, torchvision:NAME frames through any image classifier; with @FILE, weights from a file
 """
 
 from __future__ import annotations
 
-from holmes.errors import unknown
-from holmes.media.backbones.base import (
-    Identity,
-    JointBackbone,
-    TextBackbone,
-    VisualBackbone,
-    identify,
-)
+from pathlib import Path
+from typing import cast
+
+from holmes.errors import HolmesError, unknown
+from holmes.media.backbones.base import Identity, JointBackbone, TextBackbone, VisualBackbone, identify
 
 __all__ = [
     "DEFAULT",
@@ -21,16 +24,80 @@ __all__ = [
     "TextBackbone",
     "VisualBackbone",
     "identify",
+    "load_recorded",
+    "load_text",
     "load_visual",
 ]
 
 DEFAULT = "lite2"
+OWNERS = {"clip-": "openai", "siglip-": "google", "siglip2-": "google"}  # who publishes models so called
+JOINT_TYPES = ("clip", "siglip", "siglip2")
 
 
 def load_visual(name: str, threads: int | None = None) -> VisualBackbone:
-    """The frame encoder of that name."""
-    if name == "lite2":
-        from holmes.media.backbones.lite2 import Lite2
+    """The frame encoder of that name; a joint one encodes sentences too. `threads` limits its CPU threads."""
+    match name.partition(":")[0]:
+        case "pocket":
+            from holmes.media.backbones.pocket import Pocket
 
-        return Lite2(threads)
-    raise unknown("frame encoder", name, ["lite2"])
+            return Pocket(threads)
+        case "lite2":
+            from holmes.media.backbones.lite2 import Lite2
+
+            return Lite2(threads)
+        case "i3d":
+            from holmes.media.backbones.i3d import I3D
+
+            return I3D(threads)
+        case "timm" | "torchvision":
+            from holmes.media.backbones.images import ImageModel
+
+            return ImageModel(name, threads)
+    return cast(VisualBackbone, _load_folder(name, threads, wants_frames=True))
+
+
+def load_text(name: str, threads: int | None = None) -> TextBackbone:
+    """The sentence encoder of that name, alone or of a joint model."""
+    match name:
+        case "pocket":
+            from holmes.media.backbones.pocket import Pocket
+
+            return Pocket(threads)
+        case "minilm":
+            from holmes.media.backbones.text import load_minilm
+
+            return load_minilm(threads)
+    return cast(TextBackbone, _load_folder(name, threads, wants_frames=False))
+
+
+def load_recorded(identity: Identity, threads: int | None = None) -> VisualBackbone:
+    """The very encoder an artifact was made with; refuses one that has changed since."""
+    backbone = load_visual(identity.name, threads)
+    if backbone.digest != identity.digest:
+        raise HolmesError(
+            f"the encoder '{identity.name}' is not the one recorded (digest {backbone.digest[:12]}, "
+            f"recorded {identity.digest[:12]}); restore it, or make the features and the index again."
+        )
+    return backbone
+
+
+def _load_folder(name: str, threads: int | None, wants_frames: bool) -> VisualBackbone | TextBackbone:
+    """A model kept as a folder of `transformers`, on disk or on a hub."""
+    from holmes.media.backbones.pretrained import model_folder, model_type
+
+    owner = next((owner for start, owner in OWNERS.items() if name.startswith(start)), None)
+    if not Path(name).is_dir() and "/" not in name and owner is None:
+        raise unknown("encoder", name, ["pocket", "lite2", "minilm", "i3d", "clip-vit-base-patch32"])
+    folder = model_folder(f"{owner}/{name}" if owner and not Path(name).is_dir() else name)
+    if Path(name).is_dir():
+        name = str(Path(name).resolve())  # recorded, so that it is found from any place
+    kind = model_type(folder)
+    if kind in JOINT_TYPES:
+        from holmes.media.backbones.clip import ClipBackbone
+
+        return ClipBackbone(name, folder, threads)
+    if wants_frames:
+        raise HolmesError(f"{name} is a '{kind}' model; frames need one of {', '.join(JOINT_TYPES)}.")
+    from holmes.media.backbones.text import TransformersText
+
+    return TransformersText(name, folder, threads)

@@ -1,0 +1,73 @@
+"""Models kept as `transformers` folders: found on disk or on a hub, read from safetensors, identified."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from holmes.errors import HolmesError
+from holmes.files import read_json, sha256_file
+from holmes.media.backbones.base import missing_extra
+
+PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")  # weights, configuration, vocabulary
+
+
+def model_folder(name: str) -> Path:
+    """The folder of a model: `name` itself if it is one, else what a hub holds under that name."""
+    if Path(name).is_dir():
+        return Path(name)
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise missing_extra(f"the encoder '{name}'", "video") from None
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(PATTERNS)))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:160]
+        raise HolmesError(
+            f"'{name}' is neither a folder nor a model a hub gave ({reason}); name the model's local folder."
+        ) from None
+
+
+def model_type(folder: Path) -> str:
+    """The kind of model in the folder, such as clip, siglip, bert, roberta."""
+    if not (folder / "config.json").exists():
+        raise HolmesError(f"{folder} holds no model: there is no config.json.")
+    config = read_json(folder / "config.json")
+    return str(config.get("model_type", "")) if isinstance(config, dict) else ""
+
+
+def folder_digest(folder: Path) -> str:
+    """One digest of all files that decide what the model computes."""
+    digest = hashlib.sha256()
+    for file in sorted(file for pattern in PATTERNS for file in folder.glob(pattern)):
+        digest.update(f"{file.name} {sha256_file(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def load_part(auto_class: str, folder: Path, **options: Any) -> Any:
+    """One part (`AutoModel`, `AutoTokenizer`, …) of the model in `folder`; never looks elsewhere."""
+    try:
+        import transformers
+        from transformers.utils import logging
+    except ImportError:
+        raise missing_extra("this encoder", "video") from None
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        part = getattr(transformers, auto_class).from_pretrained(folder, local_files_only=True, **options)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise HolmesError(f"{folder} cannot be loaded as a model ({auto_class}: {reason}).") from None
+    return part
+
+
+def load_model(folder: Path, threads: int | None) -> Any:
+    """The network in float32, ready to answer, on the GPU where there is one."""
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)
+    model = load_part("AutoModel", folder, use_safetensors=True, dtype=torch.float32)
+    return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")

