@@ -1,0 +1,188 @@
+"""Exact search: a fast scan in low precision, then the nearest videos are scored again in float32, more and
+more of them until it is proven that no other video belongs among the best.
+
+Both branches and both kinds of query are one thing here. A query is a few probes, and its score of a video is
+Σ over probes of (frame weight · best frame + clip weight · best clip): one probe with both weights, or for a
+dual query one for each token (frames only) and one for the pooled vector (clips only).
+
+Q queries, T probes of a query, R probes of all queries, V videos, K hits, P rows of a video, D width
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from holmes.errors import HolmesError
+from holmes.index.gallery import Gallery
+from holmes.index.kernel import HAS_TRITON, best_positions, best_positions_fused
+from holmes.index.segment import TILE
+from holmes.records import QueryEmbedding
+
+MARGIN = 22  # videos scored again beyond those asked for; enough to prove nearly every query at once
+SCORED_AT_ONCE = 64 * 2**20  # bytes of float32 rows gathered for scoring again
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Queries as unit vectors with weights; a padded probe has weight 0."""
+
+    rows_QTD: Tensor  # float32
+    frame_weight_QT: Tensor
+    clip_weight_QT: Tensor
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The best videos of every query, best first."""
+
+    videos_QK: Tensor  # numbers in the gallery
+    score_QK: Tensor
+    frame_QK: Tensor  # each branch's own similarity
+    clip_QK: Tensor
+
+
+def make_probes(query: QueryEmbedding, frame_weight: float, clip_weight: float) -> Probes:
+    pooled_Q1D = F.normalize(query.query_QD.float(), dim=-1).unsqueeze(1)
+    one_Q1 = torch.ones_like(pooled_Q1D[..., 0])
+    if query.tokens_QTD is None or query.token_weights_QT is None:
+        return Probes(pooled_Q1D, frame_weight * one_Q1, clip_weight * one_Q1)
+    tokens_QTD = F.normalize(query.tokens_QTD.float(), dim=-1)
+    weights_QT = query.token_weights_QT.float()
+    return Probes(
+        torch.cat([pooled_Q1D, tokens_QTD], 1),
+        torch.cat([0 * one_Q1, frame_weight * weights_QT], 1),
+        torch.cat([clip_weight * one_Q1, torch.zeros_like(weights_QT)], 1),
+    )
+
+
+def nearest_videos(gallery: Gallery, probes: Probes, top: int, allowed_V: Tensor | None = None) -> Nearest:
+    """The `top` best live videos of every query, in the order and with the scores of float32."""
+    allowed_V = gallery.live_V if allowed_V is None else gallery.live_V & allowed_V
+    count = int(allowed_V.sum())
+    top, size = min(top, count), min(top + MARGIN, count)
+    near_QV, error_Q = scan(gallery, probes)
+    near_QV.masked_fill_(~allowed_V, -torch.inf)
+    queries = len(near_QV)
+    best = Nearest(
+        torch.zeros((queries, top), dtype=torch.int64, device=gallery.device),
+        *(torch.zeros((queries, top), device=gallery.device) for _ in range(3)),
+    )
+    open_Q = torch.arange(queries, device=gallery.device)
+    while top and len(open_Q):
+        near_QM, videos_QM = near_QV[open_Q].topk(size)
+        found = rescore(gallery, _rows(probes, open_Q), videos_QM.sort(1).values)
+        for whole, part in zip(_fields(best), _fields(found), strict=True):
+            whole[open_Q] = part[:, :top]
+        # No video that was not scored again can have more than this.
+        others_Q = near_QM[:, -1] + error_Q[open_Q]
+        done_Q = (found.score_QK[:, top - 1] > others_Q) | (size == count)
+        open_Q, size = open_Q[~done_Q], min(4 * size, count)
+    if not bool(best.score_QK.isfinite().all()):
+        raise HolmesError("the index holds numbers that are not finite; run 'holmes index check'.")
+    return best
+
+
+def scan(gallery: Gallery, probes: Probes) -> tuple[Tensor, Tensor]:
+    """Scores of all videos in the fastest precision, Q × V, and how far each query's can be off."""
+    queries, used_QT = len(probes.rows_QTD), probes.frame_weight_QT + probes.clip_weight_QT > 0
+    exact_RD, owner_R = probes.rows_QTD[used_QT], used_QT.nonzero()[:, 0]
+    frame_weight_R1 = probes.frame_weight_QT[used_QT].unsqueeze(1)
+    clip_weight_R1 = probes.clip_weight_QT[used_QT].unsqueeze(1)
+    plan = scan_plan(len(exact_RD), gallery.device)
+    rounded_RD = exact_RD.to(plan.dtype)
+    score_QV = torch.zeros((queries, len(gallery)), device=gallery.device)
+    largest_R = torch.zeros(len(exact_RD), device=gallery.device)
+    for slab in gallery.slabs:
+        step = max(1, plan.rows // slab.rows_VPD.shape[1])
+        for start in range(0, len(slab.rows_VPD), step):
+            block_VPD = slab.rows_VPD[start : start + step].to(plan.dtype)
+            frame_RV, clip_RV = (best.float() for best in plan.best(rounded_RD, block_VPD, gallery.clips))
+            at = slice(slab.first + start, slab.first + start + len(block_VPD))
+            score_QV[:, at].index_add_(0, owner_R, frame_weight_R1 * frame_RV + clip_weight_R1 * clip_RV)
+            largest_R = torch.maximum(largest_R, torch.maximum(frame_RV.abs(), clip_RV.abs()).amax(1))
+    error_R = rounding_error(exact_RD, rounded_RD, largest_R)
+    weight_R = (frame_weight_R1 + clip_weight_R1).squeeze(1)
+    error_Q = torch.zeros(queries, device=gallery.device).index_add_(0, owner_R, weight_R * error_R)
+    return score_QV, error_Q
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """How to scan: the precision, the inner loop, and how many rows it is given at once."""
+
+    dtype: torch.dtype
+    best: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
+    rows: int
+
+
+def scan_plan(probes: int, device: torch.device) -> ScanPlan:
+    """The fastest plan that was measured. Embeddings are stored in float16, which GPUs multiply as it is.
+
+    CPUs have a fast float16 product for a single vector only; beyond a few, blocks that stay in the cache are
+    converted, to bfloat16 where the CPU multiplies that and the probes are worth it.
+    """
+    if device.type != "cpu":
+        written = 2**28 // probes  # what a block writes stays under a GB
+        return (
+            ScanPlan(torch.float16, best_positions_fused, written * TILE)
+            if device.type == "cuda" and HAS_TRITON
+            else ScanPlan(torch.float16, best_positions, written)
+        )
+    if probes <= 4:
+        return ScanPlan(torch.float16, best_positions, 20480)
+    if probes >= 64 and torch.cpu._is_avx512_bf16_supported():
+        return ScanPlan(torch.bfloat16, best_positions, 1280)
+    return ScanPlan(torch.float32, best_positions, 1280)
+
+
+def rounding_error(exact_RD: Tensor, rounded_RD: Tensor, largest_R: Tensor) -> Tensor:
+    """A bound on |scanned - exact| of each probe's similarities, by Cauchy-Schwarz for unit vectors.
+
+    |q·v - q̃·ṽ| ≤ |q - q̃| + |v - ṽ|, then the float32 summation, then the rounding of the result.
+    """
+    unit = torch.finfo(rounded_RD.dtype).eps / 2
+    of_probe_R = (exact_RD - rounded_RD.float()).norm(dim=1)
+    of_rows = unit if rounded_RD.dtype == torch.bfloat16 else 0.0  # stored float16 is exact in the other two
+    of_sum = exact_RD.shape[1] * torch.finfo(torch.float32).eps
+    error_R: Tensor = of_probe_R + of_rows + of_sum + unit * largest_R
+    return 1.01 * error_R  # stored rows are not exactly of unit length
+
+
+def rescore(gallery: Gallery, probes: Probes, videos_QM: Tensor) -> Nearest:
+    """These videos of each query in float32, sorted by score; equals keep the order of the gallery."""
+    frame_QM = torch.zeros(videos_QM.shape, device=gallery.device)
+    clip_QM = torch.zeros_like(frame_QM)
+    for slab in gallery.slabs:
+        inside_QM = (videos_QM >= slab.first) & (videos_QM < slab.first + len(slab.rows_VPD))
+        pairs_N2 = inside_QM.nonzero()
+        step = max(1, SCORED_AT_ONCE // (4 * slab.rows_VPD[:1].numel()))
+        for start in range(0, len(pairs_N2), step):
+            query_N, at_N = pairs_N2[start : start + step].unbind(1)
+            rows_NPD = slab.rows_VPD[videos_QM[query_N, at_N] - slab.first].float()
+            similarity_NTP = probes.rows_QTD[query_N] @ rows_NPD.transpose(1, 2)
+            best_frame_NT = similarity_NTP[..., : -gallery.clips].amax(-1)
+            best_clip_NT = similarity_NTP[..., -gallery.clips :].amax(-1)
+            frame_QM[query_N, at_N] = (probes.frame_weight_QT[query_N] * best_frame_NT).sum(-1)
+            clip_QM[query_N, at_N] = (probes.clip_weight_QT[query_N] * best_clip_NT).sum(-1)
+    score_QM, order_QM = (frame_QM + clip_QM).sort(dim=1, descending=True, stable=True)
+    frame_weight_Q1 = probes.frame_weight_QT.sum(1, keepdim=True).clamp(min=1e-12)
+    clip_weight_Q1 = probes.clip_weight_QT.sum(1, keepdim=True).clamp(min=1e-12)
+    return Nearest(
+        videos_QM.gather(1, order_QM),
+        score_QM,
+        frame_QM.gather(1, order_QM) / frame_weight_Q1,
+        clip_QM.gather(1, order_QM) / clip_weight_Q1,
+    )
+
+
+def _rows(probes: Probes, at_Q: Tensor) -> Probes:
+    return Probes(probes.rows_QTD[at_Q], probes.frame_weight_QT[at_Q], probes.clip_weight_QT[at_Q])
+
+
+def _fields(nearest: Nearest) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return nearest.videos_QK, nearest.score_QK, nearest.frame_QK, nearest.clip_QK

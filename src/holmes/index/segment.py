@@ -1,0 +1,203 @@
+"""A segment: some videos' embeddings in files that are written once and never changed.
+
+    rows.f16     embeddings, one row a position: a video's frames, then its clips
+    spans.f32    the seconds, from and to, that each row stands for
+    videos.bin   one record a video
+    names.bin    the videos' names, a zero byte after each
+
+A video's frames fill whole tiles of 16 rows: its last frame is repeated, which changes no maximum. Videos are
+sorted by their number of rows, so a segment is a few slabs, each a dense array videos × rows × width, and a
+scan is one matrix product a block and one maximum, without a mask.
+
+V videos, P rows of one video, F frames, C clips, D width
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holmes.errors import HolmesError
+from holmes.files import sha256_file, sync_folder
+from holmes.index.manifest import FileEntry, SegmentEntry
+
+TILE = 16  # rows; frames are padded to a multiple of it
+ROWS, SPANS, VIDEOS, NAMES = "rows.f16", "spans.f32", "videos.bin", "names.bin"
+FILES = (ROWS, SPANS, VIDEOS, NAMES)
+RECORD = np.dtype(
+    [("frames", "<i4"), ("rows", "<i4"), ("duration", "<f8"), ("stamp", "<u8")]
+)  # true frames; rows with padding and clips; seconds; what the embedding was made from
+
+
+@dataclass(frozen=True)
+class StoredVideo:
+    """One video as an index keeps it."""
+
+    name: str  # the path of its file, or any other unique name
+    duration: float  # seconds
+    frames: int  # how many of the rows are frames, before padding
+    rows_PD: NDArray[np.float16]  # unit length: frames, repeats of the last one, clips
+    spans_P2: NDArray[np.float32]
+    stamp: int = 0
+
+
+def pack_video(
+    name: str,
+    duration: float,
+    frames_FD: NDArray[Any],
+    clips_CD: NDArray[Any],
+    frame_spans_F2: NDArray[Any],
+    clip_spans_C2: NDArray[Any],
+    stamp: int = 0,
+) -> StoredVideo:
+    """Embeddings in the layout of a segment: unit length, float16, frames padded to whole tiles."""
+    if not name or "\0" in name:
+        raise HolmesError(f"{name!r} cannot name a video.")
+    if len(frames_FD) == 0:
+        raise HolmesError(f"{name} has no frames.")
+    padded = np.minimum(np.arange(-len(frames_FD) // TILE * -TILE), len(frames_FD) - 1)
+    rows_PD = np.concatenate([np.asarray(frames_FD, np.float32)[padded], np.asarray(clips_CD, np.float32)])
+    norms_P1 = np.linalg.norm(rows_PD, axis=1, keepdims=True)
+    if not np.isfinite(norms_P1).all():
+        raise HolmesError(f"{name} has an embedding that is not finite.")
+    spans_P2 = np.concatenate([np.asarray(frame_spans_F2)[padded], clip_spans_C2]).astype(np.float32)
+    unit_PD = (rows_PD / np.maximum(norms_P1, 1e-12)).astype(np.float16)
+    return StoredVideo(name, duration, len(frames_FD), unit_PD, spans_P2, stamp)
+
+
+@dataclass(frozen=True)
+class Slab:
+    """Videos of one segment with equally many rows."""
+
+    first: int  # position in the segment
+    rows_VPD: NDArray[np.float16]
+
+
+class Segment:
+    """An open segment. Rows and spans stay on disk until they are used."""
+
+    def __init__(self, folder: Path, entry: SegmentEntry, width: int, clips: int) -> None:
+        self.folder, self.entry = folder, entry
+        for file in FILES:
+            _check_size(folder / file, entry)
+        records = _verified(folder / VIDEOS, entry)
+        if len(records) != entry.videos * RECORD.itemsize:
+            raise damaged(folder / VIDEOS, f"it does not describe {entry.videos} videos")
+        records_V = np.frombuffer(records, RECORD)
+        self.frames_V = records_V["frames"].astype(np.int64)
+        self.rows_V = records_V["rows"].astype(np.int64)
+        self.duration_V, self.stamp_V = records_V["duration"], records_V["stamp"]
+        self.start_V = np.cumsum(self.rows_V) - self.rows_V
+        self.rows_ND = self._positions(ROWS, "<f2", width)
+        self.spans_N2 = self._positions(SPANS, "<f4", 2)
+        padding_V = self.rows_V - clips - self.frames_V
+        if not ((self.frames_V > 0) & (padding_V >= 0) & (np.diff(self.rows_V, prepend=0) >= 0)).all():
+            raise damaged(folder / VIDEOS, "its records contradict each other")
+        self.names = os.fsdecode(_verified(folder / NAMES, entry)).split("\0")[:-1]
+        if len(self.names) != entry.videos:
+            raise damaged(folder / NAMES, f"it does not name {entry.videos} videos")
+
+    def _positions(self, file: str, dtype: str, width: int) -> NDArray[Any]:
+        numbers = _map(self.folder / file, dtype, self.entry)
+        if len(numbers) != self.rows_V.sum() * width:
+            raise damaged(self.folder / file, f"it does not hold {self.rows_V.sum()} rows of {width}")
+        return numbers.reshape(-1, width)
+
+    @cached_property
+    def slabs(self) -> list[Slab]:
+        bounds = [*np.flatnonzero(np.diff(self.rows_V, prepend=-1)).tolist(), len(self.rows_V)]
+        return [self._slab(first, end) for first, end in pairwise(bounds)]
+
+    def _slab(self, first: int, end: int) -> Slab:
+        start, rows = self.start_V[first], self.rows_V[first]
+        dense = self.rows_ND[start : start + (end - first) * rows]
+        return Slab(first, dense.reshape(end - first, rows, -1))
+
+    def video(self, position: int) -> StoredVideo:
+        """One of its videos, for reading or for copying into another segment."""
+        at = slice(self.start_V[position], self.start_V[position] + self.rows_V[position])
+        return StoredVideo(
+            self.names[position],
+            float(self.duration_V[position]),
+            int(self.frames_V[position]),
+            self.rows_ND[at],
+            self.spans_N2[at],
+            int(self.stamp_V[position]),
+        )
+
+    def live(self, entry: SegmentEntry) -> Iterator[StoredVideo]:
+        """The videos that `entry`, this segment's now or soon, does not mark as removed."""
+        removed = set(entry.removed)
+        return (self.video(position) for position in range(entry.videos) if position not in removed)
+
+    def faults(self) -> list[str]:
+        """Files whose bytes are not those that were written; reads all of them."""
+        return [
+            f"{self.folder / file} is damaged (its checksum does not match)"
+            for file in FILES
+            if sha256_file(self.folder / file) != self.entry.files[file].sha256
+        ]
+
+
+def write_segment(folder: Path, videos: Sequence[StoredVideo]) -> SegmentEntry:
+    """Write a new segment to the disk, synced; nothing refers to it yet."""
+    videos = sorted(videos, key=lambda video: len(video.rows_PD))
+    records_V = np.array([(v.frames, len(v.rows_PD), v.duration, v.stamp) for v in videos], RECORD)
+    folder.mkdir(parents=True)
+    files = {
+        ROWS: _write(folder / ROWS, (np.ascontiguousarray(video.rows_PD, "<f2") for video in videos)),
+        SPANS: _write(folder / SPANS, (np.ascontiguousarray(video.spans_P2, "<f4") for video in videos)),
+        VIDEOS: _write(folder / VIDEOS, [records_V.tobytes()]),
+        NAMES: _write(folder / NAMES, (os.fsencode(video.name) + b"\0" for video in videos)),
+    }
+    sync_folder(folder)
+    sync_folder(folder.parent)
+    return SegmentEntry(folder.name, len(videos), files)
+
+
+def damaged(path: Path, why: str) -> HolmesError:
+    return HolmesError(f"{path} is damaged ({why}). Build the index again, or restore the file from a copy.")
+
+
+def _write(path: Path, arrays: Iterable[Any]) -> FileEntry:
+    """Bytes or arrays one after the other, on the disk when this returns."""
+    digest, size = hashlib.sha256(), 0
+    with open(path, "xb") as file:
+        for array in arrays:
+            piece: memoryview = memoryview(array)
+            file.write(piece)
+            digest.update(piece)
+            size += piece.nbytes
+        file.flush()
+        os.fsync(file.fileno())
+    return FileEntry(size, digest.hexdigest())
+
+
+def _map(path: Path, dtype: str, entry: SegmentEntry) -> NDArray[Any]:
+    """A file's numbers, left on disk. Copy-on-write, so that torch may take it; nobody writes to it."""
+    return np.memmap(path, dtype, "c", shape=entry.files[path.name].bytes // np.dtype(dtype).itemsize)
+
+
+def _check_size(path: Path, entry: SegmentEntry) -> None:
+    if path.name not in entry.files:
+        raise damaged(path, "the manifest does not list it")
+    size = path.stat().st_size  # a missing file is the caller's matter: it may have been compacted away
+    if size != entry.files[path.name].bytes or size == 0:
+        raise damaged(path, f"{size} bytes long, not {entry.files[path.name].bytes}")
+
+
+def _verified(path: Path, entry: SegmentEntry) -> bytes:
+    """A small file's bytes, as they were written."""
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != entry.files[path.name].sha256:
+        raise damaged(path, "its checksum does not match")
+    return content

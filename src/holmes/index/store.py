@@ -1,0 +1,210 @@
+"""An index on disk: immutable segments, and a manifest whose replacement is the commit of every change.
+
+    INDEX/manifest.json      what there is; replaced atomically
+    INDEX/segments/00000001  files that are written once
+    INDEX/lock               held by the one process that may change the index
+
+A reader opens what one manifest names and keeps seeing just that. A writer writes a segment, syncs it, then
+swaps the manifest; killed before, it leaves files that nothing names and the next writer sweeps away.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from holmes.errors import HolmesError
+from holmes.index.manifest import FILE_NAME, Manifest, SegmentEntry, read_manifest, write_manifest
+from holmes.index.segment import TILE, Segment, StoredVideo, damaged, write_segment
+
+SEGMENTS, LOCK = "segments", "lock"
+SEGMENT_VIDEOS = 4096  # a full segment: half a GB at 160 rows of 384
+OPEN_ATTEMPTS = 20  # each one needs a compaction to end within the few ms of opening
+
+
+class IndexStore:
+    """What one manifest names, for reading. Unaffected by later changes; `open` again to see them."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path, self.manifest = path, manifest
+        self.segments = [
+            Segment(path / SEGMENTS / entry.name, entry, manifest.width, manifest.clips)
+            for entry in manifest.segments
+        ]
+
+    @classmethod
+    def open(cls, path: Path | str) -> IndexStore:
+        path = Path(path)
+        for attempt in range(OPEN_ATTEMPTS):
+            manifest = read_manifest(path)
+            try:
+                return cls(path, manifest)
+            except FileNotFoundError as error:
+                missing = error.filename
+                # A writer may have replaced segments since the manifest was read; then there is a newer one.
+                if attempt and read_manifest(path).generation == manifest.generation:
+                    break
+        raise damaged(path, f"{missing} is missing")
+
+    @cached_property
+    def places(self) -> dict[str, tuple[int, int]]:
+        """Every video's name, with its segment and its position there, in the order of the index."""
+        places: dict[str, tuple[int, int]] = {}
+        for number, segment in enumerate(self.segments):
+            removed = set(segment.entry.removed)
+            places.update((n, (number, at)) for at, n in enumerate(segment.names) if at not in removed)
+        return places
+
+    def __len__(self) -> int:
+        return self.manifest.videos
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.places
+
+    def __getitem__(self, name: str) -> StoredVideo:
+        number, position = self.places[name]
+        return self.segments[number].video(position)
+
+    def faults(self) -> list[str]:
+        """What is wrong with the files; reads all of them."""
+        return [fault for segment in self.segments for fault in segment.faults()]
+
+
+def create_index(path: Path | str, manifest: Manifest) -> None:
+    """An empty index in a new or empty folder."""
+    path = Path(path)
+    if path.exists() and (not path.is_dir() or any(entry.name != LOCK for entry in path.iterdir())):
+        raise HolmesError(f"{path} exists and is not empty; choose another place for the index.")
+    (path / SEGMENTS).mkdir(parents=True, exist_ok=True)
+    write_manifest(path, manifest)
+
+
+class IndexWriter:
+    """The one process that may change an index; a context manager that holds its lock.
+
+    When a method returns, its change is on the disk and survives any crash.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.store: IndexStore
+        self._lock: IO[str]
+
+    def __enter__(self) -> IndexWriter:
+        read_manifest(self.path)  # refuses what is no index before a lock file is left there
+        self._lock = _acquire(self.path)
+        try:
+            self._reopen()
+            self._sweep()
+        except BaseException:
+            self._lock.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
+        self._lock.close()  # also lets go of the lock
+
+    def add(self, videos: Sequence[StoredVideo]) -> None:
+        """Add videos; one whose name the index already has takes its place."""
+        names = {video.name for video in videos}
+        if len(names) < len(videos):
+            raise HolmesError("the same video was given twice.")
+        for start in range(0, len(videos), SEGMENT_VIDEOS):
+            self._add_segment(videos[start : start + SEGMENT_VIDEOS])
+
+    def remove(self, names: Iterable[str]) -> None:
+        names = set(names)
+        absent = sorted(names - self.store.places.keys())
+        if absent:
+            raise HolmesError(f"{self.path} holds no video named '{absent[0]}'.")
+        self._commit(self._without(names))
+
+    def compact(self) -> None:
+        """Rewrite into few full segments without the removed videos, and free their space."""
+        entries: list[SegmentEntry] = []
+        waiting: list[StoredVideo] = []
+        for segment in self.store.segments:
+            waiting.extend(segment.live(segment.entry))
+            while len(waiting) >= SEGMENT_VIDEOS:
+                entries.append(self._write(waiting[:SEGMENT_VIDEOS], len(entries)))
+                waiting = waiting[SEGMENT_VIDEOS:]
+        if waiting:
+            entries.append(self._write(waiting, len(entries)))
+        self._commit(entries)
+
+    def _add_segment(self, videos: Sequence[StoredVideo]) -> None:
+        """Neighbours not larger than the new segment are merged into it, so that there are never many."""
+        videos = list(videos)
+        kept = self._without({video.name for video in videos})
+        segments = dict(zip([entry.name for entry in kept], self.store.segments, strict=True))
+        while kept and kept[-1].live <= len(videos) and kept[-1].live + len(videos) <= SEGMENT_VIDEOS:
+            entry = kept.pop()
+            videos = [*segments[entry.name].live(entry), *videos]
+        self._commit([*kept, self._write(videos)])
+
+    def _without(self, names: set[str]) -> list[SegmentEntry]:
+        """The segments' entries with these videos marked as removed."""
+        gone: dict[int, list[int]] = {}
+        for name in names & self.store.places.keys():
+            number, position = self.store.places[name]
+            gone.setdefault(number, []).append(position)
+        return [
+            replace(entry, removed=tuple(sorted([*entry.removed, *gone.get(number, [])])))
+            for number, entry in enumerate(self.store.manifest.segments)
+        ]
+
+    def _write(self, videos: Sequence[StoredVideo], number: int = 0) -> SegmentEntry:
+        manifest = self.store.manifest
+        for video in videos:
+            padding = len(video.rows_PD) - manifest.clips - video.frames
+            if video.rows_PD.shape[1] != manifest.width or not 0 <= padding < TILE:
+                raise HolmesError(f"the embeddings of {video.name} do not have the index's width and clips.")
+        # Names are never used twice: they hold the generation that first names them.
+        folder = self.path / SEGMENTS / f"{manifest.generation + 1:08d}{number:04d}"
+        try:
+            return write_segment(folder, videos)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def _commit(self, entries: Sequence[SegmentEntry]) -> None:
+        live = tuple(entry for entry in entries if entry.live)
+        manifest = self.store.manifest
+        write_manifest(self.path, replace(manifest, segments=live, generation=manifest.generation + 1))
+        self._reopen()
+        self._sweep()
+
+    def _reopen(self) -> None:
+        self.store = IndexStore.open(self.path)
+
+    def _sweep(self) -> None:
+        """Delete what no manifest names: replaced segments, and what a killed writer left."""
+        named = {entry.name for entry in self.store.manifest.segments}
+        for folder in (self.path / SEGMENTS).iterdir():
+            if folder.name not in named:
+                shutil.rmtree(folder, ignore_errors=True)
+        for file in self.path.glob(f".{FILE_NAME}.*.part"):
+            file.unlink(missing_ok=True)
+
+
+def _acquire(path: Path) -> IO[str]:
+    """The writer's lock. The kernel lets go of it when the process ends, however it ends."""
+    lock = open(path / LOCK, "a+")  # noqa: SIM115 - open for as long as the lock is held
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        lock.close()
+        raise HolmesError(f"process {holder} is changing {path}; try again when it is done.") from None
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    return lock

@@ -1,0 +1,137 @@
+"""Damaged index files give one clear line, never anything else."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from holmes.errors import HolmesError
+from holmes.index.gallery import open_gallery
+from holmes.index.manifest import Manifest, _checksum
+from holmes.index.scan import make_probes, nearest_videos
+from holmes.index.store import IndexStore, IndexWriter, create_index
+from holmes.records import QueryEmbedding
+from test_index_store import CLIPS, WIDTH, make_video
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    index = tmp_path_factory.mktemp("fuzz") / "index"
+    create_index(index, Manifest({"digest": "m"}, {"digest": "x"}, WIDTH, CLIPS))
+    with IndexWriter(index) as writer:
+        writer.add([make_video(str(i), 1 + 9 * i) for i in range(9)])
+        writer.remove(["3"])
+    return index
+
+
+def use(index: Path) -> bool:
+    """Open it and search it; the only thing that may go wrong is one line. Whether it went well."""
+    try:
+        store = IndexStore.open(index)
+        gallery = open_gallery(store, torch.device("cpu"))
+        query = QueryEmbedding(torch.ones(1, WIDTH))
+        nearest_videos(gallery, make_probes(query, 0.4, 0.6), 3)
+        list(store.places)
+        return True
+    except HolmesError as error:
+        assert "\n" not in str(error) and len(str(error)) < 400
+        return False
+
+
+def truncated(content: bytes, chance: random.Random) -> bytes:
+    return content[: chance.randrange(len(content))]
+
+
+def flipped(content: bytes, chance: random.Random) -> bytes:
+    changed = bytearray(content)
+    for _ in range(chance.choice([1, 3, 50])):
+        changed[chance.randrange(len(changed))] = chance.randrange(256)
+    return bytes(changed)
+
+
+def replaced(content: bytes, chance: random.Random) -> bytes:
+    return chance.randbytes(chance.choice([0, 1, len(content), 2 * len(content)]))
+
+
+def grown(content: bytes, chance: random.Random) -> bytes:
+    return content + chance.randbytes(chance.randrange(1, 5000))
+
+
+@pytest.mark.parametrize("damage", [truncated, flipped, replaced, grown])
+def test_damaged_files(sound: Path, tmp_path: Path, damage: Callable) -> None:
+    chance = random.Random(damage.__name__)
+    index = tmp_path / "index"
+    shutil.copytree(sound, index)
+    for file in [path for path in index.rglob("*") if path.is_file()]:
+        content = file.read_bytes()
+        for _ in range(30):
+            changed = damage(content, chance)
+            file.write_bytes(changed)
+            went_well = use(index)
+            # Of large files only `check` reads all bytes; the lock's content means nothing.
+            resized, large = len(changed) != len(content), file.name in ("rows.f16", "spans.f32")
+            if file.name != "lock" and changed != content and (resized or not large):
+                assert not went_well
+        file.write_bytes(content)
+    assert use(index)
+
+
+MANIFESTS = {
+    "deep": b"[" * 200_000,
+    "long number": b'{"format": "holmes-index", "version": ' + b"9" * 10_000 + b"}",
+    "list": b"[1, 2]",
+    "null": b"null",
+    "foreign": b'{"format": "other"}',
+    "surrogate": b'{"format": "\\ud800"}',
+    "bytes": b"\xff\xfe\x00",
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_strange_manifests(tmp_path: Path, name: str) -> None:
+    (tmp_path / "manifest.json").write_bytes(MANIFESTS[name])
+    with pytest.raises(HolmesError) as caught:
+        IndexStore.open(tmp_path)
+    assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
+
+
+HOSTILE = [
+    {"version": 2},
+    {"segments": [{"name": "../../etc", "videos": 1, "files": {}, "removed": []}]},
+    {"segments": [{"name": "00000001", "videos": 10**18, "files": {}, "removed": []}]},
+    {"segments": [{"name": "00000001", "videos": 1, "files": {}, "removed": [5]}]},
+    {"segments": 7},
+    {"segments": [[]]},
+    {"width": -1},
+    {"width": 1e300},
+    {"clips": True},
+    {"model": "x"},
+    {"generation": None},
+]
+
+
+@pytest.mark.parametrize("change", HOSTILE, ids=str)
+def test_manifests_that_lie_with_a_right_checksum(sound: Path, tmp_path: Path, change: dict) -> None:
+    index = tmp_path / "index"
+    shutil.copytree(sound, index)
+    body = json.loads((index / "manifest.json").read_text()) | change
+    del body["checksum"]
+    (index / "manifest.json").write_text(json.dumps(body | {"checksum": _checksum(body)}))
+    with pytest.raises(HolmesError) as caught:
+        IndexStore.open(index)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_segment_is_named(sound: Path, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    shutil.copytree(sound, index)
+    next(index.rglob("spans.f32")).unlink()
+    with pytest.raises(HolmesError, match=r"spans.f32 is missing"):
+        IndexStore.open(index)

@@ -1,0 +1,181 @@
+"""The index on disk: what was added is there, exactly, after every kind of change."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from holmes.errors import HolmesError
+from holmes.index.manifest import Manifest
+from holmes.index.segment import TILE, StoredVideo, pack_video
+from holmes.index.store import IndexStore, IndexWriter, create_index
+
+WIDTH, CLIPS = 8, 32
+
+
+def make_video(name: str, frames: int, seed: int = 0) -> StoredVideo:
+    rng = np.random.default_rng([seed, *os.fsencode(name)])
+    times = np.sort(rng.uniform(0, 60, (frames, 2)))
+    clips = rng.normal(size=(CLIPS, WIDTH))
+    return pack_video(name, 60.0, rng.normal(size=(frames, WIDTH)), clips, times, np.zeros((CLIPS, 2)), seed)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    create_index(tmp_path / "index", Manifest({"digest": "m"}, {"digest": "x"}, WIDTH, CLIPS))
+    return tmp_path / "index"
+
+
+def assert_holds(index: Path, expected: dict[str, StoredVideo]) -> None:
+    store = IndexStore.open(index)
+    assert set(store.places) == set(expected) and len(store) == len(expected)
+    for name, video in expected.items():
+        found = store[name]
+        assert (found.frames, found.duration, found.stamp) == (video.frames, video.duration, video.stamp)
+        np.testing.assert_array_equal(found.rows_PD, video.rows_PD)
+        np.testing.assert_array_equal(found.spans_P2, video.spans_P2)
+    assert store.faults() == []
+
+
+def test_packing_normalises_and_pads_with_the_last_frame() -> None:
+    frames = np.array([[3.0, 4.0], [0.0, 2.0], [0.0, 0.0]])
+    spans = np.array([[0, 1], [1, 2], [2, 3]], float)
+    video = pack_video("a", 3.0, frames, np.eye(2).repeat(16, 0), spans, np.zeros((32, 2)))
+    assert video.frames == 3 and video.rows_PD.shape == (TILE + 32, 2) and video.rows_PD.dtype == np.float16
+    np.testing.assert_allclose(video.rows_PD[:3], [[0.6, 0.8], [0, 1], [0, 0]], atol=1e-3)
+    np.testing.assert_array_equal(video.rows_PD[3:TILE], np.zeros((TILE - 3, 2)))
+    np.testing.assert_array_equal(video.spans_P2[3:TILE], [[2, 3]] * (TILE - 3))
+    for bad in ("", "a\0b"):
+        with pytest.raises(HolmesError, match="cannot name"):
+            pack_video(bad, 1.0, frames, frames, spans, spans)
+    with pytest.raises(HolmesError, match="not finite"):
+        pack_video("a", 1.0, frames * np.nan, frames, spans, spans)
+    with pytest.raises(HolmesError, match="no frames"):
+        pack_video("a", 1.0, frames[:0], frames, spans[:0], spans)
+
+
+def test_add_reopen_remove_replace_compact(index: Path) -> None:
+    expected: dict[str, StoredVideo] = {}
+    with IndexWriter(index) as writer:
+        for batch in range(6):  # ragged lengths, odd names, names that are no valid text
+            odd = [os.fsdecode(bytes([128 + i])) for i in range(7)]
+            videos = [make_video(f"v{batch}/{i} ü{odd[i]}", 1 + 21 * i) for i in range(7)]
+            writer.add(videos)
+            expected.update((video.name, video) for video in videos)
+            assert_holds(index, expected)
+        gone = sorted(expected)[::3]
+        writer.remove(gone)
+        for name in gone:
+            del expected[name]
+        assert_holds(index, expected)
+        again = [make_video(name, 5, seed=1) for name in sorted(expected)[::4]]
+        writer.add(again)
+        expected.update((video.name, video) for video in again)
+        assert_holds(index, expected)
+        writer.compact()
+        assert_holds(index, expected)
+        assert len(writer.store.segments) == 1 and not writer.store.manifest.segments[0].removed
+        writer.remove(list(expected))
+        assert_holds(index, {})
+        assert list((index / "segments").iterdir()) == []
+
+
+def test_removing_frees_space_when_compacted(index: Path) -> None:
+    def size() -> int:
+        return sum(file.stat().st_size for file in index.rglob("*") if file.is_file())
+
+    with IndexWriter(index) as writer:
+        writer.add([make_video(str(i), 100) for i in range(50)])
+        before = size()
+        writer.remove([str(i) for i in range(40)])
+        assert size() > 0.99 * before
+        writer.compact()
+    assert size() < 0.3 * before
+
+
+def test_many_small_additions_leave_few_segments(index: Path) -> None:
+    with IndexWriter(index) as writer:
+        for i in range(33):
+            writer.add([make_video(str(i), 1)])
+        assert len(writer.store.segments) == 2
+    assert_holds(index, {str(i): make_video(str(i), 1) for i in range(33)})
+
+
+def test_a_reader_keeps_what_it_opened_and_survives_a_compaction(index: Path) -> None:
+    videos = {str(i): make_video(str(i), 30) for i in range(5)}
+    with IndexWriter(index) as writer:
+        writer.add(list(videos.values()))
+        reader = IndexStore.open(index)
+        writer.remove(["1", "2"])
+        writer.compact()
+    assert len(IndexStore.open(index)) == 3
+    assert len(reader) == 5
+    np.testing.assert_array_equal(reader["1"].rows_PD, videos["1"].rows_PD)
+
+
+def test_a_second_writer_is_told_who_holds_the_lock(index: Path) -> None:
+    attempt = f"""\
+from holmes.index.store import IndexWriter
+try:
+    with IndexWriter({str(index)!r}): print("in")
+except Exception as error: print(type(error).__name__, error)
+"""
+
+    def said() -> str:
+        return subprocess.check_output([sys.executable, "-c", attempt], text=True)
+
+    with IndexWriter(index):
+        assert said().startswith(f"HolmesError process {os.getpid()} is changing {index}")
+    assert said().strip() == "in"
+
+
+def test_mistakes_are_refused_and_change_nothing(index: Path, tmp_path: Path) -> None:
+    video = make_video("a", 3)
+    with IndexWriter(index) as writer:
+        writer.add([video])
+        with pytest.raises(HolmesError, match="no video named 'b'"):
+            writer.remove(["a", "b"])
+        with pytest.raises(HolmesError, match="twice"):
+            writer.add([video, video])
+        wide = pack_video("w", 1.0, np.ones((1, 9)), np.ones((32, 9)), np.zeros((1, 2)), np.zeros((32, 2)))
+        with pytest.raises(HolmesError, match="w do not have"):
+            writer.add([wide])
+    assert_holds(index, {"a": video})
+    with pytest.raises(HolmesError, match="not empty"):
+        create_index(index, Manifest({}, {}, WIDTH, CLIPS))
+    for nothing in (tmp_path / "absent", tmp_path):
+        with pytest.raises(HolmesError, match="is no index"):
+            IndexWriter(nothing).__enter__()
+        assert not (nothing / "lock").exists()
+
+
+def test_a_full_disk_changes_nothing(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    video, other = make_video("a", 3), make_video("b", 3)
+    with IndexWriter(index) as writer:
+        writer.add([video])
+        monkeypatch.setattr(os, "fsync", no_space)
+        for change in (lambda: writer.add([other]), writer.compact, lambda: writer.remove(["a"])):
+            with pytest.raises(OSError, match="No space"):
+                change()
+        monkeypatch.undo()
+        assert len(list((index / "segments").iterdir())) == 1
+    assert_holds(index, {"a": video})
+
+
+def test_check_finds_changed_bytes(index: Path) -> None:
+    with IndexWriter(index) as writer:
+        writer.add([make_video("a", 3)])
+    rows = next(index.rglob("rows.f16"))
+    content = bytearray(rows.read_bytes())
+    content[100] ^= 1
+    rows.write_bytes(content)
+    (fault,) = IndexStore.open(index).faults()
+    assert str(rows) in fault
