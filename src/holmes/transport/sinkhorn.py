@@ -19,7 +19,9 @@ def sinkhorn(
 
     `scores_BNM` is already divided by ε. Masked targets have log marginal LOG_ZERO and receive nothing.
     """
-    row_BN, column_BM = torch.zeros_like(log_source_BN), torch.zeros_like(log_target_BM)
+    # A masked target is out from the first iteration on, or its score would leave a trace in the plan.
+    column_BM = torch.where(log_target_BM > LOG_ZERO, 0.0, LOG_ZERO).to(log_target_BM.dtype)
+    row_BN = torch.zeros_like(log_source_BN)
     for _ in range(iterations):
         row_BN = log_source_BN - torch.logsumexp(scores_BNM + column_BM.unsqueeze(1), dim=2)
         column_BM = log_target_BM - torch.logsumexp(scores_BNM + row_BN.unsqueeze(2), dim=1)
