@@ -71,11 +71,23 @@ def tvr_dual() -> HolmesConfig:
     )
 
 
+def small() -> HolmesConfig:
+    """A light model for small collections and for trying things out on a CPU."""
+    base = tvr()
+    return replace(
+        base,
+        name="small",
+        model=replace(base.model, width=96, gaussian_widths=(None, 1.0, 4.0, 16.0), mixing_temperature=0.6),
+        training=replace(base.training, epochs=30, warm_up_epochs=10, batch_videos=64, learning_rate=1e-3),
+    )
+
+
 PRESETS: dict[str, Callable[[], HolmesConfig]] = {
     "activitynet": activitynet,
     "charades": charades,
     "tvr": tvr,
     "tvr_dual": tvr_dual,
+    "small": small,
 }
 
 

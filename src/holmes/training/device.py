@@ -1,0 +1,33 @@
+"""Which device to use, and whether compiling pays there."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from holmes.errors import HolmesError
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """The named device, or the GPU of this process where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise HolmesError(f"unknown device '{name}'; use auto, cpu, cuda or cuda:N.") from None
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise HolmesError(f"device '{name}' was asked for, but torch sees no GPU; use --device cpu.")
+        index = int(os.environ.get("LOCAL_RANK", "0")) if device.index is None else device.index
+        if index >= torch.cuda.device_count():
+            raise HolmesError(f"device cuda:{index} does not exist; torch sees {torch.cuda.device_count()}.")
+        torch.cuda.set_device(index)
+        device = torch.device("cuda", index)
+    return device
+
+
+def should_compile(device: torch.device) -> bool:
+    """On a GPU compiling pays after seconds; on a CPU it rarely does."""
+    return device.type == "cuda"

@@ -1,0 +1,63 @@
+"""What a person sees while a run goes on: what it is doing, how fast, and the best SumR so far."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from holmes.records import Stage
+
+
+class TrainingDisplay:
+    """A line for every epoch and a bar for the run; silent where `shown` is false."""
+
+    def __init__(self, steps: int, steps_done: int, shown: bool = True) -> None:
+        self.console = Console(stderr=True, quiet=not shown)
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("steps"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+        )
+        self.task = self.bar.add_task("starting", total=steps, completed=steps_done)
+
+    def __enter__(self) -> TrainingDisplay:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def say(self, line: str) -> None:
+        self.console.print(line, highlight=False)
+
+    def doing(self, what: str) -> None:
+        self.bar.update(self.task, description=what)
+
+    def advance(self) -> None:
+        self.bar.advance(self.task)
+
+    def epoch(
+        self, epoch: int, epochs: int, stage: Stage, loss: float, found: float, best: float, rate: float
+    ) -> None:
+        mark = "[green]★[/]" if found >= best else " "
+        self.say(
+            f"epoch {epoch + 1:>3}/{epochs}  stage {stage.value}  loss {loss:8.4f}  "
+            f"SumR {found:6.1f} {mark} best {best:6.1f}  {rate:6.1f} steps/s"
+        )

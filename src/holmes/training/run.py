@@ -1,0 +1,274 @@
+"""A training run, from a store to a checkpoint. Read this file first.
+
+    splits → features on the device → model → epochs of steps → evaluation → best checkpoint → test once
+
+Run folder: `run.json` what the run is, `metrics.jsonl` what happened, `state*` where it stands, `best/` the
+best checkpoint, `result.json` the final figures. The same command run again goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from holmes.config.schema import HolmesConfig
+from holmes.data.bank import FeatureBank
+from holmes.data.loader import BatchLoader
+from holmes.data.store import Store
+from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint
+from holmes.encoders.model import HolmesModel
+from holmes.errors import HolmesError
+from holmes.evaluation.evaluate import retrieval_metrics
+from holmes.files import read_json, write_json
+from holmes.parallel import World, process_group
+from holmes.training.assemble import build_objective
+from holmes.training.device import choose_device, should_compile
+from holmes.training.display import TrainingDisplay
+from holmes.training.logbook import Logbook
+from holmes.training.optimizer import FlatAdam, linear_schedule
+from holmes.training.protocol import Protocol, Splits, choose_splits
+from holmes.training.resume import Progress, StateKeeper, claim_run, seed_epoch
+from holmes.training.stages import stage_of
+from holmes.training.step import TrainStep
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run, as opposed to what: none of these changes the result beyond rounding."""
+
+    device: str = "auto"
+    compiled: bool | None = None
+    tensorboard: bool = False
+    shown: bool = True
+
+
+def train(
+    store: Store | Path | str,
+    config: HolmesConfig,
+    out: Path | str,
+    seed: int = 0,
+    protocol: Protocol = Protocol.HONEST,
+    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+) -> dict[str, Any]:
+    """Train, select the best epoch by the protocol, and return its figures on the test split."""
+    store = store if isinstance(store, Store) else Store.open(store)
+    out = Path(out)
+    config = fit_to_store(config, store)
+    device = choose_device(options.device)
+    with process_group(device) as world:
+        splits = choose_splits(store, protocol, config.training.held_out, seed)
+        if world.leads:
+            claim_run(out, config, seed, {"store": store.info.digest, "protocol": protocol.value})
+        if (out / "result.json").exists():
+            return dict(read_json(out / "result.json"))
+        run = Run(store, splits, config, out, seed, world, device, options)
+        run.go()
+        return run.finish(protocol)
+
+
+def fit_to_store(config: HolmesConfig, store: Store) -> HolmesConfig:
+    """Any preset trains on any store: the feature widths are the store's."""
+    info = store.info
+    model = replace(config.model, video_width=info.video_width, text_width=info.text_width)
+    return replace(config, model=model)
+
+
+def parameter_count(model: HolmesModel) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+class Run:
+    """Everything a run holds while it goes on."""
+
+    def __init__(
+        self,
+        store: Store,
+        splits: Splits,
+        config: HolmesConfig,
+        out: Path,
+        seed: int,
+        world: World,
+        device: torch.device,
+        options: RunOptions,
+    ) -> None:
+        self.splits, self.config, self.out, self.seed = splits, config, out, seed
+        self.world, self.device, self.options = world, device, options
+        compiled = should_compile(device) if options.compiled is None else options.compiled
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision("high")
+        dtype = torch.float16 if device.type == "cuda" else torch.float32
+        self.bank = FeatureBank(store, device, splits=[splits.fit, splits.select, splits.report], dtype=dtype)
+        training = config.training
+        self.loader = BatchLoader(
+            self.bank,
+            splits.fit,
+            training.batch_videos,
+            seed,
+            training.epochs,
+            world.rank,
+            world.size,
+        )
+        torch.manual_seed(seed)
+        self.model = HolmesModel(config.model).to(device).train()
+        self.optimizer = FlatAdam(self.model, training.weight_decay, training.gradient_norm)
+        self.step = TrainStep(self.model, build_objective(config), self.optimizer, world, compiled)
+        self.best: dict[str, torch.Tensor] | None = None  # not yet on disk
+        self.keeper = StateKeeper(out)
+        self.progress = self.resume()
+        self.says = (
+            f"{config.name} on {store.path.name}: {len(splits.fit.videos):,} videos, "
+            f"{len(splits.fit.queries):,} queries, {parameter_count(self.model):,} parameters\n"
+            f"{device}{' × ' + str(world.size) if world.size > 1 else ''}, "
+            f"{'bf16 encoders' if device.type == 'cuda' else 'float32'}, "
+            f"{'compiled' if compiled else 'not compiled'}; {self.bank.says}"
+        )
+
+    def go(self) -> None:
+        """Epochs until the last one, or until patience runs out."""
+        training, progress = self.config.training, self.progress
+        logbook = (
+            Logbook(self.out, progress.epochs_done, self.options.tensorboard) if self.world.leads else None
+        )
+        steps = self.loader.steps_per_epoch
+        with TrainingDisplay(
+            steps * training.epochs, progress.steps_done, self.options.shown and self.world.leads
+        ) as display:
+            display.say(self.says)
+            if progress.epochs_done:
+                display.say(f"resuming after epoch {progress.epochs_done}")
+            while progress.epochs_done < training.epochs and not progress.stopped_early:
+                entry = self.one_epoch(progress.epochs_done, display)
+                self.note_progress(entry["select"]["SumR"])
+                if logbook:
+                    logbook.write(entry)
+                display.epoch(
+                    entry["epoch"],
+                    training.epochs,
+                    stage_of(entry["epoch"], training.warm_up_epochs),
+                    entry["loss"]["total"],
+                    entry["select"]["SumR"],
+                    progress.best_sum,
+                    entry["speed"]["steps_per_second"],
+                )
+                last = progress.epochs_done == training.epochs or progress.stopped_early
+                if self.world.leads and (last or self.keeper.due()):
+                    self.save()
+        if logbook:
+            logbook.close()
+
+    def one_epoch(self, epoch: int, display: TrainingDisplay) -> dict[str, Any]:
+        """All steps of an epoch and an evaluation; the device is asked for results only at the end."""
+        training = self.config.training
+        stage = stage_of(epoch, training.warm_up_epochs)
+        steps, total = self.loader.steps_per_epoch, self.loader.steps_per_epoch * training.epochs
+        seed_epoch(self.seed, epoch, self.world.rank)
+        shared = torch.Generator(self.device).manual_seed(self.seed * 100_003 + epoch)
+        shape = (self.loader.query_capacity * self.world.size, self.loader.videos_per_rank * self.world.size)
+        rates = torch.tensor(
+            [
+                training.learning_rate * linear_schedule(epoch * steps + step, total, training.lr_warm_up)
+                for step in range(steps)
+            ]
+        ).to(self.device)
+        display.doing(f"epoch {epoch + 1}, stage {stage.value}")
+        start = time.perf_counter()
+        reports = []
+        for step, batch in enumerate(self.loader.epoch(epoch)):
+            uniform_QV = torch.rand(shape, generator=shared, device=self.device)
+            reports.append(self.step(batch, stage, uniform_QV, rates[step]))
+            display.advance()
+        values_SN = torch.stack([report.values_N for report in reports]).cpu()
+        trained = time.perf_counter()
+        names = reports[0].names
+        self.refuse_nonfinite(values_SN, names, epoch)
+        display.doing(f"epoch {epoch + 1}, evaluating")
+        metrics = retrieval_metrics(self.model, self.bank, self.splits.select, self.config.score, self.world)
+        means = dict(zip(names, values_SN.double().mean(0).tolist(), strict=True))
+        kinds = {name.removeprefix("share_"): means.pop(name) for name in names if name.startswith("share_")}
+        norm = {
+            "mean": means.pop("gradient_norm"),
+            "max": values_SN[:, names.index("gradient_norm")].max().item(),
+        }
+        return {
+            "epoch": epoch,
+            "stage": stage.value,
+            "loss": means,
+            "gradient_norm": norm,
+            "kinds": kinds,
+            "learning_rate": rates[-1].item(),
+            "select": metrics,
+            "speed": {
+                "train_seconds": trained - start,
+                "evaluate_seconds": time.perf_counter() - trained,
+                "steps_per_second": steps / (trained - start),
+            },
+        }
+
+    def refuse_nonfinite(self, values_SN: torch.Tensor, names: tuple[str, ...], epoch: int) -> None:
+        """Stop before a broken epoch is saved over a good one."""
+        broken_SN = ~values_SN.isfinite()
+        if not broken_SN.any():
+            return
+        step = int(broken_SN.any(1).nonzero()[0])
+        parts = [name for name, broken in zip(names, broken_SN[step].tolist(), strict=True) if broken]
+        blamed = [name for name in parts if name not in ("total", "gradient_norm")] or parts
+        good = self.out / "best" if (self.out / "best").exists() else "none was saved yet"
+        raise HolmesError(
+            f"the loss is not finite: {', '.join(blamed)} at epoch {epoch + 1}, step {step + 1}; "
+            f"last good checkpoint: {good}. Try a lower learning rate or another seed."
+        )
+
+    def note_progress(self, found: float) -> None:
+        progress, training = self.progress, self.config.training
+        epoch = progress.epochs_done
+        if found > progress.best_sum:
+            progress.best_sum, progress.best_epoch = found, epoch
+            self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
+        progress.epochs_done += 1
+        progress.steps_done += self.loader.steps_per_epoch
+        waited = epoch - progress.best_epoch
+        progress.stopped_early = bool(training.patience) and waited >= training.patience
+
+    def save(self) -> None:
+        """The best checkpoint first, then the state that counts on it."""
+        if self.best is not None:
+            current = {name: value.clone() for name, value in self.model.state_dict().items()}
+            self.model.load_state_dict(self.best)
+            extras = {"epoch": self.progress.best_epoch, "select_SumR": self.progress.best_sum}
+            save_checkpoint(self.out / "best", self.model, self.config, extras)
+            self.model.load_state_dict(current)
+            self.best = None
+        self.keeper.save(self.progress, {"values": self.optimizer.values, **self.optimizer.state_dict()})
+
+    def resume(self) -> Progress:
+        saved = self.keeper.load()
+        if saved is None:
+            return Progress()
+        progress, tensors = saved
+        self.optimizer.values.copy_(tensors["values"])
+        self.optimizer.load_state_dict(tensors)
+        return progress
+
+    def finish(self, protocol: Protocol) -> dict[str, Any]:
+        """Test once, with the best checkpoint."""
+        if self.world.size > 1:
+            torch.distributed.barrier()
+        checkpoint = load_checkpoint(self.out / "best", str(self.device))
+        metrics = retrieval_metrics(
+            checkpoint.model, self.bank, self.splits.report, self.config.score, self.world
+        )
+        result = {
+            "protocol": protocol.value,
+            "seed": self.seed,
+            "epoch": self.progress.best_epoch,
+            "epochs_done": self.progress.epochs_done,
+            "split": self.splits.report.name,
+            "metrics": metrics,
+        }
+        if self.world.leads:
+            write_json(self.out / "result.json", result)
+        return result
