@@ -53,7 +53,7 @@ def load_part(auto_class: str, folder: Path, **options: Any) -> Any:
         from transformers.utils import logging
     except ImportError:
         raise missing_extra("this encoder", "video") from None
-    logging.set_verbosity_error()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         part = getattr(transformers, auto_class).from_pretrained(folder, local_files_only=True, **options)

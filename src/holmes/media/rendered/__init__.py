@@ -1,0 +1,120 @@
+"""A small world of real video files with known answers: coloured shapes moving before backgrounds.
+
+    WORLD/world.json          videos, scenes, captions with their moments, kinds and what else they fit
+    WORLD/train/*.mp4         videos to learn from, all with captions
+    WORLD/test/*.mp4          videos to search; a part of them has captions
+
+The same settings give the same world.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holmes.errors import HolmesError
+from holmes.files import read_json, write_json
+from holmes.media.display import progress_display
+from holmes.media.rendered.film import write_film
+from holmes.media.rendered.paint import paint_scene
+from holmes.media.rendered.plan import Caption, RenderSettings, Scene, Video, plan_captions, plan_videos
+from holmes.records import QueryType
+
+__all__ = ["Caption", "RenderSettings", "RenderedWorld", "Scene", "Video", "render_world"]
+
+FORMAT, VERSION = "holmes-rendered-world", 1
+
+
+@dataclass(frozen=True)
+class RenderedWorld:
+    """A rendered world on disk."""
+
+    folder: Path
+    videos: tuple[Video, ...]
+    captions: tuple[Caption, ...]
+
+    @classmethod
+    def open(cls, folder: Path | str) -> RenderedWorld:
+        folder = Path(folder)
+        record = read_json(folder / "world.json")
+        if not isinstance(record, dict) or (record.get("format"), record.get("version")) != (FORMAT, VERSION):
+            raise HolmesError(f"{folder} is not a rendered world of version {VERSION}; render it again.")
+        videos = (
+            Video(**{**video, "scenes": tuple(Scene(**scene) for scene in video["scenes"])})
+            for video in record["videos"]
+        )
+        captions = (
+            Caption(
+                **{**caption, "kind": QueryType(caption["kind"]), "also_fits": tuple(caption["also_fits"])}
+            )
+            for caption in record["captions"]
+        )
+        return cls(folder, tuple(videos), tuple(captions))
+
+    def path(self, video: Video) -> Path:
+        return self.folder / video.group / f"{video.id}.mp4"
+
+    def of_group(self, group: str) -> tuple[Video, ...]:
+        return tuple(video for video in self.videos if video.group == group)
+
+    def captions_of(self, group: str) -> tuple[Caption, ...]:
+        ids = {video.id for video in self.of_group(group)}
+        return tuple(caption for caption in self.captions if caption.video in ids)
+
+
+def render_world(
+    folder: Path | str, settings: RenderSettings | None = None, progress: bool = False
+) -> RenderedWorld:
+    """Render into `folder`, which appears when all is done; a world of the same settings is used as it is."""
+    folder, settings = Path(folder), settings or RenderSettings()
+    wanted = asdict(settings)
+    if folder.exists():
+        if (folder / "world.json").exists() and _same(
+            read_json(folder / "world.json").get("settings"), wanted
+        ):
+            return RenderedWorld.open(folder)
+        raise HolmesError(f"{folder} exists and is not this world; choose another folder.")
+    videos = plan_videos(settings)
+    captions = plan_captions(settings, videos)
+    growing = folder.with_name(f".{folder.name}.rendering")
+    shutil.rmtree(growing, ignore_errors=True)
+    with progress_display(len(videos), "videos rendered", shown=progress) as advance:
+        for video in videos:
+            path = growing / video.group / f"{video.id}.mp4"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _render(video, settings, path)
+            advance()
+    record: dict[str, Any] = {"format": FORMAT, "version": VERSION, "settings": wanted}
+    record |= {"videos": [asdict(video) for video in videos], "captions": [asdict(c) for c in captions]}
+    write_json(growing / "world.json", record)
+    os.replace(growing, folder)
+    return RenderedWorld.open(folder)
+
+
+def _render(video: Video, settings: RenderSettings, path: Path) -> None:
+    rng = np.random.default_rng([settings.seed, *f"{video.id} film".encode()])
+    films = [
+        paint_scene(
+            scene.colour,
+            scene.shape,
+            scene.background,
+            scene.motion,
+            frames=round((scene.end - scene.start) * settings.frames_per_second),
+            size=settings.size,
+            rng=rng,
+        )
+        for scene in video.scenes
+    ]
+    write_film(path, np.concatenate(films), settings.frames_per_second)
+
+
+def _same(recorded: Any, wanted: dict[str, Any]) -> bool:
+    """JSON knows no tuples."""
+    return isinstance(recorded, dict) and recorded == {
+        name: list(value) if isinstance(value, tuple) else value for name, value in wanted.items()
+    }

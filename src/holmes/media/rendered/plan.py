@@ -1,0 +1,149 @@
+"""What happens in every video of the rendered world, and what its captions say: all decided by the seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import TypeVar
+
+import numpy as np
+
+from holmes.errors import HolmesError
+from holmes.media.rendered import vocabulary as words
+from holmes.records import QueryType
+
+T = TypeVar("T")
+VAGUE_SHARE = 0.25  # a caption that fits more of its group than this is under-determined
+ATTRIBUTES = ("colour", "shape", "background")  # what can be seen in one frame
+
+
+@dataclass(frozen=True)
+class RenderSettings:
+    train_videos: int = 56
+    test_videos: int = 32
+    captioned: float = 0.75  # share of the test videos that have captions; the others are only found
+    scenes: tuple[int, int] = (3, 5)  # fewest and most in a video
+    seconds: tuple[float, float] = (3.0, 6.0)  # shortest and longest scene
+    size: tuple[int, int] = (192, 144)  # width, height
+    frames_per_second: int = 6
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.train_videos, self.test_videos) < 2:
+            raise HolmesError("a rendered world needs at least 2 videos in each group.")
+        if not 0 < self.captioned <= 1:
+            raise HolmesError(f"captioned is {self.captioned:g}; it is a share, above 0 and at most 1.")
+
+
+@dataclass(frozen=True)
+class Scene:
+    start: float  # seconds
+    end: float
+    colour: str
+    shape: str
+    background: str
+    motion: str
+
+
+@dataclass(frozen=True)
+class Video:
+    id: str
+    group: str  # train or test
+    scenes: tuple[Scene, ...]
+    captioned: bool
+
+    @property
+    def duration(self) -> float:
+        return self.scenes[-1].end
+
+
+@dataclass(frozen=True)
+class Caption:
+    id: str
+    video: str
+    text: str
+    start: float  # seconds: the scene it was written for
+    end: float
+    kind: QueryType
+    also_fits: tuple[str, ...] = field(default=())  # other videos of the group it is true of
+
+
+def plan_videos(settings: RenderSettings) -> list[Video]:
+    videos = []
+    for group, count in (("train", settings.train_videos), ("test", settings.test_videos)):
+        rng = np.random.default_rng([settings.seed, *group.encode()])
+        looks = _looks(rng)
+        for number in range(count):
+            captioned = group == "train" or number < round(settings.captioned * count)
+            videos.append(Video(f"{group}{number:03d}", group, _scenes(settings, looks, rng), captioned))
+    return videos
+
+
+def plan_captions(settings: RenderSettings, videos: list[Video]) -> list[Caption]:
+    """Two full descriptions of every scene of a captioned video, and of every video two vaguer ones."""
+    captions: list[Caption] = []
+    for video in videos:
+        if not video.captioned:
+            continue
+        rng = np.random.default_rng([settings.seed, *f"{video.id} captions".encode()])
+        others = [other for other in videos if other.group == video.group]
+        templates = [(scene, t) for scene in video.scenes for t in _some(rng, words.PRECISE, 2)]
+        templates += [(_one(rng, video.scenes), _one(rng, words.POLYSEMOUS))]
+        templates += [(_one(rng, video.scenes), _one(rng, words.UNDERDETERMINED))]
+        for number, (scene, template) in enumerate(templates):
+            captions.append(_caption(f"{video.id}#enc#{number}", video, scene, template, others, rng))
+    return captions
+
+
+def _caption(
+    id: str, video: Video, scene: Scene, template: str, group: list[Video], rng: np.random.Generator
+) -> Caption:
+    named = {name for _, name, _, _ in Formatter().parse(template) if name}
+    text = template.format(
+        colour=scene.colour,
+        shape=_one(rng, words.SHAPES[scene.shape]),
+        background=_one(rng, words.BACKGROUNDS[scene.background]),
+        motion=_one(rng, words.MOTIONS[scene.motion]),
+    )
+    seen = named & set(ATTRIBUTES)
+    fits = [
+        other.id
+        for other in group
+        if any(all(getattr(s, name) == getattr(scene, name) for name in seen) for s in other.scenes)
+    ]
+    if len(fits) == 1:
+        kind = QueryType.PRECISE
+    else:
+        vague = len(fits) > VAGUE_SHARE * len(group)
+        kind = QueryType.UNDERDETERMINED if vague else QueryType.POLYSEMOUS
+    also_fits = tuple(other for other in fits if other != video.id)
+    return Caption(id, video.id, text, scene.start, scene.end, kind, also_fits)
+
+
+def _scenes(
+    settings: RenderSettings, looks: list[tuple[str, str, str]], rng: np.random.Generator
+) -> tuple[Scene, ...]:
+    scenes, start = [], 0.0
+    for _ in range(rng.integers(settings.scenes[0], settings.scenes[1] + 1)):
+        # Whole frames, so that the cut lies where the caption says.
+        frames = round(rng.uniform(*settings.seconds) * settings.frames_per_second)
+        end = start + frames / settings.frames_per_second
+        if not looks:
+            looks.extend(_looks(rng))
+        scenes.append(Scene(start, end, *looks.pop(), _one(rng, tuple(words.MOTIONS))))
+        start = end
+    return tuple(scenes)
+
+
+def _looks(rng: np.random.Generator) -> list[tuple[str, str, str]]:
+    """Every colour with every shape on every background, once, in chance order: few scenes look the same."""
+    looks = [(c, s, b) for c in words.COLOURS for s in words.SHAPES for b in words.BACKGROUNDS]
+    return [looks[i] for i in rng.permutation(len(looks))]
+
+
+def _one(rng: np.random.Generator, choices: tuple[T, ...]) -> T:
+    return choices[rng.integers(len(choices))]
+
+
+def _some(rng: np.random.Generator, choices: tuple[T, ...], count: int) -> list[T]:
+    return [choices[i] for i in rng.permutation(len(choices))[:count]]

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import io
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("av")
+from PIL import Image as Pillow
+
+from holmes.errors import HolmesError
+from holmes.media.extract import extract
+from holmes.media.features import FeatureFolder, video_id
+from holmes.media.find import find_videos
+from holmes.media.pictures import ThumbnailStrip
+from holmes.media.pool import run_jobs
+from media_files import gray_video, sound
+
+
+class MeanColour:
+    """A toy encoder whose rows are known beforehand: the mean red, green and blue of each window."""
+
+    name, digest, width, joint, side, rate, window = "mean", "d" * 64, 3, False, 48, 2.0, 1
+
+    def frames(self, images: list[np.ndarray]) -> np.ndarray:
+        means = np.array([image.mean(axis=(0, 1)) for image in images], np.float32)
+        return means.reshape(-1, self.window, 3).mean(axis=1)
+
+
+class OtherColour(MeanColour):
+    name, digest = "other", "e" * 64
+
+
+class Windows(MeanColour):
+    digest, window = "f" * 64, 4
+
+
+def seconds_of_gray(path: Path, *levels: int) -> Path:
+    """One second of each level, 10 frames a second."""
+    shades = [level for level in levels for _ in range(10)]
+    return gray_video(path, shades, [i / 10 for i in range(len(shades))])
+
+
+def test_rows_times_and_thumbnails(tmp_path: Path) -> None:
+    source = seconds_of_gray(tmp_path / "a film.mp4", 40, 120, 200)
+    summary = extract([source], tmp_path / "features", MeanColour())
+    assert summary.extracted == (source,) and not summary.failures
+    folder = FeatureFolder.open(tmp_path / "features")
+    (video,) = list(folder)
+    assert (len(folder), folder.backbone.name, folder.rate) == (1, "mean", 2.0)
+    assert video.source == source and video.duration == pytest.approx(3.0, abs=0.11)
+    np.testing.assert_allclose(video.times, [0.25, 0.75, 1.25, 1.75, 2.25, 2.75])
+    np.testing.assert_allclose(video.rows[:, 0], [40, 40, 120, 120, 200, 200], atol=4)
+    assert video.rows.dtype == np.float32
+    for thumbnail in video.thumbnails:
+        assert len(thumbnail.jpeg) <= 10_000
+        shown = np.asarray(Pillow.open(io.BytesIO(thumbnail.jpeg)))
+        assert shown.mean() == pytest.approx({0: 40, 1: 120, 2: 200}[int(thumbnail.time)], abs=6)
+
+
+def test_windows_of_frames_make_one_row(tmp_path: Path) -> None:
+    source = seconds_of_gray(tmp_path / "film.mp4", 40, 120, 200)  # six samples: a window of 4, and one of 2
+    extract([source], tmp_path / "features", Windows())
+    (video,) = FeatureFolder.open(tmp_path / "features")
+    np.testing.assert_allclose(video.rows[:, 0], [80, 200], atol=4)
+    np.testing.assert_allclose(video.times, [1.0, (2.25 + 3 * 2.75) / 4])
+
+
+def test_bad_files_stop_nothing(tmp_path: Path) -> None:
+    good = seconds_of_gray(tmp_path / "good.mp4", 40)
+    (tmp_path / "empty.mp4").touch()
+    song = sound(tmp_path / "song.wav")
+    summary = extract([tmp_path, song, tmp_path / "absent.mp4"], tmp_path / "features", MeanColour())
+    assert summary.extracted == (good,)
+    assert {f.source.name: f.reason for f in summary.failures} == {
+        "empty.mp4": "it is empty",
+        "song.wav": "it has no video track, only sound",
+        "absent.mp4": "it does not exist",
+    }
+
+
+def test_running_again_does_what_is_left(tmp_path: Path) -> None:
+    first = seconds_of_gray(tmp_path / "first.mp4", 40)
+    extract([first], tmp_path / "features", MeanColour())
+    second = seconds_of_gray(tmp_path / "second.mp4", 80)
+    again = extract([first, second], tmp_path / "features", MeanColour())
+    assert again.extracted == (second,) and again.reused == (first,)
+    changed = seconds_of_gray(tmp_path / "first.mp4", 200, 200)
+    third = extract([changed, second], tmp_path / "features", MeanColour())
+    assert third.extracted == (changed,)
+    assert third.folder[video_id(changed)].rows.mean() == pytest.approx(200, abs=4)
+
+
+def test_a_folder_of_another_encoder_is_refused(tmp_path: Path) -> None:
+    source = seconds_of_gray(tmp_path / "film.mp4", 40)
+    extract([source], tmp_path / "features", MeanColour())
+    with pytest.raises(HolmesError, match="was made by 'mean'"):
+        extract([source], tmp_path / "features", OtherColour())
+    with pytest.raises(HolmesError, match="sampled 2 times a second"):
+        extract([source], tmp_path / "features", MeanColour(), rate=1.0)
+    with pytest.raises(HolmesError, match="not a feature folder"):
+        extract([source], tmp_path, MeanColour())
+
+
+def test_damaged_feature_files_are_named_and_mended(tmp_path: Path) -> None:
+    source = seconds_of_gray(tmp_path / "film.mp4", 40)
+    folder = extract([source], tmp_path / "features", MeanColour()).folder
+    file = folder.file(video_id(source))
+    whole = file.read_bytes()
+    chance = random.Random(0)
+    damages = [whole[: chance.randrange(len(whole))] for _ in range(10)]
+    damages += [bytes(chance.randrange(256) for _ in range(100)), b"\xff" * 8 + whole[8:]]
+    for damage in damages:
+        file.write_bytes(damage)
+        with pytest.raises(HolmesError, match="is damaged"):
+            folder[video_id(source)]
+    summary = extract([source], tmp_path / "features", MeanColour())
+    assert summary.extracted == (source,)
+    assert len(folder[video_id(source)].rows) == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"format": "x"}', '{"format": "holmes-features", "version": 9}']
+)
+def test_damaged_manifests_are_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "features.json").write_text(text)
+    with pytest.raises(HolmesError) as caught:
+        FeatureFolder.open(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_folders_are_searched_and_links_followed(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    for name in ("b.MP4", "a.mkv", "notes.txt", "deep/er/c.webm"):
+        (tmp_path / name).touch()
+    (tmp_path / "deep" / "loop").symlink_to(tmp_path)
+    found = [path.relative_to(tmp_path).as_posix() for path in find_videos([tmp_path])]
+    assert found == ["a.mkv", "b.MP4", "deep/er/c.webm"]
+    assert find_videos([tmp_path / "notes.txt", tmp_path / "notes.txt"]) == [tmp_path / "notes.txt"]
+    with pytest.raises(HolmesError, match="no videos found"):
+        find_videos([])
+
+
+def test_ids_differ_for_paths_that_look_alike() -> None:
+    ids = {video_id(Path(path)) for path in ("/a/x y.mp4", "/a/x_y.mp4", "/b/x y.mp4", "/a/x y.mkv")}
+    assert len(ids) == 4 and all("/" not in id and " " not in id for id in ids)
+
+
+def test_thumbnails_stay_few_and_evenly_spread() -> None:
+    strip = ThumbnailStrip(most=8)
+    for second in range(1000):
+        strip.offer(float(second), np.zeros((9, 16, 3), np.uint8))
+    times = [time for time, _ in strip.thumbnails()]
+    assert 4 <= len(times) <= 8
+    assert len(set(np.diff(times))) == 1 and times[-1] > 800
+
+
+WORKER = """
+import json, os, sys, time
+for line in sys.stdin:
+    name = json.loads(line).rsplit("/", 1)[-1]
+    if name == "crash":
+        os.abort()
+    if name == "leave":
+        raise SystemExit("no more")
+    if name == "stuck":
+        time.sleep(60)
+    for _ in range(3):
+        print("{}", flush=True)
+    print(json.dumps({"failure": "bad" if name == "bad" else ""}), flush=True)
+"""
+
+
+def test_a_worker_that_dies_costs_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "toy_worker.py").write_text(WORKER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    jobs = [Path(name) for name in ("one", "crash", "two", "bad", "leave", "stuck", "three", "four")]
+    outcomes = {o.source.name: o.failure for o in run_jobs("toy_worker", {}, jobs, workers=2, patience=2.0)}
+    assert set(outcomes) == {job.name for job in jobs}
+    assert all(outcomes[name] == "" for name in ("one", "two", "three", "four"))
+    assert outcomes["bad"] == "bad"
+    assert "crashed (SIGABRT)" in outcomes["crash"]
+    assert "code 1: no more" in outcomes["leave"]
+    assert "no progress" in outcomes["stuck"]
+
+
+def test_killed_at_any_moment_nothing_is_half_written(tmp_path: Path) -> None:
+    """Extraction is killed several times in the middle; what it leaves is whole, and is kept."""
+    videos = tmp_path / "videos"
+    videos.mkdir()
+    for number in range(24):
+        seconds_of_gray(videos / f"{number}.mp4", 10 * number)
+    script = tmp_path / "run.py"
+    here = Path(__file__).parent
+    script.write_text(
+        f"import sys; sys.path[:0] = [{str(here)!r}]\n"
+        "from test_media_extract import MeanColour, extract\n"
+        f"extract([{str(videos)!r}], {str(tmp_path / 'features')!r}, MeanColour())\n"
+    )
+    chance = random.Random(0)
+    place = tmp_path / "features" / "videos"
+    before = 0
+    for _ in range(5):
+        process = subprocess.Popen([sys.executable, str(script)])
+        deadline = time.monotonic() + 30
+        while len(list(place.glob("[!.]*"))) <= before and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0, 0.03))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        folder = FeatureFolder.open(tmp_path / "features")
+        assert len(folder) > before
+        before = len(folder)
+        for video in folder:  # a half-written file would raise
+            assert video.rows.mean() == pytest.approx(10 * int(video.source.stem), abs=4)
+    assert before < 24, "it was never killed in the middle"
+    summary = extract([videos], tmp_path / "features", MeanColour())
+    assert len(summary.reused) == before and len(folder) == 24

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import os
+import random
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("av")
+from holmes.media.reader import LONGEST_HOLD, VideoError, VideoReader
+from media_files import gray_video, sound, turn_clockwise, video
+
+
+def levels(samples: list) -> list[int]:
+    return [round(float(sample.image.mean())) for sample in samples]
+
+
+def near(found: list[int], wanted: list[int]) -> bool:
+    return len(found) == len(wanted) and max(abs(f - w) for f, w in zip(found, wanted, strict=True)) <= 4
+
+
+def test_samples_are_what_is_on_the_screen_at_their_times(tmp_path: Path) -> None:
+    shades = list(range(20, 220, 10))
+    path = gray_video(tmp_path / "steady.mp4", shades, [i / 10 for i in range(20)])
+    reader = VideoReader(path, rate=2.0)
+    samples = list(reader)
+    assert [sample.time for sample in samples] == [0.25, 0.75, 1.25, 1.75]
+    assert near(levels(samples), [shades[2], shades[7], shades[12], shades[17]])
+    assert reader.duration == pytest.approx(2.0, abs=0.11)
+    assert reader.note == ""
+
+
+def test_uneven_times_hold_the_last_picture(tmp_path: Path) -> None:
+    path = gray_video(tmp_path / "uneven.mkv", [40, 80, 160, 200], [0.0, 0.1, 2.6, 2.7])
+    samples = list(VideoReader(path, rate=1.0))
+    assert [sample.time for sample in samples][:3] == [0.5, 1.5, 2.5]
+    assert near(levels(samples)[:3], [80, 80, 80])
+
+
+def test_a_long_pause_is_not_filled_without_end(tmp_path: Path) -> None:
+    path = gray_video(tmp_path / "pause.mkv", [40, 200, 200], [0.0, 1000.0, 1001.0])
+    samples = list(VideoReader(path, rate=1.0))
+    assert len(samples) <= LONGEST_HOLD + 4
+    assert samples[-1].time == pytest.approx(1000.5, abs=1.1)
+
+
+def test_a_video_shorter_than_a_step_still_gives_a_sample(tmp_path: Path) -> None:
+    path = gray_video(tmp_path / "blink.mp4", [90], [0.0])
+    assert near(levels(list(VideoReader(path, rate=0.1))), [90])
+
+
+def test_turned_videos_come_upright(tmp_path: Path) -> None:
+    image = np.zeros((48, 64, 3), np.uint8)
+    image[:, :32] = (255, 0, 0)  # red on the left as stored: on top when shown a quarter turn clockwise
+    path = turn_clockwise(video(tmp_path / "phone.mp4", [image] * 10, [i / 10 for i in range(10)]))
+    shown = next(iter(VideoReader(path, rate=2.0))).image
+    assert shown.shape == (64, 48, 3)
+    assert shown[:24, :, 0].mean() > 200 and shown[40:, :, 0].mean() < 50
+
+
+def test_pixels_come_square_and_large_frames_small(tmp_path: Path) -> None:
+    wide = gray_video(tmp_path / "disc.mp4", [90] * 5, [i / 5 for i in range(5)], pixel_aspect=Fraction(2))
+    assert next(iter(VideoReader(wide, rate=2.0))).image.shape == (48, 128, 3)
+    large = gray_video(tmp_path / "large.mp4", [90] * 5, [i / 5 for i in range(5)], size=(640, 320))
+    assert next(iter(VideoReader(large, 2.0, largest_side=100))).image.shape == (100, 200, 3)
+
+
+def test_skipping_unneeded_frames_keeps_times_and_pictures(tmp_path: Path) -> None:
+    """At 50 frames a second the decoder leaves out frames no other needs."""
+    count = 250
+    path = gray_video(tmp_path / "fast.mp4", [i for i in range(count)], [i / 50 for i in range(count)])
+    samples = list(VideoReader(path, rate=2.0))
+    assert [s.time for s in samples] == [0.25 + i / 2 for i in range(10)]
+    assert all(abs(level - 50 * s.time) <= 10 for level, s in zip(levels(samples), samples, strict=True))
+
+
+ODD_NAMES = ["-", "a b.mp4", "frame%03d.mp4", "concat:x.mp4", "new\nline.mp4", "фильм 🎬.mp4", "[a]*.mp4", "x"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_names_are_only_names(tmp_path: Path, name: str) -> None:
+    path = gray_video(tmp_path / "plain.mp4", [90] * 5, [i / 5 for i in range(5)]).rename(tmp_path / name)
+    assert near(levels(list(VideoReader(path, rate=1.0))), [90])
+
+
+def test_names_that_are_no_text_and_links(tmp_path: Path) -> None:
+    path = gray_video(tmp_path / "plain.mp4", [90] * 5, [i / 5 for i in range(5)])
+    link = tmp_path / "link.mp4"
+    link.symlink_to(path)
+    assert near(levels(list(VideoReader(link, rate=1.0))), [90])
+    strange = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.mp4"))
+    path.rename(strange)
+    assert near(levels(list(VideoReader(strange, rate=1.0))), [90])
+    with pytest.raises(VideoError, match="leads nowhere"):
+        list(VideoReader(link, rate=1.0))
+
+
+def test_what_is_no_video_has_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "empty.mp4").touch()
+    (tmp_path / "text.mp4").write_text("not a video " * 100)
+    os.mkfifo(tmp_path / "pipe.mp4")
+    sound(tmp_path / "song.wav")
+    reasons = {
+        "absent.mp4": "does not exist",
+        "empty.mp4": "empty",
+        "text.mp4": "not a video file",
+        "song.wav": "no video track, only sound",
+        "pipe.mp4": "not a file",
+        ".": "not a file",
+    }
+    for name, reason in reasons.items():
+        with pytest.raises(VideoError, match=reason) as caught:
+            list(VideoReader(tmp_path / name, rate=1.0))
+        assert "\n" not in str(caught.value)
+
+
+def test_a_file_cut_short_gives_what_it_has(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    noise = [rng.integers(0, 255, (48, 64, 3), np.uint8) for _ in range(100)]
+    whole = video(tmp_path / "whole.mkv", noise, [i / 10 for i in range(100)])
+    cut = tmp_path / "cut.mkv"
+    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    samples = list(VideoReader(cut, rate=2.0))
+    assert 5 <= len(samples) <= 15
+
+
+@pytest.mark.parametrize("suffix,codec", [(".mp4", "libx264"), (".mkv", "libx264"), (".avi", "mpeg4")])
+def test_damaged_bytes_give_samples_or_one_line(tmp_path: Path, suffix: str, codec: str) -> None:
+    chance = random.Random(0)
+    whole = gray_video(tmp_path / f"whole{suffix}", range(40, 90), [i / 10 for i in range(50)], codec=codec)
+    original = whole.read_bytes()
+    read = 0
+    for attempt in range(40):
+        data = bytearray(original)
+        if attempt % 4 == 0:
+            del data[chance.randrange(len(data)) :]
+        elif attempt % 4 == 1:  # a huge number in the headers
+            place = chance.randrange(min(len(data), 600))
+            data[place : place + 4] = b"\x7f\xff\xff\xff"
+        else:
+            for _ in range(chance.choice([1, 5, 50])):
+                data[chance.randrange(len(data))] = chance.randrange(256)
+        path = tmp_path / f"damaged{suffix}"
+        path.write_bytes(data)
+        try:
+            samples = list(VideoReader(path, rate=2.0, largest_side=64))
+        except VideoError as error:
+            assert "\n" not in str(error)
+        else:
+            read += 1
+            times = [sample.time for sample in samples]
+            assert times == sorted(times)
+    assert read > 5  # light damage does not cost the whole file
