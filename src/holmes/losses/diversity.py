@@ -13,7 +13,7 @@ from torch import Tensor
 def diversity_loss(query_VMD: Tensor, mask_VM: Tensor, margin: float, scale: float = 32.0) -> Tensor:
     """1/n Σ_{i≠j of one video} (1 + cos) log(1 + exp(α (cos + δ))), both orders of a pair counted."""
     unit_VMD = F.normalize(query_VMD.float(), dim=-1)
-    cosine_VMM = unit_VMD @ unit_VMD.transpose(1, 2)
+    cosine_VMM = (unit_VMD @ unit_VMD.transpose(1, 2)).float()  # autocast would leave a half-precision sum
     closeness_VMM = (1 + cosine_VMM) * F.softplus(scale * (cosine_VMM + margin))
     different_MM = ~torch.eye(mask_VM.shape[1], dtype=torch.bool, device=mask_VM.device)
     pairs_VMM = mask_VM.unsqueeze(1) & mask_VM.unsqueeze(2) & different_MM
