@@ -1,0 +1,269 @@
+"""Encoders, against twins that go block by block and head by head, and against the method's invariances."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import encoder_twins as twin
+from holmes.config.presets import PRESETS
+from holmes.encoders.blocks import ParallelBlocks
+from holmes.encoders.gaussian import gaussian_weights
+from holmes.encoders.mixture import BlockMixture
+from holmes.encoders.model import HolmesModel, length_mask
+from holmes.encoders.query import AttentionPooling, TokenWeights
+from small import close, features, tiny_config, tiny_model
+
+WIDTHS = (None, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+MODELS = {dual: tiny_model(dual) for dual in (False, True)}
+
+
+def weights_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach().double() for name, value in module.state_dict().items()}
+
+
+def shaken(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
+    """Every parameter random, biases and norms too."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.4 * torch.randn_like(parameter))
+    return module.eval()
+
+
+# Gaussian attention
+
+
+@pytest.mark.parametrize("length", [2, 5, 32, 128])
+def test_gaussian_weights_equal_the_formula(length):
+    ours = gaussian_weights([*WIDTHS, 0.001], length)
+    for weights, width in zip(ours, [*WIDTHS, 0.001], strict=True):
+        if width != 0.001:  # so narrow that the plain formula divides 0 by 0
+            close(weights, twin.gaussian(width, length), 1e-6)
+        close(weights.amax(1), torch.ones(length))
+        assert torch.isfinite(weights).all()
+
+
+def test_a_narrow_gaussian_keeps_neighbours_and_a_wide_one_everyone():
+    plain, narrow, *_, wide = gaussian_weights(WIDTHS, 128)
+    assert (plain == 1).all()
+    assert narrow[64, 64] > 0.95 > 0.5 > narrow[64, 80] > narrow[64, 100]
+    assert wide.min() > 0.95
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_parallel_blocks_equal_single_ones(masked):
+    blocks = shaken(ParallelBlocks(WIDTHS, length=9, width=16, heads=4, dropout=0.5))
+    x = torch.randn(3, 9, 16)
+    valid = length_mask(torch.tensor([9, 4, 1]), 9)
+    ours = blocks(x, valid if masked else None)
+    w = weights_of(blocks)
+    for g, width in enumerate(WIDTHS):
+        for n in range(3):
+            seen = valid[n] if masked else torch.ones(9, dtype=torch.bool)
+            close(
+                ours[g, n].detach(),
+                twin.block(x[n].double(), w, g, 4, twin.gaussian(width, 9), seen),
+                1e-5,
+            )
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("temperature", [0.09, 0.6])
+def test_mixture_equals_the_loop(masked, temperature):
+    mixture = shaken(BlockMixture(length=9, width=16, heads=4, dropout=0.5, temperature=temperature))
+    outputs = torch.randn(8, 3, 9, 16)
+    valid = length_mask(torch.tensor([9, 4, 1]), 9)
+    ours = mixture(outputs, valid if masked else None).detach()
+    w = weights_of(mixture)
+    for n in range(3):
+        seen = valid[n] if masked else torch.ones(9, dtype=torch.bool)
+        close(ours[n], twin.mixture(outputs[:, n].double(), w, 4, temperature, seen), 1e-5)
+
+
+def test_pooling_and_token_weights_equal_the_loop():
+    pool, weigh = shaken(AttentionPooling(16)), shaken(TokenWeights(16), 1)
+    x, lengths = torch.randn(4, 6, 16), torch.tensor([6, 3, 1, 0])
+    mask = length_mask(lengths, 6)
+    pooled, shares = pool(x, mask).detach(), weigh(x, mask).detach()
+    for n, length in enumerate(lengths[:3]):
+        real = x[n, :length].double()
+        close(pooled[n], twin.pooled(real, weights_of(pool)), 1e-5)
+        close(shares[n, :length], twin.token_shares(real, weights_of(weigh)), 1e-5)
+        assert (shares[n, length:] == 0).all()
+    assert (shares[3] == 0).all()
+    assert torch.isfinite(pooled).all()
+
+
+# The whole model
+
+
+def encode(model: HolmesModel, fed):
+    with torch.no_grad():
+        return (
+            model.encode_videos(fed.frames_VFD, fed.frame_lengths_V, fed.clips_VCD),
+            model.encode_queries(fed.tokens_QTD, fed.token_lengths_Q),
+        )
+
+
+@pytest.mark.parametrize("dual", [False, True])
+def test_model_equals_the_twin(dual):
+    model = MODELS[dual]
+    config, w = model.config, weights_of(model)
+    fed = features(config)
+    video, query = encode(model, fed)
+
+    def branch(x, name, valid):
+        return twin.video_branch(
+            x.double(),
+            twin.sub(w, f"{name}_branch."),
+            config.gaussian_widths,
+            config.heads,
+            config.mixing_temperature,
+            valid,
+        )
+
+    for v, length in enumerate(fed.frame_lengths_V):
+        valid = torch.arange(config.frames) < length
+        assert torch.equal(video.frame_mask_VF[v], valid)
+        close(video.frames_VFD[v], branch(fed.frames_VFD[v], "frame", valid), 1e-5)
+        everything = torch.ones(config.clips, dtype=torch.bool)
+        close(video.clips_VCD[v], branch(fed.clips_VCD[v], "clip", everything), 1e-5)
+
+    places = twin.sub(w, "query_places.")
+    for q, length in enumerate(fed.token_lengths_Q):
+        real = fed.tokens_QTD[q, :length].double()
+        hidden = twin.tokens(real, twin.sub(w, "query_encoder."), places, config.heads)
+        close(query.query_QD[q], twin.pooled(hidden, twin.sub(w, "pool.")), 1e-5)
+        if dual:
+            hidden = twin.tokens(real, twin.sub(w, "frame_query_encoder."), places, config.heads)
+            shares = twin.sub(w, "token_weights.")
+            unit = torch.nn.functional.normalize(hidden, dim=-1)
+            close(query.tokens_QTD[q, :length], hidden, 1e-5)
+            close(query.token_weights_QT[q, :length], twin.token_shares(unit, shares), 1e-5)
+            close(query.raw_token_weights_QT[q, :length], twin.token_shares(hidden, shares), 1e-5)
+    if not dual:
+        assert query.tokens_QTD is query.token_weights_QT is query.raw_token_weights_QT is None
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10_000), st.booleans())
+def test_a_query_alone_equals_its_row_and_needs_no_padding(seed, dual):
+    model = MODELS[dual]
+    fed = features(model.config, seed=seed)
+    _, together = encode(model, fed)
+    for q, length in enumerate(fed.token_lengths_Q):
+        for kept in {int(length), model.config.tokens}:
+            alone = model.encode_queries(fed.tokens_QTD[q : q + 1, :kept], fed.token_lengths_Q[q : q + 1])
+            close(alone.query_QD[0].detach(), together.query_QD[q], 1e-5)
+            if dual:
+                close(alone.tokens_QTD[0, :length].detach(), together.tokens_QTD[q, :length], 1e-5)
+                close(
+                    alone.token_weights_QT[0, :length].detach(), together.token_weights_QT[q, :length], 1e-5
+                )
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10_000), st.booleans())
+def test_what_stands_in_padded_tokens_does_not_matter(seed, dual):
+    model = MODELS[dual]
+    fed = features(model.config, seed=seed)
+    hidden = ~length_mask(fed.token_lengths_Q, model.config.tokens).unsqueeze(-1)
+    noisy = replace(fed, tokens_QTD=fed.tokens_QTD + 9 * hidden)
+    (_, one), (_, other) = encode(model, fed), encode(model, noisy)
+    close(other.query_QD, one.query_QD, 1e-5)
+    if dual:
+        close(other.token_weights_QT, one.token_weights_QT, 1e-5)
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10_000), st.permutations(range(3)))
+def test_a_video_alone_equals_its_row_in_any_order(seed, order):
+    model = MODELS[False]
+    fed = features(model.config, seed=seed)
+    video, _ = encode(model, fed)
+    moved, _ = encode(
+        model,
+        replace(
+            fed,
+            frames_VFD=fed.frames_VFD[order],
+            frame_lengths_V=fed.frame_lengths_V[order],
+            clips_VCD=fed.clips_VCD[order],
+        ),
+    )
+    close(moved.frames_VFD, video.frames_VFD[order], 1e-5)
+    close(moved.clips_VCD, video.clips_VCD[order], 1e-5)
+    alone = model.encode_videos(fed.frames_VFD[:1], fed.frame_lengths_V[:1], fed.clips_VCD[:1])
+    close(alone.frames_VFD[0].detach(), video.frames_VFD[0], 1e-5)
+    close(alone.clips_VCD[0].detach(), video.clips_VCD[0], 1e-5)
+
+
+def test_an_empty_query_is_finite():
+    """A padded query has no token; what it gives is ignored, but must not be NaN."""
+    model = MODELS[True]
+    query = model.encode_queries(torch.zeros(1, 6, 7), torch.tensor([0]))
+    assert torch.isfinite(query.query_QD).all()
+    assert (query.token_weights_QT == 0).all()
+
+
+def test_dropout_acts_in_training_only():
+    model = tiny_model(dropout=0.5)
+    fed = features(model.config)
+    (_, one), (_, other) = encode(model, fed), encode(model, fed)
+    assert torch.equal(one.query_QD, other.query_QD)
+    model.train()
+    (video, one), (again, other) = encode(model, fed), encode(model, fed)
+    assert not torch.equal(one.query_QD, other.query_QD)
+    assert not torch.equal(video.clips_VCD, again.clips_VCD)
+
+
+def test_dropped_attention_keeps_its_mean():
+    """With dropout the attended value is unbiased: bias and mean are dropped together."""
+    torch.manual_seed(0)
+    mixture = shaken(BlockMixture(length=5, width=8, heads=2, dropout=0.3, temperature=0.6))
+    token, outputs = torch.randn(1, 8), torch.randn(2, 1, 5, 8)
+    exact = mixture.ask.attend(token, outputs, None).detach()
+    mixture.train()
+    draws = torch.stack([mixture.ask.attend(token, outputs, None).detach() for _ in range(4000)])
+    error = draws.std(0) / math.sqrt(len(draws))
+    assert ((draws.mean(0) - exact).abs() < 4.5 * error).all()
+
+
+# Size and start
+
+
+PUBLISHED = {
+    "activitynet": 30_791_200,
+    "charades": 30_791_200,
+    "tvr": 32_273_440,
+    "tvr_dual": 34_345_121,
+}
+UNUSED_TOKEN = 384  # `weight_token`, which nothing reads
+UNUSED_PLACES = 96 * 384  # the clip branch has 128 positions and 32 clips
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_the_published_ones_less_the_dead(name):
+    with torch.device("meta"):
+        model = HolmesModel(PRESETS[name]().model)
+    assert UNUSED_TOKEN + UNUSED_PLACES == 37_248
+    assert sum(p.numel() for p in model.parameters()) == PUBLISHED[name] - 37_248
+
+
+def test_initial_weights_are_normal_and_biases_zero():
+    torch.manual_seed(0)
+    model = HolmesModel(tiny_config(dual=True, width=64, heads=4, video_width=50, text_width=50))
+    for name, value in model.named_parameters():
+        kind = name.split(".")[-1]
+        if "norm" in name:
+            assert (value == (0 if kind.startswith("bias") else 1)).all(), name
+        elif kind.startswith("bias"):
+            assert (value == 0).all(), name
+        elif value.numel() > 1000:
+            assert value.std().item() == pytest.approx(0.02, rel=0.1), name
+            assert abs(value.mean().item()) < 0.002, name
