@@ -17,7 +17,8 @@ def rank_of_owner(scores_QV: Tensor, owner_Q: Tensor) -> Tensor:
     Ties count against it: a model that scores everything alike finds nothing.
     """
     own_Q1 = scores_QV.gather(1, owner_Q.unsqueeze(1))
-    return (scores_QV >= own_Q1).sum(1)
+    # Counted from the end: a comparison with NaN is false, and must not pass for a hit.
+    return scores_QV.shape[1] - (scores_QV < own_Q1).sum(1)
 
 
 def recall(ranks_Q: Tensor, cutoffs: tuple[int, ...] = CUTOFFS) -> dict[str, float]:
