@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from holmes.data.store import Store
 
 app = typer.Typer(help="Pack, plant, inspect, verify and export feature stores.", no_args_is_help=True)
 
 StoreToWrite = Annotated[Path, typer.Argument(metavar="STORE", help="The store to write: a new folder.")]
+StoreToRead = Annotated[Path, typer.Argument(metavar="STORE", help="A store.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace STORE if it is there.")]
 
 
@@ -56,3 +60,73 @@ def plant(
     typer.echo(
         f"planted {store}: {sum(settings.splits.values()):,} videos; see it with 'holmes data info {store}'"
     )
+
+
+@app.command()
+def pack(
+    source: Annotated[Path, typer.Argument(help="A folder with TextData and FeatureData (MS-SL layout).")],
+    store: StoreToWrite,
+    visual: Annotated[str | None, typer.Option(help="The visual feature set, if there are several.")] = None,
+    text: Annotated[str | None, typer.Option(help="The text feature file, if there are several.")] = None,
+    collection: Annotated[str | None, typer.Option(help="The collection, if there are several.")] = None,
+    annotations: Annotated[
+        list[Path] | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="Moments: ActivityNet JSON, Charades-STA text and CSV, TVR JSON lines. Repeatable.",
+        ),
+    ] = None,
+    rows_per_second: Annotated[
+        float | None, typer.Option(min=1e-6, help="Feature rows a second: gives durations not stated.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Pack a feature folder of the field into a store; run it again to go on with a stopped pack."""
+    from holmes.data.pack import Source
+    from holmes.data.pack import pack as run
+
+    where = Source(source, collection, visual, text, tuple(annotations or ()), rows_per_second)
+    packed = run(where, store, overwrite, shown=True)
+    print_summary(packed)
+
+
+@app.command()
+def info(store: StoreToRead) -> None:
+    """Print what a store holds."""
+    from holmes.data.store import Store
+
+    print_summary(Store.open(store))
+
+
+@app.command()
+def check(store: StoreToRead) -> None:
+    """Verify every byte of a store and the promises of its format."""
+    from holmes.data.check import check_store
+    from holmes.data.store import Store
+
+    check_store(Store.open(store), shown=True)
+    typer.echo(f"{store} is whole.")
+
+
+@app.command()
+def export(
+    store: StoreToRead,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write: a new one.")],
+) -> None:
+    """Write a store as an MS-SL folder (HDF5), for other codebases."""
+    from holmes.data.export import export_store
+    from holmes.data.store import Store
+
+    export_store(Store.open(store), folder, shown=True)
+    typer.echo(f"exported {store} to {folder}")
+
+
+def print_summary(store: Store) -> None:
+    from rich.console import Console
+
+    from holmes.data.summary import summary_tables
+
+    console = Console(highlight=False)
+    for table in summary_tables(store):
+        console.print(table)

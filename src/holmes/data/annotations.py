@@ -1,0 +1,150 @@
+"""What is known about moments and fits beyond the captions, kept for analysis.
+
+Formats, recognised by their content:
+    moments.json     caption id → [first frame, end frame, frames]
+    ActivityNet      JSON: video → {"duration", "timestamps", "sentences"}
+    Charades-STA     text: `video start end##sentence`, in seconds; durations come from Charades_v1_*.csv
+    TVR              JSON lines: {"vid_name", "duration", "ts", "desc"}
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holmes.data.captions import Captions
+from holmes.errors import HolmesError
+from holmes.files import read_json
+from holmes.records import QueryType
+
+
+@dataclass
+class Annotations:
+    """Collected from any number of files: moments by caption id or by what they say, durations by video."""
+
+    fractions: dict[str, tuple[float, float]] = field(default_factory=dict)  # caption id → of the video
+    seconds: dict[tuple[str, str], list[tuple[float, float]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    durations: dict[str, float] = field(default_factory=dict)
+
+    def add(self, video: str, sentence: str, start: float, end: float) -> None:
+        self.seconds[video, essence(sentence)].append((start, end))
+
+    def set_duration(self, video: str, seconds: float | str) -> None:
+        self.durations[video] = float(seconds)
+        if not self.durations[video] > 0:
+            raise ValueError(f"the duration of '{video}' is {seconds}")
+
+    def moments(self, captions: Captions) -> NDArray[np.float32]:
+        """Q × 2; where a video says the same twice, the moments are taken in order."""
+        moments_Q2 = np.full((len(captions.query_ids), 2), np.nan, np.float32)
+        taken: dict[tuple[str, str], int] = defaultdict(int)
+        for query, (query_id, text) in enumerate(zip(captions.query_ids, captions.texts, strict=True)):
+            video = captions.video_ids[captions.owner_Q[query]]
+            said = (video, essence(text))
+            if query_id in self.fractions:
+                moments_Q2[query] = self.fractions[query_id]
+            elif said in self.seconds and video in self.durations:
+                choices = self.seconds[said]
+                moments_Q2[query] = (
+                    np.array(choices[min(taken[said], len(choices) - 1)]) / self.durations[video]
+                )
+                taken[said] += 1
+        return np.sort(moments_Q2.clip(0, 1), axis=1)  # a few published moments end before they start
+
+
+def essence(sentence: str) -> str:
+    """Letters and digits only: caption files and annotations differ in spaces, case and full stops."""
+    return "".join(character for character in sentence.lower() if character.isalnum())
+
+
+def read_annotations(paths: Iterable[Path]) -> Annotations:
+    found = Annotations()
+    for path in paths:
+        try:
+            read_one(path, found)
+        except (LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+            raise HolmesError(
+                f"{path} is not an annotation file we know ({type(error).__name__}: {error}); "
+                "known: moments.json, ActivityNet JSON, Charades-STA text, Charades CSV, TVR JSON lines."
+            ) from None
+    return found
+
+
+def read_one(path: Path, found: Annotations) -> None:
+    if path.suffix == ".json":
+        read_json_annotations(read_json(path), found)
+        return
+    lines = path.read_text("utf-8").splitlines()
+    if path.suffix == ".csv":
+        for row in csv.DictReader(lines):
+            found.set_duration(row["id"], row["length"])
+    elif path.suffix == ".jsonl":
+        for item in map(json.loads, filter(None, lines)):
+            found.set_duration(item["vid_name"], item["duration"])
+            found.add(item["vid_name"], item["desc"], *map(float, item["ts"]))
+    else:
+        for line in filter(None, lines):
+            place, mark, sentence = line.partition("##")
+            if not mark:
+                raise ValueError(f"no '##' in '{line[:60]}'")
+            video, start, end = place.split()
+            found.add(video, sentence, float(start), float(end))
+
+
+def read_json_annotations(value: Any, found: Annotations) -> None:
+    for name, item in value.items():
+        if isinstance(item, dict):
+            found.set_duration(name, item["duration"])
+            for (start, end), sentence in zip(item["timestamps"], item["sentences"], strict=True):
+                found.add(name, sentence, float(start), float(end))
+        else:
+            first, end, frames = map(float, item)
+            found.fractions[name] = (first / frames, end / frames)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object; an empty one where there is no file."""
+    value = read_json(path) if path.is_file() else {}
+    if not isinstance(value, dict):
+        raise HolmesError(f"{path} is not a JSON object of caption ids; mend or remove it.")
+    return value
+
+
+def read_also_fits(path: Path, captions: Captions) -> dict[int, list[int]]:
+    """Caption id → other videos that fit it. Captions that are not in the store are passed over."""
+    videos = {name: index for index, name in enumerate(captions.video_ids)}
+    given, fits = read_object(path), {}
+    for query, query_id in enumerate(captions.query_ids):
+        others = given.get(query_id)
+        if others:
+            missing = [video for video in others if video not in videos]
+            if missing:
+                raise HolmesError(
+                    f"{path}: '{query_id}' names video '{missing[0]}', which no caption file has; mend it."
+                )
+            fits[query] = sorted(videos[video] for video in others)
+    return fits
+
+
+def read_kinds(path: Path, captions: Captions) -> NDArray[np.int8]:
+    """Caption id → precise, polysemous or underdetermined; -1 where unknown."""
+    given = read_object(path)
+    try:
+        numbers = [
+            QueryType[str(given[name]).upper()] if name in given else -1 for name in captions.query_ids
+        ]
+    except KeyError as error:
+        raise HolmesError(
+            f"{path}: {error} is not a kind; known: precise, polysemous, underdetermined."
+        ) from None
+    return np.array(numbers, np.int8)

@@ -1,0 +1,110 @@
+"""Verify a store: every byte against its checksum, and the promises its readers rely on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holmes.data.store import Store
+from holmes.errors import HolmesError
+from holmes.progress import progress_bar
+from holmes.records import CLIPS, FRAMES, TOKENS, QueryType
+
+READ_BYTES = 16 << 20
+UNIT = 1.002  # a unit row in float16 may be a little longer than 1
+
+
+def check_store(store: Store, shown: bool = False) -> None:
+    """Raises HolmesError with the first thing that is wrong."""
+    check_checksums(store, shown)
+    for problem in problems(store):
+        raise HolmesError(f"{store.path}: {problem}; pack the store again.")
+
+
+def check_checksums(store: Store, shown: bool) -> None:
+    with progress_bar("checking MiB", store.info.bytes >> 20, shown=shown) as advance:
+        left_over = 0
+        for name, expected in store.info.files.items():
+            digest = hashlib.sha256()
+            with open(store.path / name, "rb") as file:
+                while piece := file.read(READ_BYTES):
+                    digest.update(piece)
+                    left_over += len(piece)
+                    advance(left_over >> 20)
+                    left_over &= (1 << 20) - 1
+            if digest.hexdigest() != expected["sha256"]:
+                raise HolmesError(
+                    f"{store.path / name} was changed or damaged (wrong checksum); pack the store again."
+                )
+
+
+def problems(store: Store) -> Iterator[str]:
+    """Everything that breaks a promise of the format, most basic first."""
+    info = store.info
+    shapes = {
+        "frames.npy": (store.frames.shape, (info.frame_rows, info.video_width)),
+        "clips.npy": (store.clips.shape, (info.videos, CLIPS, info.video_width)),
+        "tokens.npy": (store.tokens.shape, (info.token_rows, info.text_width)),
+        "moments.npy": (store.moments_Q2.shape, (info.queries, 2)),
+        "durations.npy": (store.durations_V.shape, (info.videos,)),
+        "kinds.npy": (store.kinds_Q.shape, (info.queries,)),
+    }
+    yield from (
+        f"{name} is {found}, not {wanted}" for name, (found, wanted) in shapes.items() if found != wanted
+    )
+    yield from offset_problems("frame_offsets.npy", store.frame_offsets, info.videos, info.frame_rows, FRAMES)
+    yield from offset_problems(
+        "token_offsets.npy", store.token_offsets, info.queries, info.token_rows, TOKENS
+    )
+    yield from offset_problems(
+        "query_offsets.npy", store.query_offsets, info.videos, info.queries, info.queries
+    )
+    for name, ids, count in (
+        ("video", store.video_ids, info.videos),
+        ("caption", store.query_ids, info.queries),
+    ):
+        if len(set(ids)) != count or len(ids) != count:
+            yield f"there are not {count} different {name} ids"
+    if len(store.captions) != info.queries:
+        yield f"there are {len(store.captions)} captions for {info.queries} queries"
+    known = store.moments_Q2[~np.isnan(store.moments_Q2).any(1)]
+    if ((known < 0) | (known > 1)).any() or (known[:, 0] > known[:, 1]).any():
+        yield "a moment is not a start and an end within its video"
+    if not np.isin(store.kinds_Q, [-1, *QueryType]).all():
+        yield "a query has a kind that does not exist"
+    for query, videos in store.also_fits.items():
+        if (
+            not 0 <= query < info.queries
+            or store.owner_Q[query] in videos
+            or not all(0 <= v < info.videos for v in videos)
+        ):
+            yield f"also_fits.json is wrong about query {query}"
+    for name in store.splits:
+        split = store.split(name)
+        sizes = {"videos": len(split.videos), "queries": len(split.queries)}
+        if sizes != info.splits[name]:
+            yield f"split '{name}' has {sizes}, not {info.splits[name]}"
+    for name, rows in (("frames", store.frames), ("clips", store.clips), ("tokens", store.tokens)):
+        yield from row_problems(f"{name}.npy", rows.reshape(-1, rows.shape[-1]))
+
+
+def offset_problems(name: str, offsets: NDArray[np.int64], items: int, rows: int, most: int) -> Iterator[str]:
+    lengths = np.diff(offsets)
+    if len(offsets) != items + 1 or offsets[0] != 0 or offsets[-1] != rows:
+        yield f"{name} does not lead from 0 to {rows} in {items} steps"
+    elif lengths.min() < 1 or lengths.max() > most:
+        yield f"{name} has an item of {lengths.min()} to {lengths.max()} rows; 1 to {most} are allowed"
+
+
+def row_problems(name: str, rows: NDArray[np.float16]) -> Iterator[str]:
+    step = max(1, READ_BYTES // (rows.shape[1] * rows.itemsize))
+    for start in range(0, len(rows), step):
+        piece = rows[start : start + step].astype(np.float32)
+        lengths = np.sqrt(np.einsum("nd,nd->n", piece, piece))
+        wrong = np.flatnonzero(~(lengths <= UNIT))  # NaN is wrong too
+        if len(wrong):
+            yield f"{name}: row {start + wrong[0]} is not finite and of unit length"
+            return

@@ -1,0 +1,80 @@
+"""Write a store back as the MS-SL folder layout (HDF5), so that other code can run on it.
+
+Rows are what the store holds: pooled, of unit length, float16 precision, written as float32.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from holmes.data.store import Store
+from holmes.errors import HolmesError
+from holmes.files import atomic_file, sync_folder, write_json
+from holmes.progress import progress_bar
+from holmes.records import QueryType
+
+
+def export_store(store: Store, folder: Path, shown: bool = False) -> None:
+    if folder.exists():
+        raise HolmesError(f"{folder} already exists; choose another name or remove it.")
+    building = folder.parent / f".{folder.name}.building"
+    shutil.rmtree(building, ignore_errors=True)
+    try:
+        write_captions(store, building / "TextData")
+        write_rows(
+            building / "TextData" / f"roberta_{store.info.collection}_query_feat.hdf5",
+            store.query_ids, store.tokens, store.token_offsets, "exporting queries", shown,
+        )  # fmt: skip
+        write_rows(
+            building / "FeatureData" / store.info.visual / "feature.hdf5",
+            store.video_ids, store.frames, store.frame_offsets, "exporting videos", shown,
+        )  # fmt: skip
+        write_knowledge(store, building)
+        os.replace(building, folder)
+        sync_folder(folder.parent)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def write_captions(store: Store, folder: Path) -> None:
+    for name in store.splits:
+        lines = (f"{store.query_ids[q]} {store.captions[q]}\n" for q in store.split(name).queries)
+        with atomic_file(folder / f"{store.info.collection}{name}.caption.txt") as file:
+            file.write("".join(lines).encode())
+
+
+def write_rows(
+    path: Path,
+    names: list[str],
+    rows: NDArray[np.float16],
+    offsets: NDArray[np.int64],
+    what: str,
+    shown: bool,
+) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(path, "w") as file, progress_bar(what, len(names), shown=shown) as advance:
+        for index, name in enumerate(names):
+            file.create_dataset(name, data=rows[offsets[index] : offsets[index + 1]].astype(np.float32))
+            advance(1)
+
+
+def write_knowledge(store: Store, folder: Path) -> None:
+    """Moments (in frames of the exported features), kinds and fits, each only where something is known."""
+    frames_Q = np.diff(store.frame_offsets)[store.owner_Q]
+    bounds_Q2 = (store.moments_Q2 * frames_Q[:, None]).astype(np.float64)
+    known = np.flatnonzero(~np.isnan(bounds_Q2).any(1))
+    moments = {store.query_ids[q]: [*bounds_Q2[q].round(3).tolist(), int(frames_Q[q])] for q in known}
+    kinds = {
+        store.query_ids[q]: QueryType(store.kinds_Q[q]).name.lower()
+        for q in np.flatnonzero(store.kinds_Q >= 0)
+    }
+    fits = {store.query_ids[q]: [store.video_ids[v] for v in videos] for q, videos in store.also_fits.items()}
+    for name, value in (("moments", moments), ("kinds", kinds), ("also_fits", fits)):
+        if value:
+            write_json(folder / f"{name}.json", value)

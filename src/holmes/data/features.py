@@ -1,0 +1,150 @@
+"""Feature files of the field behind one interface: id → rows (frames of a video, tokens of a caption)."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from holmes.errors import HolmesError
+
+Array = NDArray[Any]
+
+
+class Features(Protocol):
+    """An open feature set. `path` is the file that error messages name."""
+
+    path: Path
+
+    def shape(self, name: str) -> tuple[int, int] | None:
+        """Rows and width, or None where there is no such id."""
+
+    def rows(self, name: str) -> Array: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def open_features(path: Path) -> Features:
+    """A folder with a BigFile or a `feature.hdf5`, or an HDF5 file."""
+    if path.is_dir():
+        return HDF5Features(path / "feature.hdf5") if (path / "feature.hdf5").is_file() else BigFile(path)
+    return HDF5Features(path)
+
+
+class HDF5Features:
+    """One dataset (rows × width) an id; a dataset of one dimension is a single row."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self.file = h5py.File(path, "r")
+        except FileNotFoundError:
+            raise HolmesError(f"{path} does not exist.") from None
+        except OSError as error:
+            raise HolmesError(f"{path} is not a readable HDF5 file ({error}); get it again.") from None
+
+    def shape(self, name: str) -> tuple[int, int] | None:
+        if name not in self.file:
+            return None
+        item = self.file[name]
+        if not isinstance(item, h5py.Dataset) or item.ndim not in (1, 2) or item.dtype.kind != "f":
+            raise HolmesError(
+                f"{self.path}: '{name}' is not a table of floats (rows × width); extract it again."
+            )
+        return (1, item.shape[0]) if item.ndim == 1 else item.shape
+
+    def rows(self, name: str) -> Array:
+        try:
+            return np.atleast_2d(self.file[name][()])
+        except OSError as error:
+            raise HolmesError(
+                f"{self.path}: '{name}' cannot be read ({error}); get the file again."
+            ) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.file.close()
+
+
+class BigFile:
+    """`feature.bin` (float32, row after row), `shape.txt`, `id.txt` and `video2frames.txt`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "feature.bin"
+        for name in ("feature.bin", "shape.txt", "id.txt", "video2frames.txt"):
+            if not (folder / name).is_file():
+                raise HolmesError(
+                    f"{folder / name} does not exist; a BigFile needs it: get the folder again."
+                )
+        count, self.width = read_shape(folder / "shape.txt")
+        size, expected = self.path.stat().st_size, 4 * count * self.width
+        if size != expected:
+            state = "is truncated" if size < expected else "is too long"
+            raise HolmesError(
+                f"{self.path} {state}: it has {size} bytes, but shape.txt says {count} × {self.width} × 4, "
+                f"{expected} bytes; get feature.bin or shape.txt again."
+            )
+        ids = (folder / "id.txt").read_text("iso-8859-1").split()
+        if len(ids) != count:
+            raise HolmesError(
+                f"{folder / 'id.txt'} has {len(ids)} ids and shape.txt says {count}; get it again."
+            )
+        self.frames = read_video2frames(folder / "video2frames.txt")
+        self.row_of = {name: row for row, name in enumerate(ids)}
+        self.table: Array = np.memmap(self.path, "<f4", "r", shape=(count, self.width))
+
+    def shape(self, name: str) -> tuple[int, int] | None:
+        return (len(self.frames[name]), self.width) if name in self.frames else None
+
+    def rows(self, name: str) -> Array:
+        try:
+            numbers = [self.row_of[frame] for frame in self.frames[name]]
+        except KeyError as error:
+            raise HolmesError(
+                f"{self.path.parent / 'id.txt'} lacks frame {error} of video '{name}'; get the folder again."
+            ) from None
+        return np.asarray(self.table[numbers])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del self.table
+
+
+def read_shape(path: Path) -> tuple[int, int]:
+    words = path.read_text("iso-8859-1").split()
+    if len(words) != 2 or not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise HolmesError(f"{path} says '{' '.join(words)[:60]}' instead of 'rows width'; get it again.")
+    return int(words[0]), int(words[1])
+
+
+def read_video2frames(path: Path) -> dict[str, list[str]]:
+    """A Python dict literal, read as data: nothing in it is ever run."""
+    try:
+        value = ast.literal_eval(path.read_text("iso-8859-1"))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        value = None
+    if not isinstance(value, dict) or not all(
+        isinstance(video, str)
+        and isinstance(frames, list)
+        and all(isinstance(frame, str) for frame in frames)
+        for video, frames in value.items()
+    ):
+        raise HolmesError(f"{path} is not a plain literal {{'video': ['frame', …], …}}; get it again.")
+    return value

@@ -1,0 +1,155 @@
+"""Pack a feature folder of the field into a store: scan, pool row by row, seal.
+
+Nothing is held in memory but ids and one video at a time. A pack that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holmes import __version__
+from holmes.data.annotations import read_also_fits, read_annotations, read_kinds
+from holmes.data.captions import Captions, read_captions
+from holmes.data.features import Features, open_features
+from holmes.data.layout import Layout, find_layout
+from holmes.data.pooling import query_tokens, video_clips, video_frames
+from holmes.data.store import Store
+from holmes.data.writer import Catalogue, StoreWriter
+from holmes.errors import HolmesError
+from holmes.progress import progress_bar
+from holmes.records import FRAMES, TOKENS
+
+COMMIT_VIDEOS = 256
+COMMIT_QUERIES = 8192
+
+
+@dataclass(frozen=True)
+class Source:
+    """What to pack and which of the folder's feature sets."""
+
+    folder: Path
+    collection: str | None = None
+    visual: str | None = None
+    text: str | None = None
+    annotations: Sequence[Path] = ()
+    rows_per_second: float | None = None  # gives durations where no annotation does
+
+
+def pack(source: Source, target: Path, overwrite: bool = False, shown: bool = False) -> Store:
+    """Write the store; `shown` draws progress bars."""
+    layout = find_layout(source.folder, source.collection, source.visual, source.text)
+    with StoreWriter(target, fingerprint(layout), overwrite) as writer:
+        captions = read_captions(layout.captions)
+        with open_features(layout.visual) as visual, open_features(layout.text) as text:
+            counts_V, video_width = scan(visual, captions.video_ids, "video", "frames", shown)
+            counts_Q, text_width = scan(text, captions.query_ids, "caption", "tokens", shown)
+            writer.start(describe(source, layout, captions, counts_V, counts_Q), video_width, text_width)
+            pack_videos(visual, captions.video_ids, writer, shown)
+            pack_queries(text, captions.query_ids, writer, shown)
+        writer.finish(provenance(source, layout))
+    return Store.open(target)
+
+
+def scan(
+    features: Features, names: Sequence[str], what: str, unit: str, shown: bool
+) -> tuple[NDArray[np.int64], int]:
+    """Rows of every id and the common width: what is missing or odd is found before anything is written."""
+    counts, width = np.empty(len(names), np.int64), 0
+    with progress_bar(f"looking at {unit}", len(names), shown=shown) as advance:
+        for index, name in enumerate(names):
+            where, shape = f"{features.path}: {what} '{name}'", features.shape(name)
+            if shape is None or shape[0] == 0:
+                state = "is not there" if shape is None else f"has zero {unit}"
+                raise HolmesError(f"{where} {state}; extract its {unit} or remove its captions.")
+            counts[index], width = shape[0], width or shape[1]
+            if shape[1] != width:
+                raise HolmesError(f"{where} is {shape[1]} wide, '{names[0]}' {width}; extract it again.")
+            advance(1)
+    return counts, width
+
+
+def pack_videos(visual: Features, names: Sequence[str], writer: StoreWriter, shown: bool) -> None:
+    with progress_bar("packing videos", len(names), writer.videos_done, shown) as advance:
+        for index in range(writer.videos_done, len(names)):
+            rows = finite_rows(visual, names[index], "video")
+            writer.add_videos(video_frames(rows), video_clips(rows)[None])
+            if (index + 1) % COMMIT_VIDEOS == 0:
+                writer.commit()
+            advance(1)
+    writer.commit()
+
+
+def pack_queries(text: Features, names: Sequence[str], writer: StoreWriter, shown: bool) -> None:
+    with progress_bar("packing queries", len(names), writer.queries_done, shown) as advance:
+        for index in range(writer.queries_done, len(names)):
+            writer.add_queries(query_tokens(finite_rows(text, names[index], "caption")), 1)
+            if (index + 1) % COMMIT_QUERIES == 0:
+                writer.commit()
+            advance(1)
+
+
+def finite_rows(features: Features, name: str, what: str) -> NDArray[Any]:
+    rows = features.rows(name)
+    finite = np.isfinite(rows)
+    if not finite.all():
+        bad = int(np.flatnonzero(~finite.all(axis=1))[0])
+        raise HolmesError(f"{features.path}: {what} '{name}', row {bad}, holds NaN or Inf; extract it again.")
+    return rows
+
+
+def describe(
+    source: Source,
+    layout: Layout,
+    captions: Captions,
+    counts_V: NDArray[np.int64],
+    counts_Q: NDArray[np.int64],
+) -> Catalogue:
+    """The catalogue, with what the folder and the annotations know about moments, kinds and fits."""
+    beside = source.folder / "moments.json"
+    annotations = read_annotations([*([beside] if beside.is_file() else []), *source.annotations])
+    durations_V = np.array(
+        [annotations.durations.get(name, np.nan) for name in captions.video_ids], np.float32
+    )
+    if source.rows_per_second:
+        durations_V = np.where(np.isnan(durations_V), counts_V / source.rows_per_second, durations_V)
+        annotations.durations |= dict(zip(captions.video_ids, durations_V.tolist(), strict=True))
+    return Catalogue(
+        collection=layout.collection,
+        visual=layout.visual_name,
+        text=layout.text.stem,
+        video_ids=captions.video_ids,
+        query_ids=captions.query_ids,
+        captions=captions.texts,
+        owner_Q=captions.owner_Q,
+        frame_lengths_V=np.minimum(counts_V, FRAMES),
+        token_lengths_Q=np.minimum(counts_Q, TOKENS),
+        splits=captions.splits,
+        moments_Q2=annotations.moments(captions),
+        durations_V=durations_V,
+        kinds_Q=read_kinds(source.folder / "kinds.json", captions),
+        also_fits=read_also_fits(source.folder / "also_fits.json", captions),
+    )
+
+
+def fingerprint(layout: Layout) -> dict[str, Any]:
+    """Tells whether a stopped pack was of the same files."""
+    stats = {str(path.resolve()): path.stat() for path in layout.files()}
+    return {
+        "pack": __version__,
+        "files": {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()},
+    }
+
+
+def provenance(source: Source, layout: Layout) -> dict[str, Any]:
+    files = [*layout.files(), *source.annotations]
+    return {
+        "holmes": __version__,
+        "packed": str(source.folder.resolve()),
+        "files": {str(path.name): path.stat().st_size for path in files},
+    }

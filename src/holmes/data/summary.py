@@ -1,0 +1,57 @@
+"""What a store holds, as tables for people."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.table import Table
+
+from holmes.data.store import Store
+from holmes.records import QueryType
+
+
+def summary_tables(store: Store) -> list[Table]:
+    return [overview(store), splits_table(store)]
+
+
+def overview(store: Store) -> Table:
+    info = store.info
+    table = Table(title=str(store.path), show_header=False, title_justify="left")
+    rows = {
+        "collection": info.collection,
+        "visual features": f"{info.visual}, {info.video_width} wide, {info.frame_rows:,} frames",
+        "text features": f"{info.text}, {info.text_width} wide, {info.token_rows:,} tokens",
+        "size": f"{info.bytes / 2**20:,.1f} MiB",
+        "digest": info.digest[:16],
+        "made from": ", ".join(f"{key} {value}" for key, value in info.provenance.items() if key != "files"),
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def splits_table(store: Store) -> Table:
+    table = Table("", *store.splits)
+    columns = [split_figures(store, name) for name in store.splits]
+    for figure in columns[0]:
+        table.add_row(figure, *(column[figure] for column in columns))
+    return table
+
+
+def split_figures(store: Store, name: str) -> dict[str, str]:
+    split = store.split(name)
+    lengths = (store.moments_Q2[:, 1] - store.moments_Q2[:, 0])[split.queries]
+    known, kinds = ~np.isnan(lengths), store.kinds_Q[split.queries]
+    fits = np.mean([int(query) in store.also_fits for query in split.queries])
+    figures = {
+        "videos": f"{len(split.videos):,}",
+        "queries": f"{len(split.queries):,}",
+        "queries a video": f"{split.queries_of_video.mean():.1f}, at most {split.queries_of_video.max()}",
+        "frames a video": f"{np.diff(store.frame_offsets)[split.videos].mean():.1f}",
+        "tokens a query": f"{np.diff(store.token_offsets)[split.queries].mean():.1f}",
+        "moments known": f"{known.mean():.0%}",
+        "moment / video": f"{lengths[known].mean():.2f} on average" if known.any() else "-",
+        "other videos fit": f"{fits:.0%} of queries",
+    }
+    for kind in QueryType:
+        figures[kind.name.lower()] = f"{np.mean(kinds == kind):.0%} of queries" if (kinds >= 0).any() else "-"
+    return figures
