@@ -93,7 +93,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise HolmesError(
             f"{path} has version {manifest.get('version')}; this Holmes reads version {VERSION}."
         )
-    missing = {"weights", "digest", "config", "extras"} - manifest.keys()
+    kinds = {"weights": str, "digest": str, "config": dict, "extras": dict}
+    missing = sorted(name for name, kind in kinds.items() if not isinstance(manifest.get(name), kind))
     if missing:
-        raise HolmesError(f"{path} lacks {', '.join(sorted(missing))}: the file is damaged; copy it again.")
+        raise HolmesError(f"{path} lacks {', '.join(missing)}: the file is damaged; copy it again.")
     return manifest

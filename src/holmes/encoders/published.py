@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 from argparse import Namespace
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,10 @@ RENAMES = (
 )
 
 
-class InertDict(dict):
-    """Stands in for dictionary classes that published configs were pickled with."""
-
-
 def load_published(path: Path) -> Checkpoint:
     """A published checkpoint as ours. Only tensors, numbers and plain containers are read."""
-    stand_ins = [(InertDict, "easydict.EasyDict"), (Namespace, "argparse.Namespace")]
+    # The safe reader fills only dictionaries of its own kinds, so one of those stands in for EasyDict.
+    stand_ins = [(OrderedDict, "easydict.EasyDict"), (Namespace, "argparse.Namespace")]
     scalars = [np.dtype, np.float64, np.float32, np.dtypes.Float64DType, np.dtypes.Float32DType]
     scalar: Any = np.float64(0).__reduce__()[0]  # NumPy's own builder of scalars, under both its names
     numpy_scalar = [(scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
@@ -69,15 +66,24 @@ def load_published(path: Path) -> Checkpoint:
             saved = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise HolmesError(f"{path} does not exist.") from None
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
-        raise HolmesError(f"{path} cannot be read safely: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # whatever goes wrong while reading a stranger's file is the file's fault
+        asked = re.search(r"GLOBAL (\S+)", str(error))
+        why = (
+            f"it asks for {asked[1]}"
+            if asked
+            else "it is damaged or holds more than tensors and plain values"
+        )
+        raise HolmesError(f"{path} cannot be read safely: {why}.") from None
     if not isinstance(saved, dict) or "state_dict" not in saved:
         raise HolmesError(f"{path} is not a published checkpoint: it has no 'state_dict'.")
     settings = saved.get("config", {})
     state = saved["state_dict"]
-    config = published_config(settings if isinstance(settings, dict) else dict(vars(settings)), state)
-    model = HolmesModel(config.model)
-    model.load_state_dict(published_state(state, config.model))
+    try:
+        config = published_config(settings if isinstance(settings, dict) else dict(vars(settings)), state)
+        model = HolmesModel(config.model)
+        model.load_state_dict(published_state(state, config.model))
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise HolmesError(f"{path} is not a published Holmes model: {' '.join(str(error).split())}") from None
     return Checkpoint(model.eval(), config, digest="", extras={"epoch": saved.get("epoch")})
 
 
