@@ -44,6 +44,7 @@ class ModelConfig:
     """Longest query."""
 
     def __post_init__(self) -> None:
+        require(self.heads > 0, f"heads must be positive, not {self.heads}.")
         require(self.width % self.heads == 0, f"width {self.width} is not divisible by {self.heads} heads.")
         require(0 <= self.dropout < 1, f"dropout {self.dropout} is outside [0, 1).")
         require(self.mixing_temperature > 0, "mixing_temperature must be positive.")
@@ -75,6 +76,10 @@ class EvidenceConfig:
         require(self.inter_temperature > 0 and self.intra_temperature > 0, "temperatures must be positive.")
         require(0 < self.beta < 1, f"beta {self.beta} is outside (0, 1).")
         require(0 <= self.smoothing <= 1, f"smoothing {self.smoothing} is outside [0, 1].")
+        require(
+            len(self.inter_terms) > 0,
+            "inter_terms must name a term; to leave L_inter out, set loss.inter to 0.",
+        )
         for term in self.inter_terms:
             if term not in ("frame", "clip", "fused"):
                 raise unknown("inter_terms entry", term, ("frame", "clip", "fused"))
@@ -116,6 +121,9 @@ class LossConfig:
     """δ of L_div."""
     diversity_scale: float = 32.0
     """α of L_div."""
+
+    def __post_init__(self) -> None:
+        require(self.hard_pool > 0, f"hard_pool must be positive, not {self.hard_pool}.")
 
 
 @dataclass(frozen=True)
@@ -218,7 +226,7 @@ def coerce(value: Any, hint: Any, name: str) -> Any:
         if hint is int and float(value) != int(float(value)):
             raise ValueError
         return int(float(value)) if hint is int else hint(value)
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         raise HolmesError(
             f"setting {name}: '{value}' is not a valid {getattr(hint, '__name__', hint)}."
         ) from None
