@@ -1,0 +1,165 @@
+"""Checkpoints: whole or absent, and refused in one line when they are not ours."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from holmes.config.presets import preset
+from holmes.config.schema import HolmesConfig
+from holmes.encoders import checkpoint
+from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint, update_extras
+from holmes.encoders.model import HolmesModel
+from holmes.errors import HolmesError
+from small import tiny_config, tiny_model
+
+
+def tiny(seed: int = 0, dual: bool = False) -> tuple[HolmesModel, HolmesConfig]:
+    return tiny_model(dual, seed=seed), replace(preset("tvr"), model=tiny_config(dual))
+
+
+def same_weights(one: HolmesModel, other: HolmesModel) -> bool:
+    ours, theirs = one.state_dict(), other.state_dict()
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(HolmesError) as caught:
+        load_checkpoint(folder)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def rewrite(folder: Path, **changes) -> None:
+    path = folder / "checkpoint.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize("dual", [False, True])
+def test_roundtrip(tmp_path, dual):
+    model, config = tiny(dual=dual)
+    digest = save_checkpoint(tmp_path / "new" / "folder", model.train(), config, {"epoch": 7, "R@1": 12.5})
+    loaded = load_checkpoint(tmp_path / "new" / "folder")
+    assert same_weights(loaded.model, model)
+    assert not loaded.model.training
+    assert loaded.config == config
+    assert loaded.extras == {"epoch": 7, "R@1": 12.5}
+    assert loaded.digest == digest
+    (weights,) = (tmp_path / "new" / "folder").glob("*.safetensors")
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() == digest
+
+
+def test_saving_again_replaces_and_leaves_nothing_behind(tmp_path):
+    (first, config), (second, _) = tiny(0), tiny(1)
+    save_checkpoint(tmp_path, first, config)
+    save_checkpoint(tmp_path, second, config)
+    assert same_weights(load_checkpoint(tmp_path).model, second)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_extras_are_added_without_touching_the_weights(tmp_path):
+    model, config = tiny()
+    digest = save_checkpoint(tmp_path, model, config, {"epoch": 1, "kept": True})
+    update_extras(tmp_path, {"epoch": 2, "thresholds": [0.1, 0.2]})
+    loaded = load_checkpoint(tmp_path)
+    assert loaded.extras == {"epoch": 2, "kept": True, "thresholds": [0.1, 0.2]}
+    assert loaded.digest == digest
+
+
+@pytest.mark.parametrize("dies_in", ["write_json", "save"])
+def test_a_write_that_dies_midway_leaves_the_old_checkpoint(tmp_path, monkeypatch, dies_in):
+    (old, config), (new, _) = tiny(0), tiny(1)
+    save_checkpoint(tmp_path, old, config, {"epoch": 1})
+
+    def die(*_args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(checkpoint, dies_in, die)
+        with pytest.raises(KeyboardInterrupt):
+            save_checkpoint(tmp_path, new, config, {"epoch": 2})
+    loaded = load_checkpoint(tmp_path)
+    assert same_weights(loaded.model, old)
+    assert loaded.extras == {"epoch": 1}
+    save_checkpoint(tmp_path, new, config, {"epoch": 2})
+    assert same_weights(load_checkpoint(tmp_path).model, new)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_disk_that_fills_up_leaves_no_manifest(tmp_path, monkeypatch):
+    model, config = tiny()
+
+    def full(*_args):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(checkpoint, "write_json", full)
+    with pytest.raises(OSError):
+        save_checkpoint(tmp_path, model, config)
+    assert "has no checkpoint.json" in refusal(tmp_path)
+
+
+def test_damaged_weights(tmp_path):
+    save_checkpoint(tmp_path, *tiny())
+    (weights,) = tmp_path.glob("*.safetensors")
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    assert "does not match its digest: the file is damaged" in refusal(tmp_path)
+    weights.unlink()
+    assert f"names {weights.name}, which is missing" in refusal(tmp_path)
+
+
+def test_weights_that_are_no_weights(tmp_path):
+    """Even with a digest that fits."""
+    save_checkpoint(tmp_path, *tiny())
+    (weights,) = tmp_path.glob("*.safetensors")
+    weights.write_bytes(b"not weights at all")
+    rewrite(tmp_path, digest=hashlib.sha256(b"not weights at all").hexdigest())
+    assert "does not fit its config" in refusal(tmp_path)
+
+
+def test_weights_of_another_shape(tmp_path):
+    save_checkpoint(tmp_path, *tiny())
+    manifest = json.loads((tmp_path / "checkpoint.json").read_text())
+    manifest["config"]["model"]["tokens"] += 1
+    (tmp_path / "checkpoint.json").write_text(json.dumps(manifest))
+    assert "does not fit its config" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"format": "another-format"}, "is not a Holmes checkpoint"),
+        ({"version": 99}, "has version 99; this Holmes reads version 1"),
+        ({"version": None}, "has version None"),
+        ({"config": {"name": "x", "model": {"depth": 1}}}, "unknown config.model field 'depth'"),
+        ({"config": {}}, "config is incomplete"),
+        ({"weights": 5}, "the file is damaged"),
+        ({"digest": None}, "the file is damaged"),
+        ({"extras": [1]}, "the file is damaged"),
+        ({"weights": "../elsewhere.safetensors"}, "names elsewhere.safetensors, which is missing"),
+    ],
+)
+def test_foreign_or_spoilt_manifests(tmp_path, changes, message):
+    save_checkpoint(tmp_path, *tiny())
+    rewrite(tmp_path, **changes)
+    assert message in refusal(tmp_path)
+
+
+def test_manifests_that_are_no_manifests(tmp_path):
+    assert "is not a checkpoint: it has no checkpoint.json" in refusal(tmp_path / "nowhere")
+    path = tmp_path / "checkpoint.json"
+    for content, message in (
+        (b"{", "is not valid JSON"),
+        (b"\xff\xfe", "is not valid JSON"),
+        (b"[]", "is not a Holmes checkpoint"),
+        (b'{"format": "holmes-checkpoint", "version": 1}', "lacks config, digest, extras, weights"),
+    ):
+        path.write_bytes(content)
+        assert message in refusal(tmp_path)

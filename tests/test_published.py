@@ -1,0 +1,200 @@
+"""The importer of published checkpoints: reads them, executes nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import sys
+import types
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from holmes.encoders.model import HolmesModel
+from holmes.encoders.published import load_published, published_config, published_state
+from holmes.errors import HolmesError
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def golden(name: str) -> tuple[dict[str, torch.Tensor], dict, np.lib.npyio.NpzFile]:
+    """Published weights, published settings and what the model answers."""
+    arrays = np.load(GOLDEN / f"{name}.npz", allow_pickle=False)
+    state = {key[6:]: torch.from_numpy(arrays[key]) for key in arrays.files if key.startswith("state/")}
+    return state, json.loads(str(arrays["config"])), arrays
+
+
+@pytest.fixture
+def easydict(monkeypatch):
+    """A stand-in for the package that published settings were pickled with; it must not be needed to read."""
+
+    class EasyDict(dict):
+        """Attributes and items are the same, as in the real one."""
+
+        def __init__(self, values):
+            super().__init__()
+            for name, value in values.items():
+                setattr(self, name, value)
+
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value)
+            super().__setitem__(name, value)
+
+    module = types.ModuleType("easydict")
+    EasyDict.__module__, EasyDict.__qualname__ = "easydict", "EasyDict"
+    module.EasyDict = EasyDict
+    monkeypatch.setitem(sys.modules, "easydict", module)
+    yield EasyDict
+    assert "easydict" not in sys.modules
+
+
+def save(path: Path, state, config, **options) -> Path:
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.Adam([parameter], lr=1e-3)
+    parameter.sum().backward()
+    optimizer.step()
+    saved = {
+        "state_dict": state,
+        "config": config,
+        "epoch": 41,
+        "model_val": np.float64(156.8),
+        "optimizer": optimizer.state_dict(),
+    }
+    torch.save(saved, path, **options)
+    return path
+
+
+def check(path: Path, name: str) -> None:
+    """Loaded as ours, it answers as the published model did."""
+    loaded = load_published(path)
+    _, settings, arrays = golden(name)
+    lengths = torch.from_numpy(arrays["batch/query_mask"]).sum(1).long()
+    with torch.no_grad():
+        query = loaded.model.encode_queries(torch.from_numpy(arrays["batch/query_tokens"]), lengths)
+    assert np.abs(query.query_QD.numpy() - arrays["out/query"]).max() < 1e-5
+    assert loaded.extras["epoch"] == 41
+    assert not loaded.model.training
+    ours, (clip, frame, diversity, intra, inter) = loaded.config, settings["loss_factor"][:5]
+    assert ours.evidence.inter_temperature == settings["edl_tau"]
+    assert ours.evidence.intra_temperature == settings["edl_intra_video_tau"]
+    assert ours.model.mixing_temperature == settings["sft_factor"]
+    assert ours.model.dual_query == name.startswith("dual")
+    assert ours.score.clip_weight == settings["clip_scale_w"]
+    assert ours.score.frame_weight == settings["frame_scale_w"]
+    assert (ours.loss.contrastive_clip, ours.loss.contrastive_frame) == (clip, frame)
+    assert (ours.loss.diversity, ours.loss.intra, ours.loss.inter) == (diversity, intra, inter)
+    assert (ours.loss.diversity_margin, ours.loss.diversity_scale) == tuple(settings["neg_factor"][:2])
+
+
+@pytest.mark.parametrize("name", ["single_mixed", "dual_full"])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_plain_settings(tmp_path, name, zipped):
+    state, config, _ = golden(name)
+    check(save(tmp_path / "m.ckpt", state, config, _use_new_zipfile_serialization=zipped), name)
+
+
+def test_settings_in_a_namespace(tmp_path):
+    state, config, _ = golden("single_mixed")
+    check(save(tmp_path / "m.ckpt", state, argparse.Namespace(**config)), "single_mixed")
+
+
+def test_settings_in_an_easydict(tmp_path, easydict):
+    state, config, _ = golden("single_mixed")
+    path = save(tmp_path / "m.ckpt", state, easydict(config | {"nested": easydict({"a": 1})}))
+    del sys.modules["easydict"]
+    check(path, "single_mixed")
+
+
+def test_numpy_numbers_under_their_old_module_name(tmp_path):
+    """Files written with NumPy 1 call it numpy.core."""
+    state, config, _ = golden("single_mixed")
+    new, old = save(tmp_path / "new.ckpt", state, config), tmp_path / "old.ckpt"
+    with zipfile.ZipFile(new) as source, zipfile.ZipFile(old, "w") as target:
+        for item in source.infolist():
+            content = source.read(item)
+            if item.filename.endswith("data.pkl"):
+                assert b"numpy._core.multiarray" in content
+                content = content.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+            target.writestr(item.filename, content)
+    check(old, "single_mixed")
+
+
+def test_dead_parameters_are_left_out_and_everything_else_is_used():
+    state, settings, _ = golden("dual_full")
+    config = published_config(settings, state)
+    ours = published_state(state, config.model)
+    assert set(ours) == set(HolmesModel(config.model).state_dict())
+    kept = sum(value.numel() for value in ours.values())
+    width = state["weight_token"].numel()
+    assert sum(value.numel() for value in state.values()) - kept == width + 96 * width
+
+
+class Trap:
+    """Unpickling this would make a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder),)
+
+
+@pytest.mark.parametrize("place", ["config", "state_dict", "epoch", "model_val"])
+@pytest.mark.parametrize("kind", ["zip", "legacy", "pickle"])
+def test_a_malicious_file_is_refused_and_runs_nothing(tmp_path, place, kind):
+    state, config, _ = golden("single_mixed")
+    saved = {"state_dict": state, "config": config, "epoch": 1, "model_val": 0.0}
+    saved[place] = Trap(tmp_path / "executed")
+    path = tmp_path / "m.ckpt"
+    if kind == "pickle":
+        path.write_bytes(pickle.dumps({place: saved[place]}, protocol=2))
+    else:
+        torch.save(saved, path, _use_new_zipfile_serialization=kind == "zip")
+    with pytest.raises(HolmesError, match=r"cannot be read safely: it asks for \w+\.mkdir") as refusal:
+        load_published(path)
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_the_trap_works(tmp_path):
+    """Ordinary unpickling does run it, so the test above can fail."""
+    pickle.loads(pickle.dumps(Trap(tmp_path / "executed")))
+    assert (tmp_path / "executed").exists()
+
+
+def test_files_that_are_not_published_checkpoints(tmp_path):
+    state, config, _ = golden("single_mixed")
+    path = tmp_path / "m.ckpt"
+
+    def refused(message: str) -> None:
+        with pytest.raises(HolmesError, match=message) as refusal:
+            load_published(path)
+        assert "\n" not in str(refusal.value)
+
+    refused("does not exist")
+    path.write_bytes(b"")
+    refused("cannot be read safely")
+    path.write_bytes(b"some text that is not a checkpoint")
+    refused("cannot be read safely")
+    torch.save([1, 2, 3], path)
+    refused("has no 'state_dict'")
+    torch.save({"config": {}}, path)
+    refused("has no 'state_dict'")
+    torch.save({"state_dict": {}, "config": config}, path)
+    refused("is not a published Holmes model")
+    torch.save({"state_dict": 5, "config": config}, path)
+    refused("is not a published Holmes model")
+    torch.save({"state_dict": state, "config": 5}, path)
+    refused("is not a published Holmes model")
+    torch.save({"state_dict": dict(list(state.items())[:-1]), "config": config}, path)
+    refused("is not a published Holmes model")
+    torch.save({"state_dict": state | {"another.weight": torch.ones(2)}, "config": config}, path)
+    refused("is not a published Holmes model")
+    whole = save(path, state, config).read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    refused("cannot be read safely")
