@@ -1,0 +1,215 @@
+"""Imports point down only; nothing is heavier than it must be; nothing names a machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "holmes"
+
+# Part of the package → the parts it may import. A new part must say here what it stands on.
+LEAVES = {"errors", "files", "records", "progress", "parallel"}
+MATHS = {"evidence", "transport", "similarity"}
+MAY_IMPORT: dict[str, set[str]] = {
+    **{leaf: LEAVES for leaf in LEAVES},
+    **{part: {"records"} for part in MATHS},
+    "losses": {"records", *MATHS},
+    "config": LEAVES,
+    "encoders": {"config", "records", "errors", "files"},
+    "data": {"config", *LEAVES},
+    "media": {"config", "data", *LEAVES},
+    "evaluation": {"config", "data", "encoders", "evidence", "similarity", *LEAVES},
+    "training": {"config", "data", "encoders", "evaluation", "losses", *MATHS, *LEAVES},
+    "index": {"config", "data", "encoders", "media", "evidence", "similarity", *LEAVES},
+    "serve": {"index", "config", "data", "encoders", "media", "evidence", "similarity", *LEAVES},
+    # Figures come from report files: no torch, and so no records either.
+    "plots": {"errors", "files", "progress"},
+    "cli": {*LEAVES, *MATHS, "config", "data", "encoders", "evaluation", "index", "losses", "media"}
+    | {"plots", "serve", "training"},
+}
+REQUIRED = {"torch", "numpy", "h5py", "safetensors", "typer", "rich", "matplotlib"}  # always installed
+
+
+def modules() -> list[str]:
+    """Every module of the package by its dotted name."""
+    return sorted(
+        ".".join(("holmes", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        for path in SOURCE.rglob("*.py")
+    )
+
+
+def file_of(module: str) -> Path:
+    path = SOURCE.parent.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def part_of(module: str) -> str:
+    return module.partition(".")[2].partition(".")[0]
+
+
+def imports_in(nodes: Iterator[ast.AST], module: str) -> set[str]:
+    known, found = set(modules()), set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                found.add(whole if whole in known else str(node.module))
+    return found
+
+
+@cache
+def every_import(module: str) -> set[str]:
+    """Also those inside functions."""
+    return imports_in(ast.walk(ast.parse(file_of(module).read_text())), module)
+
+
+@cache
+def imports_at_once(module: str) -> set[str]:
+    """Those that run, and must succeed, when the module is imported."""
+
+    def waits(node: ast.AST) -> bool:
+        if isinstance(node, ast.If):
+            return "TYPE_CHECKING" in ast.unparse(node.test)
+        if isinstance(node, ast.Try):
+            return any("ImportError" in ast.unparse(handler.type or node) for handler in node.handlers)
+        return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+
+    def outside(node: ast.AST) -> Iterator[ast.AST]:
+        for child in ast.iter_child_nodes(node):
+            if not waits(child):
+                yield child
+                yield from outside(child)
+
+    return imports_in(outside(ast.parse(file_of(module).read_text())), module)
+
+
+def reached(start: list[str], imports) -> set[str]:
+    """Everything an import of these modules brings along, the packages that contain them too."""
+    seen, waiting = set(), list(start)
+    while waiting:
+        module = waiting.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        if part_of(module) or module == "holmes":
+            parents = [module.rsplit(".", n)[0] for n in range(1, module.count(".") + 1)]
+            waiting += [*parents, *(imports(module) if file_of(module).exists() else ())]
+    return seen
+
+
+def of_part(part: str) -> list[str]:
+    return [module for module in modules() if part_of(module) == part]
+
+
+@pytest.mark.parametrize("module", [m for m in modules() if part_of(m) not in ("", "__main__")])
+def test_imports_point_down(module):
+    part = part_of(module)
+    assert part in MAY_IMPORT, f"say in MAY_IMPORT what holmes.{part} may import"
+    parts = {part_of(name) for name in every_import(module) if name.startswith("holmes.")} - {part}
+    assert parts <= MAY_IMPORT[part], f"{module} imports {sorted(parts - MAY_IMPORT[part])}"
+
+
+def test_the_table_itself_points_down():
+    """No two parts may import each other, directly or through others; leaves are one layer."""
+    below: dict[str, set[str]] = {}
+
+    def depth(part: str, above: tuple[str, ...] = ()) -> set[str]:
+        assert part not in above, f"{' → '.join((*above, part))} is a circle"
+        if part not in below:
+            nearer = MAY_IMPORT[part] - LEAVES
+            below[part] = nearer.union(*(depth(other, (*above, part)) for other in nearer))
+        return below[part]
+
+    for part in MAY_IMPORT.keys() - LEAVES:
+        assert part not in depth(part)
+
+
+@pytest.mark.parametrize("part", sorted([*MATHS, "losses"]))
+def test_maths_knows_only_torch_and_records(part):
+    outside = {
+        name.split(".")[0]
+        for module in of_part(part)
+        for name in every_import(module)
+        if not name.startswith("holmes")
+    }
+    assert outside - set(sys.stdlib_module_names) <= {"torch"}
+
+
+def test_maths_takes_numbers_never_settings():
+    for part in (*MATHS, "losses"):
+        assert not [name for name in reached(of_part(part), every_import) if part_of(name) == "config"]
+
+
+def test_search_reaches_neither_training_nor_losses():
+    for part in ("index", "serve"):
+        brought = {part_of(name) for name in reached(of_part(part), every_import)}
+        assert not brought & {"training", "losses"}
+
+
+def test_figures_need_no_torch():
+    assert "torch" not in {name.split(".")[0] for name in reached(of_part("plots"), every_import)}
+
+
+def test_help_is_instant():
+    """Nothing heavy is imported before a command runs."""
+    brought = {name.split(".")[0] for name in reached(of_part("cli"), imports_at_once)}
+    assert not brought & {"torch", "numpy", "h5py", "safetensors", "matplotlib"}
+
+
+@pytest.mark.parametrize(
+    "part", sorted(MAY_IMPORT.keys() - {"media", "serve"}), ids=lambda part: f"holmes.{part}"
+)
+def test_what_only_some_users_need_is_imported_late(part):
+    """Training, evaluation and search import without video, page or model packages."""
+    for module in of_part(part):
+        outside = {name.split(".")[0] for name in imports_at_once(module)}
+        assert outside - set(sys.stdlib_module_names) - {"holmes"} <= REQUIRED, module
+
+
+MACHINES = re.compile(
+    r"(?<![\w.$}])/(?:work|root|home|opt|mnt)/"
+    r"|pypi\.org|pythonhosted|download\.pytorch|huggingface\.co|conda\.anaconda|(?:extra-)?index-url",
+    re.IGNORECASE,
+)
+
+
+def written() -> list[Path]:
+    """Every text that the project consists of."""
+    kinds = {".py", ".md", ".toml", ".cfg", ".ini", ".txt", ".json", ".html", ".js", ".css", ".sh", ".yml"}
+    folders = ("src/holmes", "tests", "tools", "docs", "benchmarks", "examples", ".ci")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    files += [path for path in ROOT.iterdir() if path.is_file()]
+    own = Path(__file__)
+    return [
+        path
+        for path in files
+        if (path.suffix in kinds or path.name in ("Makefile", "run"))
+        and path != own
+        and "results" not in path.parts
+    ]
+
+
+def test_nothing_names_a_machine_or_a_package_host():
+    named = {
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in written()
+        for match in MACHINES.finditer(path.read_text(encoding="utf-8", errors="replace"))
+    }
+    assert named == set()
+
+
+def test_the_search_for_machines_finds_them():
+    for text in ("open('/work/x')", "cd /home/someone", "https://pypi.org/simple", "--extra-index-url x"):
+        assert MACHINES.search(text), text
+    for text in ("a network/work/x", "{root}/work/", "../work/", "homework/"):
+        assert not MACHINES.search(text), text
