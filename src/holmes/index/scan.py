@@ -24,7 +24,7 @@ from holmes.index.segment import TILE
 from holmes.records import QueryEmbedding
 
 MARGIN = 22  # videos scored again beyond those asked for; enough to prove nearly every query at once
-SCORED_AT_ONCE = 64 * 2**20  # bytes of float32 rows gathered for scoring again
+SCORED_AT_ONCE = (2**24, 2**30)  # bytes of rows gathered to score again: fit for a CPU's cache, for a GPU
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,8 @@ def scan_plan(probes: int, device: torch.device) -> ScanPlan:
     if probes <= 4:
         return ScanPlan(torch.float16, best_positions, 20480)
     if probes >= 64 and torch.cpu._is_avx512_bf16_supported():
-        return ScanPlan(torch.bfloat16, best_positions, 1280)
-    return ScanPlan(torch.float32, best_positions, 1280)
+        return ScanPlan(torch.bfloat16, best_positions, 5120)
+    return ScanPlan(torch.float32, best_positions, 5120)
 
 
 def rounding_error(exact_RD: Tensor, rounded_RD: Tensor, largest_R: Tensor) -> Tensor:
@@ -157,14 +157,15 @@ def rescore(gallery: Gallery, probes: Probes, videos_QM: Tensor) -> Nearest:
     """These videos of each query in float32, sorted by score; equals keep the order of the gallery."""
     frame_QM = torch.zeros(videos_QM.shape, device=gallery.device)
     clip_QM = torch.zeros_like(frame_QM)
+    at_once = SCORED_AT_ONCE[gallery.device.type != "cpu"]
     for slab in gallery.slabs:
         inside_QM = (videos_QM >= slab.first) & (videos_QM < slab.first + len(slab.rows_VPD))
         pairs_N2 = inside_QM.nonzero()
-        step = max(1, SCORED_AT_ONCE // (4 * slab.rows_VPD[:1].numel()))
+        step = max(1, at_once // (4 * slab.rows_VPD[:1].numel()))
         for start in range(0, len(pairs_N2), step):
             query_N, at_N = pairs_N2[start : start + step].unbind(1)
-            rows_NPD = slab.rows_VPD[videos_QM[query_N, at_N] - slab.first].float()
-            similarity_NTP = probes.rows_QTD[query_N] @ rows_NPD.transpose(1, 2)
+            rows_NPD = slab.rows_VPD.index_select(0, videos_QM[query_N, at_N] - slab.first).float()
+            similarity_NTP = probes.rows_QTD.index_select(0, query_N) @ rows_NPD.transpose(1, 2)
             best_frame_NT = similarity_NTP[..., : -gallery.clips].amax(-1)
             best_clip_NT = similarity_NTP[..., -gallery.clips :].amax(-1)
             frame_QM[query_N, at_N] = (probes.frame_weight_QT[query_N] * best_frame_NT).sum(-1)

@@ -1,0 +1,264 @@
+"""How fast search is, beside what the machine can do: one query and a batch over a large synthetic index.
+
+On a CPU the index is written to disk, opened and searched as `holmes search` does it, beside a plain NumPy
+float32 scan of the same embeddings. On a GPU the embeddings are generated there.
+
+    python benchmarks/search.py                          # 100,000 videos of 160 vectors of 384; 12.3 GB
+    python benchmarks/search.py --videos 10000 --batch 100
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from holmes.files import write_json
+from holmes.index.gallery import Gallery, GallerySlab, open_gallery
+from holmes.index.manifest import Manifest
+from holmes.index.scan import make_probes, nearest_videos, scan
+from holmes.index.segment import StoredVideo, pack_video
+from holmes.index.store import IndexStore, IndexWriter, create_index
+from holmes.records import CLIPS, FRAMES, QueryEmbedding
+
+FRAME_WEIGHT, CLIP_WEIGHT = 0.4, 0.6
+CHUNK = 2048  # videos generated at once
+NUMPY_BLOCK = 64  # videos a NumPy scan converts at once: the fastest of 8, 64, 512 here
+NUMPY_BATCH_VIDEOS = 20_000  # a batch is compared with NumPy on this many
+
+console = Console()
+
+
+def main(
+    videos: Annotated[int, typer.Option(help="Videos in the index.")] = 100_000,
+    width: Annotated[int, typer.Option(help="Width of the embeddings.")] = 384,
+    batch: Annotated[int, typer.Option(help="Queries of the batch.")] = 1000,
+    tokens: Annotated[int, typer.Option(help="Tokens a query of a dual model has.")] = 12,
+    top: Annotated[int, typer.Option(help="Hits asked for.")] = 10,
+    repeats: Annotated[int, typer.Option(help="Timings of which the median is reported.")] = 5,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    index: Annotated[Path | None, typer.Option(help="Keep the CPU's index here and use it again.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the JSON file.")] = Path("benchmarks/results"),
+) -> None:
+    name = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    torch.manual_seed(0)
+    result: dict[str, Any] = {
+        "device": torch.cuda.get_device_name()
+        if name == "cuda"
+        else f"CPU, {torch.get_num_threads()} threads",
+        "torch": torch.__version__,
+        "videos": videos,
+        "rows_per_video": FRAMES + CLIPS,
+        "width": width,
+        "gigabytes": videos * (FRAMES + CLIPS) * width * 2 / 1e9,
+        **machine(torch.device(name)),
+    }
+    with tempfile.TemporaryDirectory() as temporary:
+        if name == "cpu":
+            gallery = disk_gallery(index or Path(temporary) / "index", videos, width, result)
+        else:
+            gallery = device_gallery(videos, width, torch.device(name))
+        measure(gallery, width, batch, tokens, top, repeats, result)
+        show(result)
+    write_json(out / f"search-{name}.json", result)
+    console.print(f"Written to {out / f'search-{name}.json'}.")
+
+
+def machine(device: torch.device) -> dict[str, float]:
+    """What the memory and the arithmetic give when nothing else is asked of them."""
+    gigabyte = 2**30 if device.type == "cpu" else 2**32
+    source = torch.empty(gigabyte, dtype=torch.uint8, device=device).fill_(1)
+    target = torch.empty_like(source)
+    copy_seconds = timed(lambda: target.copy_(source), device, 10)
+    side = 2048 if device.type == "cpu" else 8192
+    rates = {}
+    for dtype in (torch.bfloat16, torch.float32) if device.type == "cpu" else (torch.bfloat16, torch.float16):
+        left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+        seconds = timed(lambda left=left, right=right: left @ right, device, 10)
+        rates[f"{str(dtype)[6:]}_tflops"] = 2 * side**3 / seconds / 1e12
+    return {"copy_gb_per_s": 2 * gigabyte / copy_seconds / 1e9, **rates}
+
+
+def measure(
+    gallery: Gallery, width: int, batch: int, tokens: int, top: int, repeats: int, result: dict[str, Any]
+) -> None:
+    device = gallery.device
+    queries = {
+        "one query": QueryEmbedding(torch.randn(1, width, device=device)),
+        f"batch of {batch}": QueryEmbedding(torch.randn(batch, width, device=device)),
+        "one dual query": QueryEmbedding(
+            torch.randn(1, width, device=device),
+            torch.randn(1, tokens, width, device=device),
+            torch.full((1, tokens), 1 / tokens, device=device),
+        ),
+    }
+    result["searches"] = {}
+    for name, query in queries.items():
+        probes = make_probes(query, FRAME_WEIGHT, CLIP_WEIGHT)
+        times = repeats if name != f"batch of {batch}" or device.type != "cpu" else 1
+        search = timed(lambda probes=probes: nearest_videos(gallery, probes, top), device, times)
+        scanning = timed(lambda probes=probes: scan(gallery, probes), device, times)
+        count, rows = len(query.query_QD), probes.rows_QTD.shape[0] * probes.rows_QTD.shape[1]
+        flop = 2 * rows * sum(slab.rows_VPD.numel() for slab in gallery.slabs)
+        result["searches"][name] = {
+            "ms": 1e3 * search,
+            "scan_ms": 1e3 * scanning,
+            "queries_per_s": count / search,
+            "gb_per_s": result["gigabytes"] / search,
+            "share_of_copy_bandwidth": result["gigabytes"] / search / result["copy_gb_per_s"],
+            "tflops": flop / search / 1e12,
+            "share_of_bfloat16_rate": flop / search / 1e12 / result["bfloat16_tflops"],
+        }
+    if device.type == "cpu":
+        beside_numpy(gallery, queries["one query"], queries[f"batch of {batch}"], batch, top, result)
+
+
+def beside_numpy(
+    gallery: Gallery, one: QueryEmbedding, many: QueryEmbedding, batch: int, top: int, result: dict[str, Any]
+) -> None:
+    """The plain scan a NumPy user would write, in turn with ours, and the proof that both agree."""
+    rows = [slab.rows_VPD.numpy() for slab in gallery.slabs]
+    first = GallerySlab(0, gallery.slabs[0].rows_VPD[:NUMPY_BATCH_VIDEOS])
+    count = len(first.rows_VPD)
+    few = replace(gallery, slabs=(first,), places_V2=gallery.places_V2[:count], live_V=gallery.live_V[:count])
+    for name, query, part, blocks in (
+        ("one query", one, gallery, rows),
+        (f"batch of {batch}", many, few, [first.rows_VPD.numpy()]),
+    ):
+        probes, unit_QD = (
+            make_probes(query, FRAME_WEIGHT, CLIP_WEIGHT),
+            F.normalize(query.query_QD, dim=-1).numpy(),
+        )
+        ours, plain = [], []
+        for _ in range(3):
+            began = time.perf_counter()
+            found = nearest_videos(part, probes, top)
+            ours.append(time.perf_counter() - began)
+            began = time.perf_counter()
+            scores_QV = numpy_scan(blocks, unit_QD)
+            order_QK = np.argsort(-scores_QV, axis=1, kind="stable")[:, :top]
+            plain.append(time.perf_counter() - began)
+        difference = np.abs(found.score_QK.numpy() - np.take_along_axis(scores_QV, order_QK, 1)).max()
+        result["searches"][name] |= {
+            "numpy_ms": 1e3 * statistics.median(plain),
+            "times_numpy": statistics.median(plain) / statistics.median(ours),
+            "compared_on_videos": len(part),
+            "same_order_as_numpy": found.videos_QK.tolist() == order_QK.tolist(),
+            "largest_score_difference": float(difference),
+        }
+
+
+def numpy_scan(blocks: list[np.ndarray], query_QD: np.ndarray) -> np.ndarray:
+    """float16 rows to float32, one product, the maximum of each branch."""
+    scores = []
+    for rows_VPD in blocks:
+        for start in range(0, len(rows_VPD), NUMPY_BLOCK):
+            block_VPD = rows_VPD[start : start + NUMPY_BLOCK].astype(np.float32)
+            similarity_QN = query_QD @ block_VPD.reshape(-1, block_VPD.shape[-1]).T
+            similarity_QVP = similarity_QN.reshape(len(query_QD), len(block_VPD), -1)
+            frame_QV, clip_QV = similarity_QVP[..., :-CLIPS].max(-1), similarity_QVP[..., -CLIPS:].max(-1)
+            scores.append(FRAME_WEIGHT * frame_QV + CLIP_WEIGHT * clip_QV)
+    return np.concatenate(scores, axis=1)
+
+
+def disk_gallery(path: Path, videos: int, width: int, result: dict[str, Any]) -> Gallery:
+    """An index on disk, written if it is not there, then opened."""
+    if not path.exists():
+        build_index(path, videos, width)
+    began = time.perf_counter()
+    store = IndexStore.open(path)
+    gallery = open_gallery(store, torch.device("cpu"))
+    result["open_s"] = time.perf_counter() - began
+    if len(store) != videos or store.manifest.width != width:
+        raise typer.BadParameter(f"{path} holds {len(store)} videos of width {store.manifest.width}.")
+    return gallery
+
+
+def build_index(path: Path, videos: int, width: int) -> None:
+    create_index(path, Manifest({"name": "synthetic"}, {}, width, CLIPS))
+    with IndexWriter(path) as writer:
+        for first, rows_VPD in chunks(videos, width, torch.device("cpu"), "writing the index"):
+            writer.add([synthetic_video(first + i, rows_PD) for i, rows_PD in enumerate(rows_VPD.numpy())])
+
+
+def synthetic_video(number: int, rows_PD: np.ndarray) -> StoredVideo:
+    edges = np.linspace(0, FRAMES, FRAMES + 1)
+    spans = np.stack([edges[:-1], edges[1:]], axis=1)
+    name = f"/videos/{number:06d}.mp4"
+    return pack_video(
+        name, float(FRAMES), rows_PD[:FRAMES], rows_PD[FRAMES:], spans, spans[:: FRAMES // CLIPS]
+    )
+
+
+def device_gallery(videos: int, width: int, device: torch.device) -> Gallery:
+    rows_VPD = torch.empty((videos, FRAMES + CLIPS, width), dtype=torch.float16, device=device)
+    for first, chunk_VPD in chunks(videos, width, device, "generating embeddings"):
+        rows_VPD[first : first + len(chunk_VPD)] = chunk_VPD
+    places_V2 = np.stack([np.zeros(videos, np.int64), np.arange(videos)], axis=1)
+    live_V = torch.ones(videos, dtype=torch.bool, device=device)
+    return Gallery((GallerySlab(0, rows_VPD),), CLIPS, places_V2, live_V, device)
+
+
+def chunks(videos: int, width: int, device: torch.device, what: str) -> Iterator[tuple[int, torch.Tensor]]:
+    for first in track(range(0, videos, CHUNK), what, console=console, transient=True):
+        count = min(CHUNK, videos - first)
+        yield first, F.normalize(torch.randn(count, FRAMES + CLIPS, width, device=device), dim=-1).half()
+
+
+def timed(work: Callable[[], Any], device: torch.device, repeats: int) -> float:
+    """Median seconds, after one run that counts for nothing."""
+    seconds = []
+    for _ in range(repeats + 1):
+        began = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[1:])
+
+
+def show(result: dict[str, Any]) -> None:
+    console.print(
+        f"{result['videos']:,} videos × {result['rows_per_video']} × {result['width']} "
+        f"({result['gigabytes']:.2f} GB float16) on {result['device']}: "
+        f"copies {result['copy_gb_per_s']:.0f} GB/s, multiplies {result['bfloat16_tflops']:.2f} TFLOP/s in bf16."
+    )
+    if "open_s" in result:
+        console.print(f"Opened in {1e3 * result['open_s']:.0f} ms.")
+    table = Table("search", "ms", "scan ms", "queries/s", "GB/s", "of copy", "TFLOP/s", "of bf16", "× NumPy")
+    for name, row in result["searches"].items():
+        table.add_row(
+            name,
+            f"{row['ms']:.1f}",
+            f"{row['scan_ms']:.1f}",
+            f"{row['queries_per_s']:.1f}",
+            f"{row['gb_per_s']:.1f}",
+            f"{row['share_of_copy_bandwidth']:.0%}",
+            f"{row['tflops']:.2f}",
+            f"{row['share_of_bfloat16_rate']:.0%}",
+            f"{row['times_numpy']:.1f}" if "times_numpy" in row else "",
+        )
+    console.print(table)
+    for name, row in result["searches"].items():
+        if "times_numpy" in row:
+            same = "the same order" if row["same_order_as_numpy"] else "ANOTHER ORDER"
+            console.print(
+                f"Beside NumPy on {row['compared_on_videos']:,} videos, {name}: {row['times_numpy']:.1f} times "
+                f"its queries/s, {same}, scores within {row['largest_score_difference']:.0e}."
+            )
+
+
+if __name__ == "__main__":
+    typer.run(main)
