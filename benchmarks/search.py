@@ -232,8 +232,8 @@ def timed(work: Callable[[], Any], device: torch.device, repeats: int) -> float:
 def show(result: dict[str, Any]) -> None:
     console.print(
         f"{result['videos']:,} videos × {result['rows_per_video']} × {result['width']} "
-        f"({result['gigabytes']:.2f} GB float16) on {result['device']}: "
-        f"copies {result['copy_gb_per_s']:.0f} GB/s, multiplies {result['bfloat16_tflops']:.2f} TFLOP/s in bf16."
+        f"({result['gigabytes']:.2f} GB float16) on {result['device']}: copies "
+        f"{result['copy_gb_per_s']:.0f} GB/s, multiplies {result['bfloat16_tflops']:.2f} TFLOP/s in bf16."
     )
     if "open_s" in result:
         console.print(f"Opened in {1e3 * result['open_s']:.0f} ms.")
@@ -255,7 +255,7 @@ def show(result: dict[str, Any]) -> None:
         if "times_numpy" in row:
             same = "the same order" if row["same_order_as_numpy"] else "ANOTHER ORDER"
             console.print(
-                f"Beside NumPy on {row['compared_on_videos']:,} videos, {name}: {row['times_numpy']:.1f} times "
+                f"Beside NumPy, {name}, {row['compared_on_videos']:,} videos: {row['times_numpy']:.1f} times "
                 f"its queries/s, {same}, scores within {row['largest_score_difference']:.0e}."
             )
 
