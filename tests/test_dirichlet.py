@@ -90,6 +90,13 @@ def test_entropy_tells_one_candidate_from_many():
     assert one < 0.1 < 1.3 < many < math.log(4)
 
 
+def test_low_uncertainty_does_not_mean_right():
+    """The counter-example of appendix B.2: all evidence on a wrong video, and u goes to nothing."""
+    wrong = opinion(tensor([[0.0, 1e6, 0.0, 0.0]]))
+    assert wrong.uncertainty_Q.item() < 1e-5
+    assert wrong.belief_QV.argmax().item() == 1
+
+
 @pytest.mark.parametrize("form", [sharp_evidence, bounded_evidence])
 def test_half_precision_is_lifted_and_double_is_kept(form):
     assert form(torch.ones(1, dtype=torch.bfloat16), 0.04).dtype == torch.float32
