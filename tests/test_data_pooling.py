@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from holmes.data.pooling import pool_bounds, pool_rows, query_tokens, unit_rows, video_clips, video_frames
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))
+assert GOLDEN
 
 
 def slow_pool(rows: np.ndarray, length: int) -> np.ndarray:
@@ -61,14 +62,16 @@ def test_tokens_are_cut_to_30() -> None:
     np.testing.assert_allclose(query_tokens(rows), slow_unit(rows[:30]), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.skipif(not GOLDEN, reason="tests/golden is not there")
-def test_released_configuration() -> None:
-    compared = 0
-    for path in GOLDEN:
-        with np.load(path) as golden:
-            for key in [key for key in golden if key.startswith("raw_video/")]:
-                rows, number = golden[key], key.split("/")[1]
-                np.testing.assert_allclose(video_clips(rows), golden[f"sampled_clips/{number}"], atol=1e-6)
-                np.testing.assert_allclose(video_frames(rows), golden[f"sampled_frames/{number}"], atol=1e-6)
-                compared += 1
-    assert compared
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_released_configuration(path: Path) -> None:
+    with np.load(path) as golden:
+        for video in range(6):
+            rows = golden[f"raw_video/{video}"]
+            np.testing.assert_allclose(video_clips(rows), golden[f"sampled_clips/{video}"], atol=1e-6)
+            np.testing.assert_allclose(video_frames(rows), golden[f"sampled_frames/{video}"], atol=1e-6)
+            for query in range(3):
+                tokens = unit_rows(
+                    golden[f"raw_query/{video}/{query}"][:12]
+                )  # the golden model's longest query
+                expected = golden["batch/query_tokens"][3 * video + query]
+                np.testing.assert_allclose(tokens, expected[: len(tokens)], atol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -121,6 +122,42 @@ def test_a_mistake_leaves_nothing_and_a_second_writer_is_refused(tmp_path: Path)
         StoreWriter(tmp_path / "s", {}),
     ):
         pass
+
+
+def test_a_full_disk_is_said_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000}))
+    with pytest.raises(OSError, match=r"still to be written and 0.0 GiB are free") as caught:
+        random_store(tmp_path / "s")
+    assert caught.value.errno == errno.ENOSPC and list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_keeps_what_was_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = random_store(tmp_path / "whole")
+
+    def full(self: GrowingArray, rows: np.ndarray) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    add_queries = StoreWriter.add_queries
+
+    def stop(self: StoreWriter, tokens: np.ndarray, count: int) -> None:
+        self.commit()
+        monkeypatch.setattr(GrowingArray, "append", full)
+        add_queries(self, tokens, count)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(StoreWriter, "add_queries", stop)
+        random_store(tmp_path / "s")
+    monkeypatch.undo()
+    assert json.loads((tmp_path / ".s.building/journal.json").read_text())["videos"] == 11
+    with open(tmp_path / ".s.building/frames.npy", "r+b") as file:
+        file.truncate(300)
+    with pytest.raises(HolmesError, match="shorter than its journal"):
+        random_store(tmp_path / "s")
+    assert random_store(tmp_path / "s").info.digest == whole.info.digest
 
 
 def test_a_growing_array_goes_on_where_it_was_cut(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from rich.table import Table
 
@@ -22,11 +24,21 @@ def overview(store: Store) -> Table:
         "text features": f"{info.text}, {info.text_width} wide, {info.token_rows:,} tokens",
         "size": f"{info.bytes / 2**20:,.1f} MiB",
         "digest": info.digest[:16],
-        "made from": ", ".join(f"{key} {value}" for key, value in info.provenance.items() if key != "files"),
+        "made from": spoken({key: value for key, value in info.provenance.items() if key != "files"}),
     }
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def spoken(value: dict[str, Any]) -> str:
+    """A dictionary in a line, without its brackets."""
+    return ", ".join(
+        f"{key.replace('_', ' ')}: {spoken(item)}"
+        if isinstance(item, dict)
+        else f"{key.replace('_', ' ')} {item}"
+        for key, item in value.items()
+    )
 
 
 def splits_table(store: Store) -> Table:

@@ -6,10 +6,12 @@ later writer with the same fingerprint cuts the arrays back to the note and goes
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -56,9 +58,17 @@ class GrowingArray:
         self.file: IO[bytes] = open(path, "r+b" if done else "w+b")  # noqa: SIM115 (closed by the writer)
         header = {"descr": "<f2", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(self.file, header)
-        row_bytes = 2 * int(np.prod(shape[1:]))
-        self.file.seek(done * row_bytes, os.SEEK_CUR)
+        self.row_bytes = 2 * int(np.prod(shape[1:]))
+        end = self.file.seek(done * self.row_bytes, os.SEEK_CUR)
+        if path.stat().st_size < end:
+            raise HolmesError(
+                f"{path} is shorter than its journal says; run the command again to start over."
+            )
         self.file.truncate()
+
+    @property
+    def bytes_left(self) -> int:
+        return (self.shape[0] - self.done) * self.row_bytes
 
     def append(self, rows: Array) -> None:
         assert rows.shape[1:] == self.shape[1:] and self.done + len(rows) <= self.shape[0]
@@ -73,7 +83,8 @@ class GrowingArray:
 class StoreWriter:
     """`with StoreWriter(…) as writer:` add rows in catalogue order, commit now and then, finish.
 
-    A HolmesError inside the block removes what was written; any other end keeps it for the next attempt.
+    A HolmesError inside the block removes what was written; any other end keeps what was committed for the
+    next attempt.
     """
 
     def __init__(self, target: Path, fingerprint: dict[str, Any], overwrite: bool = False) -> None:
@@ -104,6 +115,15 @@ class StoreWriter:
         self.frames = GrowingArray(self.folder / "frames.npy", frame_shape, int(frames_done))
         self.clips = GrowingArray(self.folder / "clips.npy", clip_shape, self.videos_done)
         self.tokens = GrowingArray(self.folder / "tokens.npy", token_shape, int(tokens_done))
+
+        self._require_space()
+
+    def _require_space(self) -> None:
+        needed = sum(array.bytes_left for array in (self.frames, self.clips, self.tokens))
+        free = shutil.disk_usage(self.folder).free
+        if needed > free:
+            sizes = f"{needed / 2**30:.1f} GiB are still to be written and {free / 2**30:.1f} GiB are free"
+            raise OSError(errno.ENOSPC, f"No space left on device ({sizes})", str(self.target.parent))
 
     def _resume(self) -> tuple[int, int]:
         if (self.folder / JOURNAL).is_file():
@@ -191,9 +211,10 @@ class StoreWriter:
     ) -> None:
         for name in ("frames", "clips", "tokens"):
             if hasattr(self, name):
-                getattr(self, name).file.close()
-        if isinstance(error, HolmesError):
-            shutil.rmtree(self.folder)
+                with suppress(OSError):  # what matters was synced; on a full disk closing fails again
+                    getattr(self, name).file.close()
+        if isinstance(error, HolmesError) or not (self.folder / JOURNAL).is_file():
+            shutil.rmtree(self.folder, ignore_errors=True)
         self.lock.close()
 
 
