@@ -4,7 +4,7 @@ A position is worth its similarity less a threshold between the video's backgrou
 the window around the peak that is worth most: it bridges a dip when what lies beyond makes up for it, and one
 number decides how far it reaches.
 
-F positions along the timeline
+N timelines, F positions along a timeline
 """
 
 from __future__ import annotations
@@ -52,17 +52,26 @@ def grow_moments(
         best = int(np.where(free_F, similarity_F, -np.inf).argmax())
         if moments and similarity_F[best] < least:
             break
-        first, last = _grow(np.where(free_F, worth_F, -np.inf), best)
+        ((first, last),) = grow_windows(np.where(free_F, worth_F, -np.inf)[None], np.array([best]))
         free_F[first : last + 1] = False
         moments.append(Moment(float(spans_F2[first, 0]), float(spans_F2[last, 1]), float(similarity_F[best])))
     return tuple(moments)
 
 
-def _grow(worth_F: Timeline, best: int) -> tuple[int, int]:
+def best_windows(similarity_NF: Timeline, reach: float = REACH) -> NDArray[np.int64]:
+    """First and last position of each timeline's best moment (N × 2); positions last equally long."""
+    background_N1 = np.quantile(similarity_NF, BACKGROUND, axis=1, keepdims=True)
+    peak_N1 = similarity_NF.max(axis=1, keepdims=True)
+    worth_NF = similarity_NF - (background_N1 + reach * (peak_N1 - background_N1))
+    return grow_windows(worth_NF, similarity_NF.argmax(axis=1))
+
+
+def grow_windows(worth_NF: Timeline, best_N: NDArray[np.int64]) -> NDArray[np.int64]:
     """The window around `best` that is worth most, the longest among equals: a flat video is one moment."""
-    before_F, after_F = np.cumsum(worth_F[best::-1]), np.cumsum(worth_F[best:])
-    return best - _last_argmax(before_F), best + _last_argmax(after_F)
-
-
-def _last_argmax(values_F: Timeline) -> int:
-    return len(values_F) - 1 - int(values_F[::-1].argmax())
+    positions = worth_NF.shape[1]
+    offset_NF = np.arange(positions) - best_N[:, None]
+    before_NF = np.cumsum(np.where(offset_NF <= 0, worth_NF, 0)[:, ::-1], axis=1)[:, ::-1]
+    after_NF = np.cumsum(np.where(offset_NF >= 0, worth_NF, 0), axis=1)
+    first_N = np.where(offset_NF <= 0, before_NF, -np.inf).argmax(axis=1)
+    last_N = positions - 1 - np.where(offset_NF >= 0, after_NF, -np.inf)[:, ::-1].argmax(axis=1)
+    return np.stack([first_N, last_N], axis=1)

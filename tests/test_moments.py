@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holmes.index.moments import BACKGROUND, grow_moments
+from holmes.moments import BACKGROUND, best_windows, grow_moments
 
 
 def seconds(count: int, step: float = 1.0) -> np.ndarray:
@@ -78,3 +78,11 @@ def test_moments_never_overlap_and_fall_in_score(similarity: np.ndarray) -> None
     in_time = sorted(moments, key=lambda moment: moment.start)
     assert all(a.end <= b.start for a, b in pairwise(in_time))
     assert [m.score for m in moments] == sorted((m.score for m in moments), reverse=True)
+
+
+@given(timelines)
+def test_many_timelines_at_once_give_each_ones_best_moment(similarity: np.ndarray) -> None:
+    batch = np.stack([similarity, similarity[::-1], np.roll(similarity, 1)])
+    for timeline, (first, last) in zip(batch, best_windows(batch), strict=True):
+        moment = grow_moments(timeline, seconds(len(timeline)))[0]
+        assert (moment.start, moment.end) == (first, last + 1)
