@@ -1,6 +1,6 @@
 """Transformer blocks that stand side by side and are computed together, as batched matrix products.
 
-G blocks, N sequences, L positions, D width, I inputs, O outputs
+G blocks, K = 3 (query, key, value), N sequences, L positions, R = N · L rows, D width, I inputs, O outputs
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from holmes.encoders.dropout import relu_dropout
 from holmes.encoders.gaussian import gaussian_attention, gaussian_weights
 
 
 class BlockLinear(nn.Module):
-    """G linear layers in one batched product: G × rows × I → G × rows × O."""
+    """G linear layers in one batched product, without their bias: G × R × I → G × R × O.
+
+    The bias is the caller's to add, where it can be fused with what comes next.
+    """
 
     # Each of the first `stack_dims` dimensions indexes whole tensors: the optimiser clips them one by one.
     stack_dims = 1
@@ -26,7 +30,25 @@ class BlockLinear(nn.Module):
         self.bias_GO = nn.Parameter(torch.zeros(blocks, outputs))
 
     def forward(self, input_GRI: Tensor) -> Tensor:
-        return torch.baddbmm(self.bias_GO.unsqueeze(1), input_GRI, self.weight_GIO)
+        return torch.bmm(input_GRI, self.weight_GIO)
+
+    def biased(self, output_GRO: Tensor) -> Tensor:
+        return output_GRO + self.bias_GO.unsqueeze(1).to(output_GRO.dtype)
+
+
+class AttentionInput(nn.Module):
+    """Query, key and value projections of G blocks over one shared input: R × D → 3 × G × R × D, no bias."""
+
+    stack_dims = 2
+
+    def __init__(self, blocks: int, width: int) -> None:
+        super().__init__()
+        self.weight_KGIO = nn.Parameter(torch.empty(3, blocks, width, width).normal_(std=0.02))
+        self.bias_KGO = nn.Parameter(torch.zeros(3, blocks, width))
+
+    def forward(self, input_RD: Tensor) -> Tensor:
+        weight = self.weight_KGIO.flatten(0, 1)
+        return torch.bmm(input_RD.expand(len(weight), -1, -1), weight).unflatten(0, self.bias_KGO.shape[:2])
 
 
 class BlockNorm(nn.Module):
@@ -41,8 +63,8 @@ class BlockNorm(nn.Module):
         self.tiny = tiny
 
     def forward(self, input_GRD: Tensor) -> Tensor:
-        normal_GRD = F.layer_norm(input_GRD, input_GRD.shape[-1:], eps=self.tiny)
-        return normal_GRD * self.weight_GD.unsqueeze(1) + self.bias_GD.unsqueeze(1)
+        normal_GRD = F.layer_norm(input_GRD.float(), input_GRD.shape[-1:], eps=self.tiny)
+        return (normal_GRD * self.weight_GD.unsqueeze(1) + self.bias_GD.unsqueeze(1)).to(input_GRD.dtype)
 
 
 class ParallelBlocks(nn.Module):
@@ -59,16 +81,14 @@ class ParallelBlocks(nn.Module):
         length: int,
         width: int,
         heads: int,
-        dropout: float,
+        rate: float,
         expansion: int = 4,
     ) -> None:
         super().__init__()
         blocks = len(widths)
         self.heads = heads
-        self.dropout = dropout
-        self.query = BlockLinear(blocks, width, width)
-        self.key = BlockLinear(blocks, width, width)
-        self.value = BlockLinear(blocks, width, width)
+        self.rate = rate
+        self.attention_input = AttentionInput(blocks, width)
         self.attention_norm = BlockNorm(blocks, width)
         self.widen = BlockLinear(blocks, width, expansion * width)
         self.narrow = BlockLinear(blocks, expansion * width, width)
@@ -77,23 +97,18 @@ class ParallelBlocks(nn.Module):
 
     def forward(self, input_NLD: Tensor, mask_NL: Tensor | None) -> Tensor:
         """N × L × D → G × N × L × D."""
-        sequences, length, width = input_NLD.shape
-        blocks = self.gaussian_GLL.shape[0]
-        input_GRD = input_NLD.reshape(1, -1, width).expand(blocks, -1, -1)
-
-        def heads(rows_GRD: Tensor) -> Tensor:
-            return rows_GRD.reshape(blocks, sequences, length, self.heads, -1).transpose(2, 3)
-
-        context = gaussian_attention(
-            heads(self.query(input_GRD)),
-            heads(self.key(input_GRD)),
-            heads(self.value(input_GRD)),
+        sequences, length, _ = input_NLD.shape
+        projected_KGRD = self.attention_input(input_NLD.flatten(0, 1))
+        context_GNLD = gaussian_attention(
+            projected_KGRD.unflatten(2, (sequences, length)),
+            self.attention_input.bias_KGO,
             self.gaussian_GLL[:, :length, :length],
             mask_NL,
-            self.dropout if self.training else 0.0,
+            self.heads,
+            self.rate if self.training else 0.0,
         )
-        context_GRD = context.transpose(2, 3).reshape(blocks, -1, width)
-        attended_GRD = self.attention_norm(input_GRD + context_GRD)
-        inner = F.dropout(F.relu(self.widen(attended_GRD)), self.dropout, self.training)
-        output_GRD = self.output_norm(attended_GRD + self.narrow(inner))
-        return output_GRD.reshape(blocks, sequences, length, width)
+        residual_NLD = input_NLD.to(context_GNLD.dtype)
+        attended_GRD = self.attention_norm((residual_NLD + context_GNLD).flatten(1, 2))
+        inner_GRD = relu_dropout(self.widen.biased(self.widen(attended_GRD)), self.rate, self.training)
+        output_GRD = self.output_norm(attended_GRD + self.narrow.biased(self.narrow(inner_GRD)))
+        return output_GRD.unflatten(1, (sequences, length))

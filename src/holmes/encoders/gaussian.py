@@ -1,6 +1,8 @@
 """Gaussian attention: neighbours count more, by a width that differs from block to block (appendix B.6).
 
-N sequences, G blocks, H heads, L positions, E width of one head
+`attend` is plain torch; on a GPU its fused twin in `attention_kernel.py` does the same in one pass.
+
+K = 3 (query, key, value), G blocks, N sequences, L positions, H heads, E width of one head, D = H · E
 """
 
 from __future__ import annotations
@@ -9,10 +11,12 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-PADDED = -10000.0  # logit of a padded position, as in the published models
+from holmes.encoders.attention_kernel import HAS_TRITON, attend_fused
+from holmes.encoders.dropout import dropout
+
+PADDED = -10000.0  # added to the logit of a padded position, as in the published models
 
 
 def gaussian_weights(widths: Sequence[float | None], length: int) -> Tensor:
@@ -35,17 +39,37 @@ def gaussian_weights(widths: Sequence[float | None], length: int) -> Tensor:
 
 
 def gaussian_attention(
-    query_GNHLE: Tensor,
-    key_GNHLE: Tensor,
-    value_GNHLE: Tensor,
+    projected_KGNLD: Tensor,
+    bias_KGD: Tensor,
     weights_GLL: Tensor,
     mask_NL: Tensor | None,
-    dropout: float = 0.0,
+    heads: int,
+    rate: float = 0.0,
 ) -> Tensor:
-    """softmax(M_σ ⊙ Q Kᵀ/√d) V: the Gaussian weight scales the logits before padding is masked."""
-    logits = query_GNHLE @ key_GNHLE.transpose(-1, -2) / math.sqrt(query_GNHLE.shape[-1])
-    logits = logits.float() * weights_GLL[:, None, None]
+    """softmax(M_σ ⊙ Q Kᵀ/√d) V, heads side by side: G × N × L × D. `rate` drops attention weights.
+
+    The Gaussian weight scales the logits before padding is masked.
+    """
+    fused = HAS_TRITON and projected_KGNLD.is_cuda
+    compute = attend_fused if fused else attend
+    return compute(projected_KGNLD, bias_KGD, weights_GLL, mask_NL, heads, rate)
+
+
+def attend(
+    projected_KGNLD: Tensor,
+    bias_KGD: Tensor,
+    weights_GLL: Tensor,
+    mask_NL: Tensor | None,
+    heads: int,
+    rate: float,
+) -> Tensor:
+    """Gaussian attention in plain torch."""
+    biased_KGNLD = projected_KGNLD + bias_KGD[:, :, None, None].to(projected_KGNLD.dtype)
+    query, key, value = biased_KGNLD.unflatten(-1, (heads, -1)).transpose(3, 4)  # each G × N × H × L × E
+    logits = (query @ key.transpose(-1, -2)).float() / math.sqrt(query.shape[-1])
+    logits = logits * weights_GLL[:, None, None]
     if mask_NL is not None:
         logits = logits + torch.where(mask_NL, 0.0, PADDED)[None, :, None, None, :]
-    attention = F.dropout(logits.softmax(-1), dropout, training=dropout > 0)
-    return attention.to(value_GNHLE.dtype) @ value_GNHLE
+    attention = dropout(logits.softmax(-1), rate, training=True)
+    context: Tensor = (attention.to(value.dtype) @ value).transpose(2, 3).flatten(-2)
+    return context

@@ -10,26 +10,27 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from holmes.encoders.dropout import dropout, relu_dropout
 
 
 class BlockMixture(nn.Module):
     """G × N × L × D → N × L × D."""
 
-    def __init__(self, length: int, width: int, heads: int, dropout: float, temperature: float) -> None:
+    def __init__(self, length: int, width: int, heads: int, rate: float, temperature: float) -> None:
         super().__init__()
-        self.ask = TokenAttention(width, heads, dropout)
+        self.ask = TokenAttention(width, heads, rate)
         self.hidden = nn.Linear(width, width)
         self.weigh = nn.Linear(width, length)
-        self.dropout = nn.Dropout(dropout)
+        self.rate = rate
         self.temperature = temperature
 
     def forward(self, blocks_GNLD: Tensor, mask_NL: Tensor | None) -> Tensor:
         # The published models average over padding too: the token depends on it, so we keep it.
         token_ND = blocks_GNLD.mean((0, 2))
         answer_GND = self.ask(token_ND, blocks_GNLD, mask_NL)
-        logits_GNL = self.weigh(self.dropout(F.relu(self.hidden(answer_GND))))
+        logits_GNL = self.weigh(relu_dropout(self.hidden(answer_GND), self.rate, self.training))
         weights_GNL = (logits_GNL.float() / self.temperature).softmax(0).to(blocks_GNLD.dtype)
         return torch.einsum("gnl,gnld->nld", weights_GNL, blocks_GNLD)
 
@@ -41,10 +42,10 @@ class TokenAttention(nn.Module):
     once, and the value weights are applied to the attended mean. Same result, far less work.
     """
 
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, rate: float) -> None:
         super().__init__()
         self.heads = heads
-        self.dropout = dropout
+        self.rate = rate
         self.query = nn.Linear(width, width)
         self.key = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
@@ -57,7 +58,7 @@ class TokenAttention(nn.Module):
         """N × D asks G × N × L × D: G × N × D."""
         context_GND = self.attend(token_ND, blocks_GNLD, mask_NL)
         attended_GND = self.attention_norm(token_ND + context_GND)
-        inner_GND = F.dropout(F.relu(self.widen(attended_GND)), self.dropout, self.training)
+        inner_GND = relu_dropout(self.widen(attended_GND), self.rate, self.training)
         return self.output_norm(attended_GND + self.narrow(inner_GND))
 
     def attend(self, token_ND: Tensor, blocks_GNLD: Tensor, mask_NL: Tensor | None) -> Tensor:
@@ -69,7 +70,7 @@ class TokenAttention(nn.Module):
         logits_GNHL = logits_GNHL.float() / math.sqrt(query_NHE.shape[-1])
         if mask_NL is not None:
             logits_GNHL = logits_GNHL + torch.where(mask_NL, 0.0, -10000.0)[None, :, None, :]
-        attention_GNHL = F.dropout(logits_GNHL.softmax(-1), self.dropout, self.training)
+        attention_GNHL = dropout(logits_GNHL.softmax(-1), self.rate, self.training)
 
         mean_GNHD = torch.einsum("gnhl,gnld->gnhd", attention_GNHL.to(blocks_GNLD.dtype), blocks_GNLD)
         value_HED = self.value.weight.unflatten(0, (self.heads, -1))

@@ -8,29 +8,31 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from holmes.encoders.dropout import dropout
+
 
 class InputProjection(nn.Module):
     """LayerNorm → dropout → Linear → ReLU."""
 
-    def __init__(self, inputs: int, width: int, dropout: float) -> None:
+    def __init__(self, inputs: int, width: int, rate: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(inputs)
-        self.dropout = nn.Dropout(dropout)
+        self.rate = rate
         self.linear = nn.Linear(inputs, width)
 
     def forward(self, features_NLI: Tensor) -> Tensor:
-        return F.relu(self.linear(self.dropout(self.norm(features_NLI.float()))))
+        return F.relu(self.linear(dropout(self.norm(features_NLI.float()), self.rate, self.training)))
 
 
 class LearnedPositions(nn.Module):
     """LayerNorm(x + position) → dropout."""
 
-    def __init__(self, length: int, width: int, dropout: float) -> None:
+    def __init__(self, length: int, width: int, rate: float) -> None:
         super().__init__()
         self.positions = nn.Embedding(length, width)
         self.norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.rate = rate
 
     def forward(self, input_NLD: Tensor) -> Tensor:
         place_LD = self.positions.weight[: input_NLD.shape[1]]
-        return self.dropout(self.norm(input_NLD + place_LD))
+        return dropout(self.norm(input_NLD + place_LD), self.rate, self.training)

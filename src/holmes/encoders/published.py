@@ -103,10 +103,20 @@ def published_state(state: dict[str, Tensor], config: ModelConfig) -> dict[str, 
         shape = "GD" if layer.endswith("norm") else "GIO" if kind == "weight" else "GO"
         tensor = value.T if value.ndim == 2 else value
         blocks.setdefault(f"{prefix}.{layer}.{kind}_{shape}", {})[int(index)] = tensor
-    for name, values in blocks.items():
-        ours[name] = torch.stack([values[index] for index in sorted(values)])
+    stacked = {name: torch.stack([v[index] for index in sorted(v)]) for name, v in blocks.items()}
+    ours |= joined_projections(stacked)
     ours["clip_branch.place.positions.weight"] = ours["clip_branch.place.positions.weight"][: config.clips]
     return ours
+
+
+def joined_projections(stacked: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Query, key and value projections of parallel blocks as one tensor each."""
+    joined = {name: value for name, value in stacked.items() if not re.search(r"\.(query|key|value)\.", name)}
+    for name in (name for name in stacked if ".query." in name):
+        parts = [stacked[name.replace(".query.", f".{part}.")] for part in ("query", "key", "value")]
+        target = name.replace(".query.", ".attention_input.").replace("_G", "_KG")
+        joined[target] = torch.stack(parts)
+    return joined
 
 
 def rename(name: str) -> str:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
+import torch
+from torch import Tensor
+
 from holmes.config.schema import AlignmentConfig, HolmesConfig
+from holmes.evaluation.partition import Identify
 from holmes.evidence import dirichlet, query_types
-from holmes.losses.objective import Objective, Weights
+from holmes.losses.objective import Layout, Objective, Weights
+from holmes.records import Scores
 from holmes.transport import alignment
 from holmes.transport.alignment import Alignment
 
@@ -52,7 +57,12 @@ def build_objective(config: HolmesConfig) -> Objective:
 
 
 def build_alignment(config: AlignmentConfig) -> Alignment:
-    alignments: dict[str, Alignment] = {
+    return build_alignments(config)[config.kind]
+
+
+def build_alignments(config: AlignmentConfig) -> dict[str, Alignment]:
+    """Every kind of alignment with these settings."""
+    return {
         "flexible": partial(
             alignment.flexible_alignment,
             entropy_weight=config.entropy_weight,
@@ -65,4 +75,14 @@ def build_alignment(config: AlignmentConfig) -> Alignment:
         "softmax": partial(alignment.softmax_alignment, entropy_weight=config.entropy_weight),
         "best_clip": alignment.best_clip_alignment,
     }
-    return alignments[config.kind]
+
+
+def build_identifier(config: HolmesConfig) -> Identify:
+    """How training tells the kinds of queries apart, for evaluation."""
+    objective = build_objective(config)
+
+    def identify(cosine: Scores, owner_Q: Tensor) -> Tensor:
+        everyone_Q = torch.ones_like(owner_Q, dtype=torch.bool)
+        return objective.identify_queries(cosine, Layout(owner_Q, torch.zeros_like(owner_Q), everyone_Q, 1))
+
+    return identify

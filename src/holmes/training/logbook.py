@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holmes.errors import HolmesError
+from holmes.files import atomic_file
 
 
 class Logbook:
@@ -17,7 +18,8 @@ class Logbook:
     def __init__(self, folder: Path, epochs_done: int, tensorboard: bool = False) -> None:
         self.path = folder / "metrics.jsonl"
         kept = [entry for entry in read_metrics(folder) if entry["epoch"] < epochs_done]
-        self.path.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+        with atomic_file(self.path) as file:
+            file.write("".join(json.dumps(entry) + "\n" for entry in kept).encode())
         self.board = board(folder) if tensorboard else None
 
     def write(self, entry: dict[str, Any]) -> None:

@@ -6,7 +6,10 @@ epoch seeds them from (seed, epoch, rank).
 
 from __future__ import annotations
 
+import fcntl
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from holmes.config.schema import HolmesConfig, to_dict
 from holmes.errors import HolmesError
 from holmes.files import atomic_file, read_json, write_json
 
+RUN, LOCK = "run.json", "lock"
 OVERHEAD = 0.05  # saving may take this share of the time
 
 
@@ -72,22 +76,39 @@ class StateKeeper:
             ) from None
 
 
-def claim_run(folder: Path, config: HolmesConfig, seed: int, data: dict[str, Any]) -> None:
-    """Write down what this run is, or check that a run found here is the same one."""
-    identity = {"format": "holmes-run", "version": 1, "seed": seed, "data": data, "config": to_dict(config)}
-    path = folder / "run.json"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(path, identity)
-        return
-    found = read_json(path)
-    for key in ("format", "version", "seed", "data", "config"):
-        # Through JSON both sides have lists for tuples.
-        if jsonable(found.get(key)) != jsonable(identity[key]):
+@contextmanager
+def sole_owner(folder: Path) -> Iterator[None]:
+    """Two processes must not write one run. The kernel lets go of the lock however a process ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK, "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             raise HolmesError(
-                f"{folder} holds another run (its {difference(found.get(key), identity[key], key)}); "
-                "give another --out, or the settings it was started with."
-            )
+                f"{folder} is being trained by another process; wait for it or give another --out."
+            ) from None
+        for unfinished in folder.rglob(".*.part"):  # what a killed process was writing
+            unfinished.unlink(missing_ok=True)
+        yield
+
+
+def claim_run(folder: Path, config: HolmesConfig, seed: int, data: dict[str, Any], store: Path) -> None:
+    """Write down what this run is, or check that a run found here is the same one.
+
+    Where the store lies is remembered too, but a store may move.
+    """
+    identity = {"format": "holmes-run", "version": 1, "seed": seed, "data": data, "config": to_dict(config)}
+    path = folder / RUN
+    if path.exists():
+        found = read_json(path)
+        for key in identity:
+            # Through JSON both sides have lists for tuples.
+            if jsonable(found.get(key)) != jsonable(identity[key]):
+                raise HolmesError(
+                    f"{folder} holds another run (its {difference(found.get(key), identity[key], key)}); "
+                    "give another --out, or the settings it was started with."
+                )
+    write_json(path, {**identity, "store": str(store.resolve())})
 
 
 def jsonable(value: Any) -> Any:

@@ -9,6 +9,7 @@ best checkpoint, `result.json` the final figures. The same command run again goe
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,11 @@ from holmes.parallel import World, process_group
 from holmes.training.assemble import build_objective
 from holmes.training.device import choose_device, should_compile
 from holmes.training.display import TrainingDisplay
+from holmes.training.graph import GraphedStep
 from holmes.training.logbook import Logbook
 from holmes.training.optimizer import FlatAdam, linear_schedule
 from holmes.training.protocol import Protocol, Splits, choose_splits
-from holmes.training.resume import Progress, StateKeeper, claim_run, seed_epoch
+from holmes.training.resume import Progress, StateKeeper, claim_run, seed_epoch, sole_owner
 from holmes.training.stages import stage_of
 from holmes.training.step import TrainStep
 
@@ -59,10 +61,11 @@ def train(
     out = Path(out)
     config = fit_to_store(config, store)
     device = choose_device(options.device)
-    with process_group(device) as world:
-        splits = choose_splits(store, protocol, config.training.held_out, seed)
+    splits = choose_splits(store, protocol, config.training.held_out, seed)
+    with process_group(device) as world, sole_owner(out) if world.leads else nullcontext():
         if world.leads:
-            claim_run(out, config, seed, {"store": store.info.digest, "protocol": protocol.value})
+            data = {"store": store.info.digest, "protocol": protocol.value}
+            claim_run(out, config, seed, data, store.path)
         if (out / "result.json").exists():
             return dict(read_json(out / "result.json"))
         run = Run(store, splits, config, out, seed, world, device, options)
@@ -115,7 +118,8 @@ class Run:
         torch.manual_seed(seed)
         self.model = HolmesModel(config.model).to(device).train()
         self.optimizer = FlatAdam(self.model, training.weight_decay, training.gradient_norm)
-        self.step = TrainStep(self.model, build_objective(config), self.optimizer, world, compiled)
+        step = TrainStep(self.model, build_objective(config), self.optimizer, world, compiled)
+        self.step = GraphedStep(step) if compiled and device.type == "cuda" and world.size == 1 else step
         self.best: dict[str, torch.Tensor] | None = None  # not yet on disk
         self.keeper = StateKeeper(out)
         self.progress = self.resume()
@@ -143,8 +147,6 @@ class Run:
             while progress.epochs_done < training.epochs and not progress.stopped_early:
                 entry = self.one_epoch(progress.epochs_done, display)
                 self.note_progress(entry["select"]["SumR"])
-                if logbook:
-                    logbook.write(entry)
                 display.epoch(
                     entry["epoch"],
                     training.epochs,
@@ -154,9 +156,8 @@ class Run:
                     progress.best_sum,
                     entry["speed"]["steps_per_second"],
                 )
-                last = progress.epochs_done == training.epochs or progress.stopped_early
-                if self.world.leads and (last or self.keeper.due()):
-                    self.save()
+                if logbook:
+                    self.write_down(entry, logbook)
         if logbook:
             logbook.close()
 
@@ -213,6 +214,8 @@ class Run:
         broken_SN = ~values_SN.isfinite()
         if not broken_SN.any():
             return
+        if self.world.leads:
+            self.save_best()
         step = int(broken_SN.any(1).nonzero()[0])
         parts = [name for name, broken in zip(names, broken_SN[step].tolist(), strict=True) if broken]
         blamed = [name for name in parts if name not in ("total", "gradient_norm")] or parts
@@ -233,16 +236,32 @@ class Run:
         waited = epoch - progress.best_epoch
         progress.stopped_early = bool(training.patience) and waited >= training.patience
 
-    def save(self) -> None:
-        """The best checkpoint first, then the state that counts on it."""
-        if self.best is not None:
-            current = {name: value.clone() for name, value in self.model.state_dict().items()}
-            self.model.load_state_dict(self.best)
-            extras = {"epoch": self.progress.best_epoch, "select_SumR": self.progress.best_sum}
-            save_checkpoint(self.out / "best", self.model, self.config, extras)
-            self.model.load_state_dict(current)
-            self.best = None
-        self.keeper.save(self.progress, {"values": self.optimizer.values, **self.optimizer.state_dict()})
+    def write_down(self, entry: dict[str, Any], logbook: Logbook) -> None:
+        """The epoch in the logbook, then, when it is time, the state that counts on it."""
+        progress = self.progress
+        last = progress.epochs_done == self.config.training.epochs or progress.stopped_early
+        try:
+            logbook.write(entry)
+            if last or self.keeper.due():
+                self.save_best()
+                tensors = {"values": self.optimizer.values, **self.optimizer.state_dict()}
+                self.keeper.save(progress, tensors)
+        except OSError as error:
+            raise HolmesError(
+                f"cannot write to {self.out}: {error.strerror}; what was saved before is whole. "
+                "Mend that and run the same command again."
+            ) from None
+
+    def save_best(self) -> None:
+        """The best checkpoint, if it is better than the one on disk."""
+        if self.best is None:
+            return
+        current = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.model.load_state_dict(self.best)
+        extras = {"epoch": self.progress.best_epoch, "select_SumR": self.progress.best_sum}
+        save_checkpoint(self.out / "best", self.model, self.config, extras)
+        self.model.load_state_dict(current)
+        self.best = None
 
     def resume(self) -> Progress:
         saved = self.keeper.load()
@@ -264,7 +283,7 @@ class Run:
         result = {
             "protocol": protocol.value,
             "seed": self.seed,
-            "epoch": self.progress.best_epoch,
+            "epoch": checkpoint.extras["epoch"],
             "epochs_done": self.progress.epochs_done,
             "split": self.splits.report.name,
             "metrics": metrics,

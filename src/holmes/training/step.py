@@ -5,7 +5,6 @@ Q queries, V videos
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,7 +15,7 @@ from holmes.encoders.model import HolmesModel
 from holmes.evaluation.scoring import encoder_precision
 from holmes.losses.objective import Layout, Objective, kind_shares
 from holmes.parallel import ALONE, World
-from holmes.records import Batch, QueryType, Stage
+from holmes.records import Batch, QueryEmbedding, QueryType, Stage, VideoEmbedding
 from holmes.training.distributed import add_up, whole_batch
 from holmes.training.optimizer import FlatAdam
 
@@ -42,26 +41,33 @@ class TrainStep:
     ) -> None:
         self.model, self.objective, self.optimizer, self.world = model, objective, optimizer, world
         self.device = next(model.parameters()).device
-        self.losses: Callable[..., dict[str, Tensor]] = self._losses
+        # Compiled apart: the encoders are the same in both stages, only the losses differ.
+        self.encode, self.losses = self._encode, self._losses
         if compiled:
+            self.encode = torch.compile(self._encode, dynamic=False)
             self.losses = torch.compile(self._losses, dynamic=False)
             optimizer.update = torch.compile(optimizer.update, dynamic=False)
 
     def __call__(self, batch: Batch, stage: Stage, uniform_QV: Tensor, learning_rate: Tensor) -> StepReport:
-        values = self.losses(batch, stage, uniform_QV)
-        values["total"].backward()  # type: ignore[no-untyped-call]
+        layout = Layout(batch.owner_Q, batch.slot_Q, batch.query_mask_Q, batch.queries_per_video)
+        query, video, layout = whole_batch(*self.encode(batch), layout, self.world)
+        values = self.losses(query, video, layout, stage, uniform_QV)
+        values["total"].backward()
         add_up(self.optimizer.collect_gradients(), self.world)
         norms_N = self.optimizer.step(learning_rate)
         values |= {"gradient_norm": norms_N.norm()}
         return StepReport(tuple(values), torch.stack([value.detach() for value in values.values()]))
 
-    def _losses(self, batch: Batch, stage: Stage, uniform_QV: Tensor) -> dict[str, Tensor]:
-        """The total, its parts, and the share of each kind of query."""
+    def _encode(self, batch: Batch) -> tuple[QueryEmbedding, VideoEmbedding]:
         with encoder_precision(self.device):
             query = self.model.encode_queries(batch.tokens_QTD, batch.token_lengths_Q)
             video = self.model.encode_videos(batch.frames_VFD, batch.frame_lengths_V, batch.clips_VCD)
-        layout = Layout(batch.owner_Q, batch.slot_Q, batch.query_mask_Q, batch.queries_per_video)
-        query, video, layout = whole_batch(in_float32(query), in_float32(video), layout, self.world)
+        return in_float32(query), in_float32(video)
+
+    def _losses(
+        self, query: QueryEmbedding, video: VideoEmbedding, layout: Layout, stage: Stage, uniform_QV: Tensor
+    ) -> dict[str, Tensor]:
+        """The total, its parts, and the share of each kind of query."""
         loss = self.objective(query, video, layout, stage, uniform_QV)
         shares = kind_shares(loss.types_Q, layout.mask_Q)
         named = {f"share_{kind.name.lower()}": shares[kind] for kind in QueryType}

@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from holmes.transport.sinkhorn_kernel import HAS_TRITON, LARGEST, sinkhorn_fused
+
 # Stands for log 0 in marginals. Finite, so a problem without any target stays free of NaN.
 LOG_ZERO = -1e9
 
@@ -21,6 +23,8 @@ def sinkhorn(
     """
     # A masked target is out from the first iteration on, or its score would leave a trace in the plan.
     column_BM = torch.where(log_target_BM > LOG_ZERO, 0.0, LOG_ZERO).to(log_target_BM.dtype)
+    if HAS_TRITON and scores_BNM.is_cuda and scores_BNM[0].numel() <= LARGEST:
+        return sinkhorn_fused(scores_BNM, log_source_BN, log_target_BM, column_BM, iterations)
     row_BN = torch.zeros_like(log_source_BN)
     for _ in range(iterations):
         row_BN = log_source_BN - torch.logsumexp(scores_BNM + column_BM.unsqueeze(1), dim=2)

@@ -1,0 +1,35 @@
+"""What every benchmark does: say which machine, print a table, write JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from holmes.files import write_json
+
+
+def machine(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
+    return f"{platform.machine()} CPU, {os.cpu_count()} cores, torch {torch.__version__}"
+
+
+def print_table(title: str, rows: list[dict[str, Any]]) -> None:
+    """One row for each dict; numbers to three digits."""
+    table = Table(title=title, title_justify="left")
+    for name in rows[0]:
+        table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right")
+    for row in rows:
+        table.add_row(*(value if isinstance(value, str) else f"{value:,.4g}" for value in row.values()))
+    Console(width=140).print(table)
+
+
+def save_json(path: Path, value: Any) -> None:
+    write_json(path, value)
+    print(f"written to {path}")

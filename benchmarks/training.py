@@ -1,0 +1,122 @@
+"""How fast a training epoch is, through the code path of `holmes train`.
+
+    python benchmarks/training.py [--shape activitynet] [--device auto] [--json FILE]
+
+Random features in the shapes of the field's data sets. On a CPU the collection and the model are scaled down,
+and the table says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import machine, print_table, save_json
+from synthetic import SHAPES, SyntheticStore
+
+from holmes.config.presets import preset
+from holmes.config.schema import with_changes
+from holmes.parallel import ALONE
+from holmes.records import Stage
+from holmes.training.device import choose_device
+from holmes.training.protocol import Protocol, choose_splits
+from holmes.training.run import Run, RunOptions, fit_to_store
+
+CPU_SHARE, CPU_MODEL = 0.005, {"width": 64, "batch_videos": 16}
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def measure(run: Run, stage: Stage, steps: int, warm_up: int) -> dict[str, Any]:
+    """Seconds of the first step, and of a steady one."""
+    device = run.device
+    shape = (run.loader.query_capacity, run.loader.videos_per_rank)
+    rate = torch.tensor(1e-5, device=device)
+
+    def some(count: int) -> None:
+        done = 0
+        while done < count:
+            for batch in run.loader.epoch(0):
+                run.step(batch, stage, torch.rand(shape, device=device), rate)
+                done += 1
+                if done == count:
+                    return
+
+    start = time.perf_counter()
+    some(1)
+    synchronize(device)
+    first = time.perf_counter() - start
+    some(warm_up)
+    synchronize(device)
+    start = time.perf_counter()
+    some(steps)
+    synchronize(device)
+    step = (time.perf_counter() - start) / steps
+    return {
+        "stage": stage.value,
+        "first_step_s": first,
+        "step_ms": 1000 * step,
+        "steps_per_epoch": run.loader.steps_per_epoch,
+        "epoch_s": step * run.loader.steps_per_epoch,
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else float("nan"),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shape", choices=SHAPES, default="activitynet")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--steps", type=int, default=0, help="timed steps of each stage (default: an epoch)")
+    parser.add_argument("--profile", action="store_true", help="also list the slowest kernels of a step")
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/training.json"))
+    options = parser.parse_args()
+
+    device = choose_device(options.device)
+    config, shape = preset(options.shape), SHAPES[options.shape]
+    if device.type == "cpu":
+        shape, config = shape.scaled(CPU_SHARE), with_changes(config, CPU_MODEL)
+    store = SyntheticStore(shape, device)
+    config = fit_to_store(with_changes(config, {"epochs": 2}), store)
+    splits = choose_splits(store, Protocol.PUBLISHED, config.training.held_out, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(store, splits, config, Path(folder), 0, ALONE, device, RunOptions(shown=False))
+        print(run.says)
+        steps = options.steps or run.loader.steps_per_epoch
+        rows = [measure(run, stage, steps, warm_up=min(10, steps)) for stage in Stage]
+        if options.profile:
+            profile(run)
+    scaled = (
+        f", scaled down to {CPU_SHARE:.1%} and width {CPU_MODEL['width']}" if device.type == "cpu" else ""
+    )
+    print_table(f"Training at {options.shape} scale on {machine(device)}{scaled}", rows)
+    save_json(
+        options.json, {"machine": machine(device), "shape": options.shape, "scaled": scaled, "rows": rows}
+    )
+
+
+def profile(run: Run) -> None:
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as record
+
+    shape = (run.loader.query_capacity, run.loader.videos_per_rank)
+    rate = torch.tensor(1e-5, device=run.device)
+    batches = run.loader.epoch(0)
+    with record(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
+        for _ in range(3):
+            run.step(next(batches), Stage.CALIBRATED, torch.rand(shape, device=run.device), rate)
+        synchronize(run.device)
+    sort = "self_cuda_time_total" if run.device.type == "cuda" else "self_cpu_time_total"
+    print(trace.key_averages().table(sort_by=sort, row_limit=45, max_name_column_width=70))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""Gaussian attention in one pass on a GPU: a head's whole attention fits in one program, forward and back.
+
+Sequences have at most 128 positions, so no logit ever leaves the chip: the projections are read once, the
+context is written once, and the backward pass computes the attention again instead of reading it. The plain
+twin is `holmes.encoders.gaussian.attend`.
+
+K = 3 (query, key, value), G blocks, N sequences, L positions, H heads, E width of one head, D = H · E
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # the CPU builds of torch come without it
+    triton = None
+
+HAS_TRITON = triton is not None
+
+
+def attend_fused(
+    projected_KGNLD: Tensor,
+    bias_KGD: Tensor,
+    weights_GLL: Tensor,
+    mask_NL: Tensor | None,
+    heads: int,
+    rate: float,
+) -> Tensor:
+    """Gaussian attention, G × N × L × D."""
+    sequences, length = projected_KGNLD.shape[2:4]
+    device = projected_KGNLD.device
+    if mask_NL is None:
+        mask_NL = torch.ones(sequences, length, dtype=torch.bool, device=device)
+    seed = torch.randint(2**31 - 1, (1,), device=device, dtype=torch.int32)
+    return attention_forward(
+        projected_KGNLD.contiguous(), bias_KGD.float(), weights_GLL.contiguous(), mask_NL, seed, heads, rate
+    )
+
+
+@torch.library.custom_op("holmes::attention_forward", mutates_args=())
+def attention_forward(
+    projected_KGNLD: Tensor,
+    bias_KGD: Tensor,
+    weights_GLL: Tensor,
+    mask_NL: Tensor,
+    seed: Tensor,
+    heads: int,
+    rate: float,
+) -> Tensor:
+    context_GNLD = torch.empty_like(projected_KGNLD[0])
+    grid, sizes = launch(projected_KGNLD, heads, rate)
+    forward_kernel[grid](projected_KGNLD, bias_KGD, weights_GLL, mask_NL, seed, context_GNLD, **sizes)
+    return context_GNLD
+
+
+@torch.library.custom_op("holmes::attention_backward", mutates_args=())
+def attention_backward(
+    gradient_GNLD: Tensor,
+    projected_KGNLD: Tensor,
+    bias_KGD: Tensor,
+    weights_GLL: Tensor,
+    mask_NL: Tensor,
+    seed: Tensor,
+    heads: int,
+    rate: float,
+) -> Tensor:
+    projected_gradient = torch.empty_like(projected_KGNLD)
+    grid, sizes = launch(projected_KGNLD, heads, rate)
+    backward_kernel[grid](
+        gradient_GNLD.contiguous(),
+        projected_KGNLD,
+        bias_KGD,
+        weights_GLL,
+        mask_NL,
+        seed,
+        projected_gradient,
+        **sizes,
+    )
+    return projected_gradient
+
+
+def launch(projected_KGNLD: Tensor, heads: int, rate: float) -> tuple[tuple[int], dict[str, Any]]:
+    """One program for every block, sequence and head."""
+    _, blocks, sequences, length, width = projected_KGNLD.shape
+    tile = max(16, triton.next_power_of_2(length))
+    sizes = {
+        "G": blocks,
+        "N": sequences,
+        "L": length,
+        "H": heads,
+        "E": width // heads,
+        "TILE_L": tile,
+        "TILE_E": max(16, triton.next_power_of_2(width // heads)),
+        "SCALE": 1 / math.sqrt(width // heads),
+        "THRESHOLD": round(rate * 2**24),
+        "num_warps": 8 if tile >= 128 else 4,
+    }
+    return (blocks * sequences * heads,), sizes
+
+
+@attention_forward.register_fake
+def _(projected_KGNLD: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(projected_KGNLD[0])
+
+
+@attention_backward.register_fake
+def _(gradient_GNLD: Tensor, projected_KGNLD: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(projected_KGNLD)
+
+
+def remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.heads, ctx.rate = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def differentiate(ctx: Any, gradient_GNLD: Tensor) -> tuple[Tensor | None, ...]:
+    projected_gradient = attention_backward(gradient_GNLD, *ctx.saved_tensors, ctx.heads, ctx.rate)
+    bias_gradient = projected_gradient.float().sum((2, 3))
+    return projected_gradient, bias_gradient, None, None, None, None, None
+
+
+attention_forward.register_autograd(differentiate, setup_context=remember)
+
+if HAS_TRITON:
+
+    @triton.jit
+    def load_head(rows, bias, inside_LE, inside_E):
+        """A head's rows of one projection, with its bias added."""
+        rows_LE = tl.load(rows, mask=inside_LE, other=0.0)
+        bias_E = tl.load(bias, mask=inside_E, other=0.0)
+        return tl.where(inside_LE, rows_LE.to(tl.float32) + bias_E[None, :], 0.0).to(rows_LE.dtype)
+
+    @triton.jit
+    def attention_of(query_LE, key_LE, weights_LL, padded_L, inside_L, SCALE: tl.constexpr):
+        """softmax(M ⊙ Q Kᵀ/√d), rows over keys."""
+        logits_LL = tl.dot(query_LE, tl.trans(key_LE)) * SCALE * weights_LL + padded_L[None, :]
+        logits_LL = tl.where(inside_L[None, :], logits_LL, -float("inf"))
+        power_LL = tl.exp(logits_LL - tl.max(logits_LL, axis=1)[:, None])
+        return power_LL / tl.sum(power_LL, axis=1)[:, None]
+
+    @triton.jit
+    def kept(seed, program, TILE_L: tl.constexpr, THRESHOLD: tl.constexpr):
+        """1/(1 - rate) where a weight is kept, 0 where it is dropped: a hash is random enough for this."""
+        at_L = tl.arange(0, TILE_L)
+        hash_LL = (program * TILE_L * TILE_L + at_L[:, None] * TILE_L + at_L[None, :]).to(tl.uint32)
+        hash_LL = (hash_LL * 0x9E3779B1) ^ tl.load(seed).to(tl.uint32)
+        hash_LL = (hash_LL ^ (hash_LL >> 16)) * 0x85EBCA6B
+        hash_LL = (hash_LL ^ (hash_LL >> 13)) * 0xC2B2AE35
+        keep_LL = ((hash_LL ^ (hash_LL >> 16)) >> 8) >= THRESHOLD
+        return tl.where(keep_LL, 1.0 / (1.0 - THRESHOLD / 16777216.0), 0.0)
+
+    @triton.jit
+    def forward_kernel(
+        projected, bias, weights, mask, seed, context,
+        G: tl.constexpr, N: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
+        TILE_L: tl.constexpr, TILE_E: tl.constexpr, SCALE: tl.constexpr, THRESHOLD: tl.constexpr,
+    ):  # fmt: skip
+        program = tl.program_id(0)
+        head, sequence, block = program % H, (program // H) % N, program // (H * N)
+        D: tl.constexpr = H * E
+        at_L, at_E = tl.arange(0, TILE_L), tl.arange(0, TILE_E)
+        inside_L, inside_E = at_L < L, at_E < E
+        inside_LE = inside_L[:, None] & inside_E[None, :]
+        place = (block * N + sequence).to(tl.int64) * L * D + head * E
+        stride = tl.cast(G * N * L, tl.int64) * D
+        at_bias = block * D + head * E
+
+        at_LE = place + at_L[:, None] * D + at_E[None, :]
+        query_LE = load_head(projected + at_LE, bias + at_bias + at_E, inside_LE, inside_E)
+        key_LE = load_head(projected + stride + at_LE, bias + G * D + at_bias + at_E, inside_LE, inside_E)
+        value_LE = load_head(
+            projected + 2 * stride + at_LE, bias + 2 * G * D + at_bias + at_E, inside_LE, inside_E
+        )
+        inside_LL = inside_L[:, None] & inside_L[None, :]
+        weights_LL = tl.load(
+            weights + block * L * L + at_L[:, None] * L + at_L[None, :], mask=inside_LL, other=0.0
+        )
+        valid_L = tl.load(mask + sequence * L + at_L, mask=inside_L, other=0)
+        padded_L = tl.where(valid_L != 0, 0.0, -10000.0)
+
+        attention_LL = attention_of(query_LE, key_LE, weights_LL, padded_L, inside_L, SCALE)
+        if THRESHOLD > 0:
+            attention_LL *= kept(seed, program, TILE_L, THRESHOLD)
+        context_LE = tl.dot(attention_LL.to(value_LE.dtype), value_LE)
+        tl.store(context + at_LE, context_LE, mask=inside_LE)
+
+    @triton.jit
+    def backward_kernel(
+        gradient, projected, bias, weights, mask, seed, projected_gradient,
+        G: tl.constexpr, N: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
+        TILE_L: tl.constexpr, TILE_E: tl.constexpr, SCALE: tl.constexpr, THRESHOLD: tl.constexpr,
+    ):  # fmt: skip
+        program = tl.program_id(0)
+        head, sequence, block = program % H, (program // H) % N, program // (H * N)
+        D: tl.constexpr = H * E
+        at_L, at_E = tl.arange(0, TILE_L), tl.arange(0, TILE_E)
+        inside_L, inside_E = at_L < L, at_E < E
+        inside_LE = inside_L[:, None] & inside_E[None, :]
+        place = (block * N + sequence).to(tl.int64) * L * D + head * E
+        stride = tl.cast(G * N * L, tl.int64) * D
+        at_bias = block * D + head * E
+
+        at_LE = place + at_L[:, None] * D + at_E[None, :]
+        query_LE = load_head(projected + at_LE, bias + at_bias + at_E, inside_LE, inside_E)
+        key_LE = load_head(projected + stride + at_LE, bias + G * D + at_bias + at_E, inside_LE, inside_E)
+        value_LE = load_head(
+            projected + 2 * stride + at_LE, bias + 2 * G * D + at_bias + at_E, inside_LE, inside_E
+        )
+        gradient_LE = tl.load(gradient + at_LE, mask=inside_LE, other=0.0)
+        inside_LL = inside_L[:, None] & inside_L[None, :]
+        weights_LL = tl.load(
+            weights + block * L * L + at_L[:, None] * L + at_L[None, :], mask=inside_LL, other=0.0
+        )
+        valid_L = tl.load(mask + sequence * L + at_L, mask=inside_L, other=0)
+        padded_L = tl.where(valid_L != 0, 0.0, -10000.0)
+
+        attention_LL = attention_of(query_LE, key_LE, weights_LL, padded_L, inside_L, SCALE)
+        passed_LL = tl.dot(gradient_LE, tl.trans(value_LE))
+        if THRESHOLD > 0:
+            kept_LL = kept(seed, program, TILE_L, THRESHOLD)
+            value_gradient_LE = tl.dot(tl.trans((attention_LL * kept_LL).to(value_LE.dtype)), gradient_LE)
+            passed_LL *= kept_LL
+        else:
+            value_gradient_LE = tl.dot(tl.trans(attention_LL.to(value_LE.dtype)), gradient_LE)
+        tl.store(projected_gradient + 2 * stride + at_LE, value_gradient_LE, mask=inside_LE)
+
+        # d softmax, then the Gaussian weight and the scale that stood before it.
+        mean_L = tl.sum(attention_LL * passed_LL, axis=1)
+        logit_gradient_LL = attention_LL * (passed_LL - mean_L[:, None]) * weights_LL * SCALE
+        logit_gradient_LL = logit_gradient_LL.to(query_LE.dtype)
+        query_gradient_LE = tl.dot(logit_gradient_LL, key_LE)
+        tl.store(projected_gradient + at_LE, query_gradient_LE, mask=inside_LE)
+        key_gradient_LE = tl.dot(tl.trans(logit_gradient_LL), query_LE)
+        tl.store(projected_gradient + stride + at_LE, key_gradient_LE, mask=inside_LE)

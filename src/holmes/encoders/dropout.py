@@ -1,0 +1,65 @@
+"""Dropout that decides by random bytes: eight decisions out of one random word.
+
+Drawing a word for every decision costs more than the decision's own arithmetic. A byte resolves the rate to
+1/256; what is kept is scaled by the rate really used, so expectations stay exact.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+WORD_BYTES = 8
+
+
+def dropout(values: Tensor, rate: float, training: bool) -> Tensor:
+    """Zero each value with probability `rate` and scale up the others."""
+    if not training or rate == 0:
+        return values
+    threshold = byte_threshold(rate)
+    keep = random_bytes(values.shape, values.device) >= threshold
+    return torch.where(keep, values * kept_scale(threshold), 0)
+
+
+def relu_dropout(values: Tensor, rate: float, training: bool) -> Tensor:
+    """dropout(relu(x)), remembering nothing but its own output."""
+    if not training or rate == 0:
+        return torch.relu(values)
+    result: Tensor = ReluDropout.apply(values, rate)
+    return result
+
+
+class ReluDropout(torch.autograd.Function):
+    """The output is positive exactly where the gradient passes, so neither mask nor input need be kept."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, rate: float) -> Tensor:
+        threshold = byte_threshold(rate)
+        ctx.scale = kept_scale(threshold)
+        keep = random_bytes(values.shape, values.device) >= threshold
+        output = torch.where(keep & (values > 0), values * ctx.scale, 0)
+        ctx.save_for_backward(output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (output,) = ctx.saved_tensors
+        return torch.where(output > 0, gradients[0] * ctx.scale, 0), None
+
+
+def byte_threshold(rate: float) -> int:
+    """Bytes below this are dropped."""
+    return round(256 * rate)
+
+
+def kept_scale(threshold: int) -> float:
+    return 256 / (256 - threshold)
+
+
+def random_bytes(shape: torch.Size, device: torch.device) -> Tensor:
+    count = math.prod(shape)
+    words = torch.randint(-(2**63), 2**63 - 1, (-(-count // WORD_BYTES),), device=device)
+    return words.view(torch.uint8)[:count].view(shape)

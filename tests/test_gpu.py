@@ -1,0 +1,137 @@
+"""What only a GPU can show: the fused kernels equal their plain twins, bf16 stays close to float32, and a
+recorded step equals a plain one. Without a GPU the kernels are checked in Triton's interpreter instead
+(test_kernels.py)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from holmes.config.presets import preset
+from holmes.config.schema import with_changes
+from holmes.encoders.attention_kernel import attend_fused
+from holmes.encoders.gaussian import attend, gaussian_weights
+from holmes.encoders.model import HolmesModel
+from holmes.records import Batch, Stage
+from holmes.training.assemble import build_objective
+from holmes.training.graph import STEPS_BEFORE, GraphedStep
+from holmes.training.optimizer import FlatAdam
+from holmes.training.step import TrainStep
+from holmes.transport.alignment import flexible_alignment
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def relative(ours: torch.Tensor, reference: torch.Tensor) -> float:
+    return ((ours.double() - reference.double()).norm() / reference.double().norm()).item()
+
+
+@pytest.mark.parametrize(("length", "width"), [(128, 384), (32, 384), (30, 384), (128, 64)])
+def test_fused_attention_equals_its_twin(length: int, width: int) -> None:
+    torch.manual_seed(0)
+    heads, widths = 4, [None, 0.5, 4.0]
+    projected = torch.randn(
+        3, len(widths), 5, length, width, device="cuda", dtype=torch.bfloat16, requires_grad=True
+    )
+    bias = torch.randn(3, len(widths), width, device="cuda", requires_grad=True)
+    weights = gaussian_weights(widths, length).cuda()
+    mask = (
+        torch.arange(length, device="cuda") < torch.tensor([length, 17, 1, 9, length], device="cuda")[:, None]
+    )
+    gradient = torch.randn(len(widths), 5, length, width, device="cuda", dtype=torch.bfloat16)
+    exact = attend(projected.double(), bias.double(), weights.double(), mask, heads, 0.0)
+    exact_gradients = torch.autograd.grad(exact, [projected, bias], gradient.double())
+    fused = attend_fused(projected, bias, weights, mask, heads, 0.0)
+    fused_gradients = torch.autograd.grad(fused, [projected, bias], gradient)
+    assert relative(fused, exact) < 1e-2
+    for ours, reference in zip(fused_gradients, exact_gradients, strict=True):
+        assert relative(ours, reference) < 1e-2
+
+
+def test_fused_sinkhorn_equals_its_twin() -> None:
+    torch.manual_seed(0)
+    similarity_VMC = torch.rand(64, 27, 32)
+    mask_VM = torch.arange(27) < torch.randint(1, 28, (64, 1))
+    plain = flexible_alignment(similarity_VMC, mask_VM)
+    fused = flexible_alignment(similarity_VMC.cuda(), mask_VM.cuda())
+    assert torch.allclose(fused.cpu(), plain, atol=1e-5)
+
+
+def make_batch(device: str, videos: int = 24, width: int = 96, text: int = 48) -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    counts = torch.randint(1, 5, (videos,), generator=generator)
+    owner = torch.arange(videos).repeat_interleave(counts)
+    slot = torch.cat([torch.arange(int(count)) for count in counts])
+    frames = torch.nn.functional.normalize(torch.randn(videos, 128, width, generator=generator), dim=-1)
+    clips = torch.nn.functional.normalize(torch.randn(videos, 32, width, generator=generator), dim=-1)
+    tokens = torch.nn.functional.normalize(torch.randn(len(owner), 30, text, generator=generator), dim=-1)
+    lengths = torch.randint(40, 129, (videos,), generator=generator)
+    token_lengths = torch.randint(3, 31, (len(owner),), generator=generator)
+    tensors = (frames, lengths, clips, tokens, token_lengths, owner, slot)
+    return Batch(*(tensor.to(device) for tensor in tensors), queries_per_video=4)
+
+
+def make_step(device: str, dual: bool = False, dropout: float = 0.0, compiled: bool = False) -> TrainStep:
+    changes = {"video_width": 96, "text_width": 48, "dropout": dropout, "dual_query": dual, "hard_pool": 1}
+    config = with_changes(preset("tvr"), changes)
+    torch.manual_seed(0)
+    model = HolmesModel(config.model).to(device).train()
+    return TrainStep(model, build_objective(config), FlatAdam(model), compiled=compiled)
+
+
+@pytest.mark.parametrize("dual", [False, True])
+def test_gradients_in_bf16_stay_close_to_float32(dual: bool) -> None:
+    gradients = {}
+    for device in ("cpu", "cuda"):
+        step, batch = make_step(device, dual), make_batch(device)
+        query, video = step.encode(batch)
+        from holmes.losses.objective import Layout
+
+        layout = Layout(batch.owner_Q, batch.slot_Q, batch.query_mask_Q, batch.queries_per_video)
+        uniform = torch.rand(len(batch.owner_Q), len(batch.frame_lengths_V), device=device)
+        step.losses(query, video, layout, Stage.CALIBRATED, uniform)["total"].backward()
+        gradients[device] = step.optimizer.collect_gradients().cpu()
+    cosine = torch.nn.functional.cosine_similarity(gradients["cpu"], gradients["cuda"], dim=0).item()
+    assert cosine > 0.99
+    assert relative(gradients["cuda"], gradients["cpu"]) < 0.15
+
+
+def test_a_recorded_step_equals_a_plain_one() -> None:
+    losses = {}
+    for recorded in (False, True):
+        step = make_step("cuda")
+        batch = make_batch("cuda")
+        run = GraphedStep(step) if recorded else step
+        torch.manual_seed(3)
+        rate = torch.tensor(1e-4, device="cuda")
+        uniform = torch.rand(len(batch.owner_Q), len(batch.frame_lengths_V), device="cuda")
+        reports = [run(batch, Stage.CALIBRATED, uniform, rate).values_N for _ in range(STEPS_BEFORE + 4)]
+        losses[recorded] = torch.stack(reports).cpu()
+    assert torch.allclose(losses[True], losses[False], rtol=2e-2)
+    assert losses[True][-1, 0] < losses[True][0, 0], "the replayed steps must go on learning"
+
+
+def test_dropout_goes_on_being_random_when_replayed() -> None:
+    step = make_step("cuda", dropout=0.5)
+    batch, run = make_batch("cuda"), GraphedStep(step)
+    rate = torch.tensor(0.0, device="cuda")
+    uniform = torch.rand(len(batch.owner_Q), len(batch.frame_lengths_V), device="cuda")
+    losses = [run(batch, Stage.CALIBRATED, uniform, rate).values_N[0].item() for _ in range(STEPS_BEFORE + 4)]
+    assert len(set(losses)) == len(losses), "same weights, same batch: only dropout can differ"
+
+
+def test_padding_does_not_matter_on_the_gpu() -> None:
+    model = (
+        HolmesModel(with_changes(preset("tvr"), {"video_width": 96, "text_width": 48}).model).cuda().eval()
+    )
+    batch = make_batch("cuda")
+    with torch.no_grad():
+        whole = model.encode_queries(batch.tokens_QTD, batch.token_lengths_Q).query_QD
+        one = model.encode_queries(batch.tokens_QTD[3:4], batch.token_lengths_Q[3:4]).query_QD
+        noisy = replace(batch, tokens_QTD=batch.tokens_QTD + 0)
+        noisy.tokens_QTD[0, batch.token_lengths_Q[0] :] = 7.0
+        padded = model.encode_queries(noisy.tokens_QTD, batch.token_lengths_Q).query_QD
+    assert relative(one, whole[3:4]) < 1e-3
+    assert relative(padded, whole) < 1e-3
