@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from holmes.cli import data, extract
+from holmes.cli import data, extract, index, search
 from holmes.errors import HolmesError
 
 app = typer.Typer(
@@ -19,6 +19,8 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.command()(extract.extract)
+app.add_typer(index.app, name="index")
+app.command()(search.search)
 
 
 def main() -> None:

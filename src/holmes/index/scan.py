@@ -35,6 +35,11 @@ class Probes:
     frame_weight_QT: Tensor
     clip_weight_QT: Tensor
 
+    def to(self, device: torch.device | str) -> Probes:
+        return Probes(
+            *(part.to(device) for part in (self.rows_QTD, self.frame_weight_QT, self.clip_weight_QT))
+        )
+
 
 @dataclass(frozen=True)
 class Nearest:
@@ -44,6 +49,9 @@ class Nearest:
     score_QK: Tensor
     frame_QK: Tensor  # each branch's own similarity
     clip_QK: Tensor
+
+    def to(self, device: torch.device | str) -> Nearest:
+        return Nearest(*(part.to(device) for part in _fields(self)))
 
 
 def make_probes(query: QueryEmbedding, frame_weight: float, clip_weight: float) -> Probes:

@@ -11,7 +11,9 @@ swaps the manifest; killed before, it leaves files that nothing names and the ne
 from __future__ import annotations
 
 import fcntl
+import fnmatch
 import os
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -72,6 +74,17 @@ class IndexStore:
         number, position = self.places[name]
         return self.segments[number].video(position)
 
+    def matching(self, pattern: str) -> list[str]:
+        """One video by its path, or all whose path or file name fits a pattern such as *.mp4."""
+        for exact in (pattern, os.path.abspath(pattern)):
+            if exact in self:
+                return [exact]
+        fits = re.compile(fnmatch.translate(pattern)).match
+        names = [name for name in self.places if fits(name) or fits(os.path.basename(name))]
+        if not names:
+            raise HolmesError(f"no video of {self.path} matches '{pattern}'.")
+        return names
+
     def faults(self) -> list[str]:
         """What is wrong with the files; reads all of them."""
         return [fault for segment in self.segments for fault in segment.faults()]
@@ -120,6 +133,7 @@ class IndexWriter:
             self._add_segment(videos[start : start + SEGMENT_VIDEOS])
 
     def remove(self, names: Iterable[str]) -> None:
+        """Mark videos as removed; `compact` frees their space."""
         names = set(names)
         absent = sorted(names - self.store.places.keys())
         if absent:

@@ -1,0 +1,124 @@
+"""`holmes search`: a sentence in, videos with moments out."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from holmes.index.answers import Answer, Hit
+    from holmes.index.searcher import Index
+
+BAR = 44  # characters of a timeline
+COLOURS = {"precise": "green", "polysemous": "yellow", "underdetermined": "red"}
+
+
+def search(
+    index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index.")],
+    sentence: Annotated[
+        str | None, typer.Argument(help="What happens in the moment you look for.", show_default="ask for it")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many videos.")] = 10,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, one line an answer.")] = False,
+    filter: Annotated[
+        str | None, typer.Option(metavar="GLOB", help="Only videos whose path or file name fits: '*/2024/*'.")
+    ] = None,
+    abstain_below: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, metavar="P", help="Do not answer when the first hit is less probable."),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu or cuda; auto takes a GPU for many sentences.")
+    ] = "auto",
+    model: Annotated[
+        str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")
+    ] = None,
+) -> None:
+    """Find the videos that contain a moment, and say how sure the answer is.
+
+    Without a sentence it asks for one after the other; an empty line ends it.
+    """
+    from holmes.index.searcher import open_index
+
+    if device == "auto" and sentence is not None:
+        device = "cpu"  # one search takes less time than moving the embeddings
+    opened = open_index(index, device=device, model=model)
+    for words in _sentences(sentence):
+        answer = opened.search(words, top, filter=filter, abstain_below=abstain_below)
+        if json:
+            typer.echo(json_format.dumps(answer.to_json()))
+        else:
+            _show(opened, answer)
+
+
+def _sentences(sentence: str | None) -> Iterator[str]:
+    if sentence is not None:
+        yield sentence
+        return
+    while True:
+        try:
+            words = input("what happens? " if sys.stdin.isatty() else "").strip()
+        except EOFError:
+            return
+        if not words:
+            return
+        yield words
+
+
+def _show(index: Index, answer: Answer) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    diagnosis = answer.diagnosis
+    line = Text(diagnosis.kind, style=f"bold {COLOURS.get(diagnosis.kind, 'cyan')}")
+    line.append(f"  {diagnosis.explanation}", style="default")
+    if diagnosis.probability is not None:
+        line.append(f"  The first hit is right with probability {diagnosis.probability:.0%}.", style="dim")
+    console.print(line)
+    for rank, hit in enumerate(answer.hits, start=1):
+        for part in _hit(rank, hit, index.store[hit.video].duration):
+            console.print(part)
+
+
+def _hit(rank: int, hit: Hit, duration: float) -> Iterator[Text]:
+    from rich.text import Text
+
+    name = hit.video.encode(errors="replace").decode()
+    head = Text(f"{rank:3}  ").append(name, style="bold")
+    head.append(f"  score {hit.score:.3f}  belief {hit.belief:.2f}", style="dim")
+    if hit.probability is not None:
+        head.append(f"  probability {hit.probability:.2f}", style="dim")
+    yield head
+    best, *others = hit.moments
+    line = Text(f"     {_clock(best.start)}–{_clock(best.end)}")
+    line.pad_right(max(1, 24 - len(line)))
+    line.append_text(timeline(hit, duration)).append(f" {_clock(duration)}", style="dim")
+    if others:
+        line.append("  also " + ", ".join(_clock(moment.start) for moment in others), style="dim")
+    yield line
+
+
+def timeline(hit: Hit, duration: float) -> Text:
+    """The video as a bar, its best moment bright, further ones dim."""
+    from rich.text import Text
+
+    bar = Text("─" * BAR, style="bright_black")
+    for moment, style in [*((m, "green") for m in hit.moments[1:]), (hit.moments[0], "bold bright_green")]:
+        first = min(BAR - 1, int(moment.start / max(duration, 1e-9) * BAR))
+        last = min(BAR, max(first + 1, round(moment.end / max(duration, 1e-9) * BAR)))
+        bar = Text.assemble(bar[:first], ("█" * (last - first), style), bar[last:])
+    return bar
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds, 1), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    return f"{hours}:{minutes:02}:{rest:04.1f}" if hours else f"{minutes}:{rest:04.1f}"

@@ -1,0 +1,43 @@
+"""What a search answers: videos with moments, and how sure to be of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from holmes.index.diagnose import Diagnosis
+from holmes.moments import Moment
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A video that may be the one."""
+
+    video: str  # the path of its file
+    score: float
+    belief: float
+    probability: float | None  # that it is the right one, for the first hit of a calibrated model
+    moments: tuple[Moment, ...]  # best first
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The hits of one sentence, best first; none where the system abstains."""
+
+    query: str
+    diagnosis: Diagnosis
+    hits: tuple[Hit, ...]
+    abstained: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "query": self.query,
+            "diagnosis": {
+                "kind": self.diagnosis.kind,
+                "explanation": self.diagnosis.explanation,
+                "probability": self.diagnosis.probability,
+                "abstained": self.abstained,
+                **self.diagnosis.quantities,
+            },
+            "hits": [asdict(hit) for hit in self.hits],
+        }

@@ -1,0 +1,205 @@
+"""From videos to an index: extract, embed, add. Run it again and it does what is left.
+
+N raw rows, L pooled rows
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holmes.data.pooling import pool_bounds
+from holmes.errors import HolmesError
+from holmes.index.embedders import Embedder, check_same_model, extraction_record, recorded_embedder
+from holmes.index.manifest import FILE_NAME, Manifest, read_manifest
+from holmes.index.segment import StoredVideo, pack_video
+from holmes.index.store import IndexWriter, create_index
+from holmes.media.extract import Failure, extract
+from holmes.media.features import MANIFEST as FEATURE_MANIFEST
+from holmes.media.features import FeatureFolder, VideoFeatures, video_id
+from holmes.media.find import find_videos
+from holmes.progress import progress_bar
+from holmes.records import CLIPS
+
+FEATURES = "features"  # the folder inside an index that keeps what was extracted for it
+VIDEOS_AT_ONCE = 256  # embedded and committed together
+Spans = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class BuildSummary:
+    """What became of every video that was named or found."""
+
+    added: int
+    unchanged: int  # already in the index, from the same features
+    failures: tuple[Failure, ...]
+
+
+def build_index(
+    path: Path | str,
+    videos: Iterable[Path | str],
+    embedder: Embedder,
+    *,
+    rate: float | None = None,
+    workers: int | None = None,
+    progress: bool = False,
+) -> BuildSummary:
+    """Make an index of `videos` (files, folders, or feature folders), or go on with an unfinished one."""
+    path, videos = Path(path), list(videos)
+    if (path / FILE_NAME).exists():
+        check_same_model(read_manifest(path).model, embedder)
+    else:
+        folders, files = _sort_out(videos)
+        rate = rate or (folders[0].rate if folders else embedder.visual.rate)
+        manifest = Manifest(embedder.record, extraction_record(embedder, rate), embedder.width, CLIPS)
+        for features in folders:
+            _check_features(features, manifest)
+        if files:
+            find_videos(files)  # a mistake in their names must not leave an empty index behind
+        create_index(path, manifest)
+    return add_videos(path, videos, embedder, rate=rate, workers=workers, progress=progress)
+
+
+def add_videos(
+    path: Path | str,
+    videos: Iterable[Path | str],
+    embedder: Embedder | None = None,
+    *,
+    rate: float | None = None,
+    workers: int | None = None,
+    progress: bool = False,
+) -> BuildSummary:
+    """Extract what is new or changed, embed it and add it, a few videos at a time."""
+    path = Path(path)
+    with IndexWriter(path) as writer:
+        manifest = writer.store.manifest
+        if rate is not None and rate != manifest.extraction.get("rate"):
+            raise HolmesError(
+                f"{path} was sampled {manifest.extraction.get('rate'):g} times a second, not {rate:g}; "
+                "leave --rate away, or build another index."
+            )
+        embedder = embedder or recorded_embedder(manifest.model)
+        sources, failures = _extract(path, videos, manifest, embedder, workers, progress)
+        added = unchanged = 0
+        with progress_bar("embedding videos", len(sources), shown=progress) as advance:
+            for some in _batches(sources, VIDEOS_AT_ONCE):
+                stamps = {video.id: _stamp(video) for video in some}
+                new = [video for video in some if not _is_in(writer, video, stamps[video.id])]
+                if new:
+                    writer.add(_embed(new, stamps, embedder))
+                added, unchanged = added + len(new), unchanged + len(some) - len(new)
+                advance(len(some))
+    return BuildSummary(added, unchanged, failures)
+
+
+def compact_index(path: Path | str) -> int:
+    """Free the space of removed videos, embeddings and extracted features; says how many bytes."""
+    path = Path(path)
+    before = _size(path)
+    with IndexWriter(path) as writer:
+        writer.compact()
+        folders, _ = _sort_out([path / FEATURES])
+        kept = {video_id(Path(name)) for name in writer.store.places}
+        for features in folders:
+            for id in set(features.ids()) - kept:
+                features.file(id).unlink(missing_ok=True)
+    return max(0, before - _size(path))
+
+
+def _size(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def _sort_out(videos: Iterable[Path | str]) -> tuple[list[FeatureFolder], list[Path | str]]:
+    """Folders of features, and the other files and folders, which are videos."""
+    paths = list(videos)
+    with_features = [path for path in paths if (Path(path) / FEATURE_MANIFEST).exists()]
+    folders = [FeatureFolder.open(path) for path in with_features]
+    return folders, [path for path in paths if path not in with_features]
+
+
+def _extract(
+    path: Path,
+    videos: Iterable[Path | str],
+    manifest: Manifest,
+    embedder: Embedder,
+    workers: int | None,
+    progress: bool,
+) -> tuple[list[tuple[FeatureFolder, str]], tuple[Failure, ...]]:
+    """Where the features of every video are, extracting those that were not."""
+    folders, files = _sort_out(videos)
+    for features in folders:
+        _check_features(features, manifest)
+    found = [(features, id) for features in folders for id in features.ids()]
+    if not files:
+        return found, ()
+    rate = float(manifest.extraction["rate"])
+    name = embedder.visual.name
+    summary = extract(files, path / FEATURES, name, rate=rate, workers=workers, progress=progress)
+    done = [*summary.extracted, *summary.reused]
+    return found + [(summary.folder, video_id(source)) for source in done], summary.failures
+
+
+def _check_features(features: FeatureFolder, manifest: Manifest) -> None:
+    backbone, rate = manifest.extraction["backbone"], manifest.extraction["rate"]
+    if features.backbone.digest != backbone["digest"] or features.rate != rate:
+        raise HolmesError(
+            f"{features.path} holds features of '{features.backbone.name}' at {features.rate:g} a second; "
+            f"the index needs those of '{backbone['name']}' ({backbone['digest'][:12]}) at {rate:g}."
+        )
+
+
+def _batches(sources: Sequence[tuple[FeatureFolder, str]], size: int) -> Iterator[list[VideoFeatures]]:
+    waiting = iter(sources)
+    while some := [folder[id] for folder, id in islice(waiting, size)]:
+        yield some
+
+
+def _stamp(video: VideoFeatures) -> int:
+    """A number that changes when the features do."""
+    digest = hashlib.sha256(np.ascontiguousarray(video.rows).data)
+    digest.update(np.ascontiguousarray(video.times).data)
+    return int.from_bytes(digest.digest()[:8], "little")
+
+
+def _is_in(writer: IndexWriter, video: VideoFeatures, stamp: int) -> bool:
+    name = str(video.source)
+    return name in writer.store and writer.store[name].stamp == stamp
+
+
+def _embed(videos: Sequence[VideoFeatures], stamps: dict[str, int], embedder: Embedder) -> list[StoredVideo]:
+    embedded = embedder.videos([video.rows for video in videos])
+    stored = []
+    for video, (frames_FD, clips_CD) in zip(videos, embedded, strict=True):
+        spans_N2 = row_spans(video.times, video.duration)
+        frame_spans_F2 = pooled_spans(spans_N2, len(frames_FD))
+        clip_spans_C2 = pooled_spans(spans_N2, len(clips_CD))
+        name, stamp = str(video.source), stamps[video.id]
+        stored.append(
+            pack_video(name, video.duration, frames_FD, clips_CD, frame_spans_F2, clip_spans_C2, stamp)
+        )
+    return stored
+
+
+def row_spans(times_N: NDArray[np.floating], duration: float) -> Spans:
+    """The seconds each row stands for: halfway to its neighbours, from the start to the end of the video."""
+    times_N = np.asarray(times_N, np.float64)
+    between = (times_N[1:] + times_N[:-1]) / 2
+    edges = np.concatenate([[0.0], between, [max(duration, *times_N[-1:])]])
+    return np.stack([edges[:-1], edges[1:]], axis=1).astype(np.float32)
+
+
+def pooled_spans(spans_N2: Spans, length: int) -> Spans:
+    """The seconds of rows after pooling N of them to `length`; as they are where nothing is pooled."""
+    if length == len(spans_N2):
+        return spans_N2
+    bounds = pool_bounds(len(spans_N2), length)
+    first, last = bounds[:-1], np.maximum(bounds[1:] - 1, bounds[:-1])
+    last[-1] = len(spans_N2) - 1  # pooling leaves the last row out; it still belongs to the last span
+    return np.stack([spans_N2[first, 0], spans_N2[last, 1]], axis=1)

@@ -1,0 +1,199 @@
+"""What turns features and sentences into an index's vectors: a joint image-text model, or a trained Holmes.
+
+Both give a video up to 128 frames and 32 clips and a sentence a query, in one space.
+
+V videos, Q queries, N raw rows, F frames, C clips, T tokens, D width
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from holmes.data.pooling import query_tokens, video_clips, video_frames
+from holmes.encoders.checkpoint import MANIFEST as CHECKPOINT_MANIFEST
+from holmes.encoders.checkpoint import load_checkpoint
+from holmes.errors import HolmesError
+from holmes.media.backbones import (
+    JointBackbone,
+    TextBackbone,
+    VisualBackbone,
+    identify,
+    load_text,
+    load_visual,
+)
+from holmes.records import QueryEmbedding
+
+Rows = NDArray[np.float32]
+
+DEFAULT_MODEL = "pocket"
+FEATURES_OF_CHECKPOINT = {"visual": "lite2", "text": "minilm"}  # where a checkpoint does not say
+ENCODED_AT_ONCE = 32  # videos, in one pass of a trained model
+
+
+class Embedder(Protocol):
+    """A model behind an index."""
+
+    width: int
+    frame_weight: float
+    clip_weight: float
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What an index remembers of it: enough to load it again, and digests to know it by."""
+        ...
+
+    @property
+    def visual(self) -> VisualBackbone:
+        """The encoder its features come from."""
+        ...
+
+    def videos(self, features: Sequence[Rows]) -> list[tuple[Rows, Rows]]:
+        """Frames and clips of videos given by their feature rows."""
+        ...
+
+    def queries(self, sentences: Sequence[str]) -> QueryEmbedding: ...
+
+
+class ZeroShot:
+    """Joint image-text embeddings as they are: no captions needed, nothing trained."""
+
+    frame_weight, clip_weight = 0.4, 0.6
+
+    def __init__(self, backbone: JointBackbone) -> None:
+        self.backbone = self.visual = backbone
+        self.width = backbone.width
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return {"kind": "zero-shot", "name": self.backbone.name, "digest": self.backbone.digest}
+
+    def videos(self, features: Sequence[Rows]) -> list[tuple[Rows, Rows]]:
+        return [(video_frames(rows_ND), video_clips(rows_ND)) for rows_ND in features]
+
+    def queries(self, sentences: Sequence[str]) -> QueryEmbedding:
+        return QueryEmbedding(torch.from_numpy(self.backbone.sentences(sentences)))
+
+
+class TrainedHolmes:
+    """A checkpoint, single or dual query, over the encoders its features came from."""
+
+    def __init__(self, folder: Path, visual: str | None = None, text: str | None = None) -> None:
+        self.folder = folder.resolve()
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.checkpoint = load_checkpoint(self.folder, self.device)
+        encoders = FEATURES_OF_CHECKPOINT | self.checkpoint.extras.get("encoders", {})
+        self._visual_name, self._text_name = visual or encoders["visual"], text or encoders["text"]
+        config = self.checkpoint.config
+        self.width = config.model.width
+        self.frame_weight, self.clip_weight = config.score.frame_weight, config.score.clip_weight
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return {
+            "kind": "holmes",
+            "name": str(self.folder),
+            "digest": self.checkpoint.digest,
+            "visual": self._visual_name,
+            "text": self._text_name,
+            "text_digest": self.text.digest,
+        }
+
+    @cached_property
+    def visual(self) -> VisualBackbone:
+        visual, wanted = load_visual(self._visual_name), self.checkpoint.config.model.video_width
+        if visual.width != wanted:
+            raise HolmesError(
+                f"{self.folder} was trained on visual features of width {wanted}, '{visual.name}' gives "
+                f"{visual.width}; name the encoder of its features with --visual."
+            )
+        return visual
+
+    @cached_property
+    def text(self) -> TextBackbone:
+        text, wanted = load_text(self._text_name), self.checkpoint.config.model.text_width
+        if text.width != wanted:
+            raise HolmesError(
+                f"{self.folder} was trained on token features of width {wanted}, '{text.name}' gives "
+                f"{text.width}; name the encoder of its sentences with --text."
+            )
+        return text
+
+    def videos(self, features: Sequence[Rows]) -> list[tuple[Rows, Rows]]:
+        starts = range(0, len(features), ENCODED_AT_ONCE)
+        return [
+            video for start in starts for video in self._encode(features[start : start + ENCODED_AT_ONCE])
+        ]
+
+    def _encode(self, features: Sequence[Rows]) -> list[tuple[Rows, Rows]]:
+        model = self.checkpoint.model
+        frames_VFD, lengths_V = self._padded(
+            [video_frames(rows_ND) for rows_ND in features], model.config.frames
+        )
+        clips_VCD = torch.from_numpy(np.stack([video_clips(rows_ND) for rows_ND in features])).to(self.device)
+        with torch.inference_mode():
+            video = model.encode_videos(frames_VFD, lengths_V, clips_VCD)
+        return [
+            (frames_FD[:length].numpy(), clips_CD.numpy())
+            for frames_FD, clips_CD, length in zip(
+                video.frames_VFD.cpu(), video.clips_VCD.cpu(), lengths_V.tolist(), strict=True
+            )
+        ]
+
+    def queries(self, sentences: Sequence[str]) -> QueryEmbedding:
+        model = self.checkpoint.model
+        tokens = [query_tokens(rows_TD) for rows_TD in self.text.tokens(sentences)]
+        with torch.inference_mode():
+            return model.encode_queries(*self._padded(tokens, model.config.tokens))
+
+    def _padded(self, rows: Sequence[Rows], length: int) -> tuple[Tensor, Tensor]:
+        padded = np.zeros((len(rows), length, rows[0].shape[1]), np.float32)
+        for place_LD, rows_ND in zip(padded, rows, strict=True):
+            place_LD[: len(rows_ND)] = rows_ND
+        lengths = torch.tensor([len(rows_ND) for rows_ND in rows], device=self.device)
+        return torch.from_numpy(padded).to(self.device), lengths
+
+
+def load_embedder(name: str, visual: str | None = None, text: str | None = None) -> Embedder:
+    """A checkpoint's folder, or the name of a joint encoder."""
+    if (Path(name) / CHECKPOINT_MANIFEST).exists():
+        return TrainedHolmes(Path(name), visual, text)
+    if visual or text:
+        raise HolmesError(f"--visual and --text belong to a trained checkpoint; '{name}' is not one.")
+    backbone = load_visual(name)
+    if not isinstance(backbone, JointBackbone) or not backbone.joint:
+        raise HolmesError(
+            f"'{name}' gives features that no sentence can be compared with; use a joint model "
+            "(pocket, clip-…, siglip-…) or a checkpoint of 'holmes train'."
+        )
+    return ZeroShot(backbone)
+
+
+def recorded_embedder(record: dict[str, Any], folder: str | None = None) -> Embedder:
+    """The very model an index was made with; `folder` says where its checkpoint is now, if it has moved."""
+    name = folder or str(record.get("name"))
+    embedder = load_embedder(name, record.get("visual"), record.get("text"))
+    check_same_model(record, embedder)
+    return embedder
+
+
+def check_same_model(record: dict[str, Any], embedder: Embedder) -> None:
+    for digest in ("digest", "text_digest"):
+        if record.get(digest) != embedder.record.get(digest):
+            raise HolmesError(
+                f"the index was made with '{record.get('name')}' ({str(record.get(digest))[:12]}), not with "
+                f"'{embedder.record['name']}' ({str(embedder.record.get(digest))[:12]}); "
+                "use that model, or build another index."
+            )
+
+
+def extraction_record(embedder: Embedder, rate: float) -> dict[str, Any]:
+    return {"backbone": asdict(identify(embedder.visual)), "rate": rate}

@@ -1,0 +1,164 @@
+"""Search in an index: a sentence in, videos with moments and a diagnosis out.
+
+Q queries, K candidates, T probes of a query, F frames, P rows of a video, D width
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from holmes.errors import HolmesError
+from holmes.index.answers import Answer, Hit
+from holmes.index.diagnose import Diagnose, Diagnosis, PlainDiagnose
+from holmes.index.embedders import Embedder, recorded_embedder
+from holmes.index.gallery import Gallery, open_gallery
+from holmes.index.scan import Nearest, Probes, make_probes, nearest_videos
+from holmes.index.segment import TILE, StoredVideo
+from holmes.index.store import IndexStore
+from holmes.moments import Moment, grow_moments
+from holmes.records import Scores
+
+QUERIES_AT_ONCE = 256
+
+
+@dataclass
+class Index:
+    """An open index. It answers from what it held when opened; `refresh` sees later changes."""
+
+    store: IndexStore
+    device: torch.device
+    checkpoint: str | None = None  # where a trained model is now, if it has moved since the index was made
+    diagnose: Diagnose = field(default_factory=PlainDiagnose)
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    @property
+    def videos(self) -> list[str]:
+        return list(self.store.places)
+
+    def search(
+        self, sentence: str, top: int = 10, *, filter: str | None = None, abstain_below: float | None = None
+    ) -> Answer:
+        """The best videos for one sentence. `filter` is a pattern for their paths or file names."""
+        return self.search_many([sentence], top, filter=filter, abstain_below=abstain_below)[0]
+
+    def search_many(
+        self,
+        sentences: Sequence[str],
+        top: int = 10,
+        *,
+        filter: str | None = None,
+        abstain_below: float | None = None,
+    ) -> list[Answer]:
+        """As `search`, for many sentences in few passes over the index."""
+        self._refuse(sentences, top)
+        allowed_V = None if filter is None else self._matching(filter)
+        answers: list[Answer] = []
+        for start in range(0, len(sentences), QUERIES_AT_ONCE):
+            some = sentences[start : start + QUERIES_AT_ONCE]
+            query, embedder = self.embedder.queries(some), self.embedder
+            probes = make_probes(query, embedder.frame_weight, embedder.clip_weight).to(self.device)
+            nearest = nearest_videos(self.gallery, probes, max(top, self.diagnose.candidates), allowed_V)
+            answers += self._answers(some, probes.to("cpu"), nearest.to("cpu"), top, abstain_below)
+        return answers
+
+    def refresh(self) -> bool:
+        """Take up what was added or removed since; says whether anything was."""
+        store = IndexStore.open(self.store.path)
+        if store.manifest.generation == self.store.manifest.generation:
+            return False
+        self.store = store
+        self.__dict__.pop("gallery", None)
+        return True
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        return recorded_embedder(self.store.manifest.model, self.checkpoint)
+
+    @cached_property
+    def gallery(self) -> Gallery:
+        return open_gallery(self.store, self.device)
+
+    def _answers(
+        self,
+        sentences: Sequence[str],
+        probes: Probes,
+        nearest: Nearest,
+        top: int,
+        abstain_below: float | None,
+    ) -> list[Answer]:
+        count = self.diagnose.candidates
+        scores = Scores(nearest.frame_QK[:, :count], nearest.clip_QK[:, :count])
+        answers = []
+        for q, diagnosis in enumerate(self.diagnose(scores, len(self.store))):
+            if abstain_below is not None and diagnosis.probability is None:
+                raise HolmesError("this model's confidence was never calibrated, so it cannot abstain by it.")
+            abstained = abstain_below is not None and (diagnosis.probability or 0.0) < abstain_below
+            hits = [] if abstained else self._hits(q, diagnosis, probes, nearest, top)
+            answers.append(Answer(sentences[q], diagnosis, tuple(hits), abstained))
+        return answers
+
+    def _hits(self, q: int, diagnosis: Diagnosis, probes: Probes, nearest: Nearest, top: int) -> list[Hit]:
+        hits = []
+        for rank, (number, score) in enumerate(zip(nearest.videos_QK[q], nearest.score_QK[q], strict=True)):
+            if rank == top:
+                break
+            video = self._video(int(number))
+            belief = diagnosis.beliefs[rank] if rank < len(diagnosis.beliefs) else 0.0
+            probability = diagnosis.probability if rank == 0 else None
+            hits.append(Hit(video.name, float(score), belief, probability, find_moments(video, probes, q)))
+        return hits
+
+    def _video(self, number: int) -> StoredVideo:
+        segment, position = (int(place) for place in self.gallery.places_V2[number])
+        return self.store.segments[segment].video(position)
+
+    def _matching(self, pattern: str) -> torch.Tensor:
+        wanted = {self.store.places[name] for name in self.store.matching(pattern)}
+        allowed_V = [(segment, at) in wanted for segment, at in self.gallery.places_V2.tolist()]
+        return torch.tensor(allowed_V, device=self.device)
+
+    def _refuse(self, sentences: Sequence[str], top: int) -> None:
+        if not all(sentence.strip() for sentence in sentences):
+            raise HolmesError("the sentence is empty; describe a moment in a few words.")
+        if top < 1:
+            raise HolmesError(f"top must be at least 1, not {top}.")
+        if not len(self.store):
+            raise HolmesError(f"{self.store.path} holds no videos; add some with 'holmes index add'.")
+
+
+def open_index(
+    path: Path | str, *, device: str = "auto", model: str | None = None, diagnose: Diagnose | None = None
+) -> Index:
+    """Open an index for searching; its model is loaded with the first search.
+
+    `device` is cpu, cuda or auto; `model` says where a trained checkpoint is now, if it has moved.
+    """
+    name = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    if name.partition(":")[0] not in ("cpu", "cuda"):
+        raise HolmesError(f"unknown device '{device}'; use auto, cpu or cuda.")
+    if name != "cpu" and not torch.cuda.is_available():
+        raise HolmesError(f"device '{device}' is not available here; use cpu.")
+    return Index(IndexStore.open(path), torch.device(name), model, diagnose or PlainDiagnose())
+
+
+def find_moments(video: StoredVideo, probes: Probes, q: int) -> tuple[Moment, ...]:
+    """Moments of one video for query `q`, from both branches' similarity along the timeline."""
+    rows_PD = np.asarray(video.rows_PD, np.float32)
+    similarity_TP = probes.rows_QTD[q].numpy() @ rows_PD.T
+    frame_P = probes.frame_weight_QT[q].numpy() @ similarity_TP
+    clip_P = probes.clip_weight_QT[q].numpy() @ similarity_TP
+    if not np.isfinite(video.spans_P2).all():
+        raise HolmesError(f"the times of {video.name} are damaged; run 'holmes index check'.")
+    spans_F2 = video.spans_P2[: video.frames]
+    clips = len(rows_PD) - -(-video.frames // TILE) * TILE
+    ends_C = video.spans_P2[-clips:, 1]
+    clip_of_F = np.searchsorted(ends_C, spans_F2.mean(axis=1)).clip(max=clips - 1)
+    return grow_moments(frame_P[: video.frames] + clip_P[-clips:][clip_of_F], spans_F2)
