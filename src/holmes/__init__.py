@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from holmes.index.searcher import open_index
+from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["open_index"]
