@@ -6,7 +6,7 @@ Q queries, V videos, F frames, C clips, D width
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -113,6 +113,6 @@ def joined(parts: list[Any], count: int) -> Any:
     return type(parts[0])(**{field.name: column(field.name) for field in fields(parts[0])})
 
 
-def taken(queries: QueryEmbedding, place: slice) -> QueryEmbedding:
-    values = (getattr(queries, field.name) for field in fields(queries))
-    return QueryEmbedding(*(None if value is None else value[place] for value in values))
+def taken(queries: QueryEmbedding, place: slice | Tensor) -> QueryEmbedding:
+    values = {field.name: getattr(queries, field.name) for field in fields(queries)}
+    return replace(queries, **{name: value[place] for name, value in values.items() if value is not None})

@@ -1,0 +1,89 @@
+"""Is the moment found within the right video? The best clip, the best frame, and the window grown around it.
+
+Q queries, V videos, P positions (frames or clips), C clips, D width
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from holmes.evaluation.scoring import Encoded
+from holmes.moments import best_windows
+
+Floats = NDArray[np.floating]
+CHUNK = 2048  # queries whose own video is looked at at once
+
+
+@torch.inference_mode()
+def localisation(encoded: Encoded, moments_Q2: Floats) -> dict[str, float] | None:
+    """Figures in percent over the queries whose moment is known; None if there are none."""
+    known_Q = ~np.isnan(moments_Q2).any(1)
+    if not known_Q.any():
+        return None
+    moments_Q2 = moments_Q2[known_Q].astype(np.float64)
+    rows_Q = torch.from_numpy(np.flatnonzero(known_Q)).to(encoded.owner_Q.device)
+    owner_Q = encoded.owner_Q[rows_Q]
+    videos, queries = encoded.videos, encoded.queries
+    clip_QC = timelines(queries.query_QD[rows_Q], videos.clips_VCD, owner_Q).cpu().numpy()
+    frame_QF = timelines(frame_query(encoded)[rows_Q], videos.frames_VFD, owner_Q)
+    frame_QF = frame_QF.masked_fill(~videos.frame_mask_VF[owner_Q], -torch.inf)
+    frames_Q = videos.frame_mask_VF.sum(1)[owner_Q].cpu().numpy()
+    clips = clip_QC.shape[1]
+    clips_Q = np.full(len(moments_Q2), clips)
+    overlap_Q = overlap(best_windows(clip_QC) / clips + [0, 1 / clips], moments_Q2)
+    figures = {
+        "clip_hit@1": hits(clip_QC.argmax(1), clips_Q, moments_Q2).mean(),
+        "frame_hit@1": hits(frame_QF.argmax(1).cpu().numpy(), frames_Q, moments_Q2).mean(),
+        "chance_hit@1": positions_inside(moments_Q2, clips).mean(),
+        "mIoU": overlap_Q.mean(),
+        "IoU>0.5": (overlap_Q > 0.5).mean(),
+    }
+    return {"queries": len(moments_Q2), **{name: 100 * float(value) for name, value in figures.items()}}
+
+
+def frame_query(encoded: Encoded) -> Tensor:
+    """What a frame is compared with along the timeline: the pooled query, or the weighted tokens' sum."""
+    queries = encoded.queries
+    if queries.tokens_QTD is None or queries.token_weights_QT is None:
+        return queries.query_QD
+    return torch.einsum("qt,qtd->qd", queries.token_weights_QT.float(), queries.tokens_QTD)
+
+
+def timelines(query_QD: Tensor, video_VPD: Tensor, owner_Q: Tensor) -> Tensor:
+    """The similarity of each query along its own video."""
+    parts = [
+        (video_VPD[owner] @ query.unsqueeze(-1)).squeeze(-1)
+        for query, owner in zip(query_QD.split(CHUNK), owner_Q.split(CHUNK), strict=True)
+    ]
+    return torch.cat(parts)
+
+
+def hits(
+    position_Q: NDArray[np.int64], positions_Q: NDArray[np.int64], moments_Q2: Floats
+) -> NDArray[np.bool_]:
+    """Whether a position of a video falls in the moment: the centre of either lies in the other.
+
+    So a moment shorter than a clip can be hit too.
+    """
+    centre_Q, moment_centre_Q = (position_Q + 0.5) / positions_Q, moments_Q2.mean(1)
+    start_Q, end_Q = position_Q / positions_Q, (position_Q + 1) / positions_Q
+    in_moment_Q = (moments_Q2[:, 0] <= centre_Q) & (centre_Q <= moments_Q2[:, 1])
+    return in_moment_Q | ((start_Q <= moment_centre_Q) & (moment_centre_Q < end_Q))
+
+
+def positions_inside(moments_Q2: Floats, positions: int) -> NDArray[np.bool_]:
+    """Which of a video's positions fall in each moment: Q × P."""
+    every_P, count = np.arange(positions), np.array(positions)
+    queries = len(moments_Q2)
+    flat = hits(np.tile(every_P, queries), count, np.repeat(moments_Q2, positions, axis=0))
+    return flat.reshape(queries, positions)
+
+
+def overlap(ours_Q2: Floats, true_Q2: Floats) -> Floats:
+    """Intersection over union of intervals."""
+    shared_Q = np.minimum(ours_Q2[:, 1], true_Q2[:, 1]) - np.maximum(ours_Q2[:, 0], true_Q2[:, 0])
+    shared_Q = shared_Q.clip(min=0)
+    return shared_Q / (np.ptp(ours_Q2, axis=1) + np.ptp(true_Q2, axis=1) - shared_Q)

@@ -1,0 +1,133 @@
+"""Published figures, to print beside ours: the paper's tables and what others of the field report.
+
+R@1, R@5, R@10, R@100 and SumR in percent; None where a publication gives only the sum. All of them select the
+best epoch on the evaluation split itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+METRICS = ("R@1", "R@5", "R@10", "R@100", "SumR")
+
+Figures = tuple[float | None, float | None, float | None, float | None, float]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """What is published about one data set."""
+
+    title: str
+    collection: str  # what its caption files are called
+    methods: dict[str, Figures]
+    ablation: dict[int, Figures]  # row of the paper's ablation table → figures
+    ablated: str = "Holmes"  # the model that the ablation table starts from
+
+
+def only_sum(total: float) -> Figures:
+    return (None, None, None, None, total)
+
+
+ACTIVITYNET = DataSet(
+    title="ActivityNet Captions",
+    collection="activitynet",
+    methods={
+        "MS-SL": (7.1, 22.5, 34.7, 75.8, 140.1),
+        "GMMFormer": (8.3, 24.9, 36.7, 76.1, 146.0),
+        "GMMFormerV2": (8.9, 27.1, 40.2, 78.7, 154.9),
+        "HLFormer": (8.7, 27.1, 40.1, 79.0, 154.9),
+        "DreamPRVR": (8.7, 27.5, 40.3, 79.5, 156.1),
+        "RAL": only_sum(156.1),
+        "Holmes": (9.3, 27.8, 40.5, 79.1, 156.8),
+        "TRACE": only_sum(157.3),
+        "zero-shot CLIP-L/14": only_sum(172.9),
+        "GMMFormerV2, CLIP-L/14": only_sum(196.9),
+        "MSC-PRVR, CLIP-L/14": only_sum(202.1),
+    },
+    ablation={
+        0: (9.3, 27.8, 40.5, 79.1, 156.8),
+        1: (8.6, 26.6, 39.4, 78.6, 153.2),
+        2: (8.5, 26.6, 39.8, 78.6, 153.6),
+        3: (8.7, 27.1, 39.8, 78.7, 154.4),
+        5: (8.8, 27.3, 40.0, 78.8, 155.0),
+        6: (8.9, 27.0, 40.0, 78.9, 154.8),
+        7: (9.1, 27.4, 40.1, 78.9, 155.5),
+        8: (8.8, 27.4, 39.7, 78.7, 154.7),
+        9: (9.1, 27.6, 40.1, 78.9, 155.6),
+        10: (8.7, 27.1, 39.7, 78.6, 154.0),
+        11: (8.7, 27.3, 40.0, 78.7, 154.7),
+        12: (9.0, 27.5, 40.3, 78.8, 155.6),
+    },
+)
+
+CHARADES = DataSet(
+    title="Charades-STA",
+    collection="charades",
+    methods={
+        "MS-SL": (1.8, 7.1, 11.8, 47.7, 68.4),
+        "GMMFormer": (2.1, 7.8, 12.5, 50.6, 72.9),
+        "GMMFormerV2": (2.5, 8.6, 13.9, 53.2, 78.2),
+        "HLFormer": (2.6, 8.5, 13.7, 54.0, 78.7),
+        "DreamPRVR": (2.6, 8.7, 14.5, 54.2, 80.0),
+        "Holmes": (2.3, 9.5, 15.2, 53.6, 80.6),
+        "TRACE": only_sum(81.1),
+        "zero-shot CLIP-L/14": only_sum(73.1),
+        "GMMFormerV2, CLIP-L/14": only_sum(94.2),
+        "MSC-PRVR, CLIP-L/14": only_sum(99.7),
+    },
+    ablation={
+        0: (2.3, 9.5, 15.2, 53.6, 80.6),
+        1: (2.4, 8.8, 14.6, 52.6, 78.4),
+        2: (2.4, 8.6, 14.4, 52.6, 78.0),
+        3: (2.3, 9.2, 14.9, 52.6, 79.1),
+        5: (2.3, 8.9, 14.6, 52.7, 78.5),
+        6: (2.3, 8.5, 14.3, 53.4, 78.5),
+        7: (2.3, 9.3, 14.8, 53.0, 79.3),
+        8: (2.3, 8.3, 14.2, 52.7, 77.4),
+        9: (2.3, 9.0, 15.0, 53.1, 79.4),
+        10: (2.1, 8.7, 14.4, 52.4, 77.7),
+        11: (2.3, 8.6, 14.2, 53.5, 78.6),
+        12: (2.3, 9.0, 15.0, 53.1, 79.4),
+    },
+)
+
+TVR = DataSet(
+    title="TVR",
+    collection="tvr",
+    methods={
+        "MS-SL": (13.5, 32.1, 43.4, 83.4, 172.4),
+        "GMMFormer": (13.9, 33.3, 44.5, 84.9, 176.6),
+        "GMMFormerV2": (16.2, 37.6, 48.8, 86.4, 189.1),
+        "HLFormer": (15.7, 37.1, 48.5, 86.4, 187.7),
+        "DreamPRVR": (17.4, 39.0, 50.4, 86.2, 193.1),
+        "RAL": only_sum(198.8),
+        "Holmes": only_sum(194.2),
+        "Holmes, dual query": (18.4, 40.7, 52.0, 87.5, 198.6),
+        "TRACE": only_sum(194.6),
+        "zero-shot CLIP-L/14": only_sum(167.2),
+        "GMMFormerV2, CLIP-L/14": only_sum(258.1),
+        "MSC-PRVR, CLIP-L/14": only_sum(263.1),
+    },
+    ablation={
+        0: (18.4, 40.7, 52.0, 87.5, 198.6),
+        1: (16.8, 38.4, 50.5, 87.5, 193.1),
+        2: (17.1, 38.8, 50.6, 87.6, 194.1),
+        3: (17.3, 40.2, 51.5, 87.7, 196.7),
+        5: (17.2, 39.4, 50.6, 87.5, 194.7),
+        6: (17.0, 39.8, 51.1, 87.5, 195.4),
+        7: (17.9, 40.0, 51.4, 87.8, 197.0),
+        8: (17.4, 39.7, 51.5, 87.7, 196.3),
+        9: (17.7, 40.4, 51.4, 87.8, 197.3),
+        10: (17.3, 39.2, 50.7, 87.7, 194.9),
+        11: (17.6, 39.8, 51.2, 87.5, 196.1),
+        12: (18.2, 40.4, 51.5, 87.4, 197.5),
+    },
+    ablated="Holmes, dual query",
+)
+
+PUBLISHED = {"activitynet": ACTIVITYNET, "charades": CHARADES, "tvr": TVR, "tvr_dual": TVR}
+
+
+def published(preset: str) -> DataSet | None:
+    """What is published about a preset's data set; None for presets of our own."""
+    return PUBLISHED.get(preset)

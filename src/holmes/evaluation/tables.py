@@ -1,0 +1,107 @@
+"""Figures as tables for people: on a terminal and in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.table import Table
+
+from holmes.evaluation.published import METRICS, DataSet
+from holmes.evaluation.spread import Spread
+
+
+@dataclass
+class Grid:
+    """A table before it is drawn. A row of a single cell is the title of the rows under it."""
+
+    title: str
+    columns: Sequence[str]
+    rows: list[list[str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def drawn(self) -> Table:
+        table = Table(title=self.title, title_justify="left", caption_justify="left")
+        table.caption = "\n".join(self.notes) or None
+        for number, column in enumerate(self.columns):
+            table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
+        for row in self.rows:
+            if len(row) == 1:
+                table.add_section()
+            table.add_row(*row)
+        return table
+
+    def markdown(self) -> str:
+        width = len(self.columns)
+        lines = [self.columns, ["---", *["---:"] * (width - 1)]]
+        lines += [row if len(row) > 1 else [f"*{row[0]}*", *[""] * (width - 1)] for row in self.rows]
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return "\n\n".join([f"**{self.title}**", table, *self.notes]) + "\n"
+
+
+def cells(figures: dict[str, Any] | Sequence[float | None] | None) -> list[str]:
+    """R@1 … SumR as text: of a run, over seeds, or as published."""
+    if figures is None:
+        return ["–"] * len(METRICS)
+    if isinstance(figures, dict):
+        figures = [figures[name] for name in METRICS]
+    return [number(value) for value in figures]
+
+
+def number(value: float | Spread | None) -> str:
+    if value is None:
+        return "–"
+    if not isinstance(value, dict):
+        return f"{value:.1f}"
+    mean, deviation = value["mean"], value["deviation"]
+    return f"{mean:.1f}" if deviation is None else f"{mean:.1f} ± {deviation:.1f}"
+
+
+def results_grid(title: str, ours: dict[str, dict[str, Any]], known: DataSet | None, collection: str) -> Grid:
+    """Our rows, then what is published for the preset's data set."""
+    grid = Grid(title, ["", *METRICS], [[name, *cells(figures)] for name, figures in ours.items()])
+    if known is None:
+        grid.notes.append("Nothing is published for this preset: it is one of our own.")
+        return grid
+    grid.rows.append([f"published on {known.title}"])
+    grid.rows += [[name, *cells(figures)] for name, figures in known.methods.items()]
+    grid.notes += published_notes(known, collection)
+    return grid
+
+
+def published_notes(known: DataSet, collection: str) -> list[str]:
+    notes = ["Published figures select the best epoch on the evaluation split (protocol 'published')."]
+    if collection != known.collection:
+        notes.append(f"The store holds '{collection}', not {known.title}: the rows are not comparable.")
+    return notes
+
+
+def report_grids(title: str, report: dict[str, Any]) -> Iterator[Grid]:
+    """Everything of an evaluation but the main figures."""
+    grid = Grid(f"{title} by group", ["", "queries", *METRICS])
+    for name, groups in report["by"].items():
+        grid.rows.append([f"by {name.replace('_', ' ')}"])
+        grid.rows += [[group, f"{row['queries']:,}", *cells(row)] for group, row in groups.items()]
+    yield grid
+    for name, heading in (
+        ("localisation", "Moment localisation within the right video, %"),
+        ("aligned_mass", "Aligned mass inside the true moment, %"),
+    ):
+        if name in report:
+            row = report[name]
+            yield Grid(
+                heading,
+                list(row),
+                [[f"{row['queries']:,}", *(number(row[key]) for key in row if key != "queries")]],
+            )
+    if "partition" in report:
+        yield partition_grid(report["partition"])
+
+
+def partition_grid(found: dict[str, Any]) -> Grid:
+    grid = Grid("Kinds of queries: known (rows) and found (columns)", ["", *found["kinds"], "F1"])
+    for kind, row, score in zip(found["kinds"], found["confusion"], found["F1"], strict=True):
+        grid.rows.append([kind, *(f"{count:,}" for count in row), f"{score:.2f}"])
+    grid.notes.append(f"macro-F1 {found['macro_F1']:.2f}; by chance {found['chance_macro_F1']:.2f}")
+    return grid
