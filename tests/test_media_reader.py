@@ -76,7 +76,7 @@ def test_skipping_unneeded_frames_keeps_times_and_pictures(tmp_path: Path) -> No
     assert all(abs(level - 50 * s.time) <= 10 for level, s in zip(levels(samples), samples, strict=True))
 
 
-ODD_NAMES = ["-", "a b.mp4", "frame%03d.mp4", "concat:x.mp4", "new\nline.mp4", "фильм 🎬.mp4", "[a]*.mp4", "x"]
+ODD_NAMES = ["-", "a b.mp4", "frame%03d.mp4", "concat:x.mp4", "new\nline.mp4", "фильм 🎬.mp4", "[a]*.mp4"]
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)

@@ -30,6 +30,6 @@ def progress_bar(what: str, total: int, done: int = 0, shown: bool = True) -> It
             elapsed = display.tasks[task].elapsed or 0.0
             if elapsed:
                 rate = (display.tasks[task].completed - done) / elapsed
-                display.update(task, rate=f"{rate:,.0f}/s")
+                display.update(task, rate=f"{rate:,.{0 if rate >= 10 else 1}f}/s")
 
         yield advance

@@ -18,12 +18,12 @@ import numpy as np
 from holmes.errors import HolmesError
 from holmes.media.backbones import DEFAULT, load_visual
 from holmes.media.backbones.base import VisualBackbone, identify
-from holmes.media.display import progress_display
 from holmes.media.features import FeatureFolder, Fingerprint, Thumbnail, VideoFeatures, video_id
 from holmes.media.find import find_videos
 from holmes.media.pictures import ThumbnailStrip
 from holmes.media.pool import Outcome, run_jobs
 from holmes.media.reader import VideoReader
+from holmes.progress import progress_bar
 
 ROWS_AT_ONCE = 16  # rows encoded together; with the encoder's window, the decoded frames held at a time
 
@@ -75,13 +75,13 @@ def extract(
     else:
         outcomes = (_outcome(source, folder, encoder) for source in waiting)
     extracted, failures = [], []
-    with progress_display(len(waiting), "videos", shown=progress) as advance:
+    with progress_bar("extracting videos", len(sources), len(reused), progress) as advance:
         for outcome in outcomes:
             if outcome.failure:
                 failures.append(Failure(outcome.source, outcome.failure))
             else:
                 extracted.append(outcome.source)
-            advance(f"{len(failures)} failed" if failures else "")
+            advance(1)
     seconds = time.monotonic() - began
     return ExtractionSummary(folder, tuple(extracted), tuple(sorted(reused)), tuple(failures), seconds)
 

@@ -19,10 +19,10 @@ import numpy as np
 
 from holmes.errors import HolmesError
 from holmes.files import read_json, write_json
-from holmes.media.display import progress_display
 from holmes.media.rendered.film import write_film
 from holmes.media.rendered.paint import paint_scene
 from holmes.media.rendered.plan import Caption, RenderSettings, Scene, Video, plan_captions, plan_videos
+from holmes.progress import progress_bar
 from holmes.records import QueryType
 
 __all__ = ["Caption", "RenderSettings", "RenderedWorld", "Scene", "Video", "render_world"]
@@ -83,12 +83,12 @@ def render_world(
     captions = plan_captions(settings, videos)
     growing = folder.with_name(f".{folder.name}.rendering")
     shutil.rmtree(growing, ignore_errors=True)
-    with progress_display(len(videos), "videos rendered", shown=progress) as advance:
+    with progress_bar("rendering videos", len(videos), shown=progress) as advance:
         for video in videos:
             path = growing / video.group / f"{video.id}.mp4"
             path.parent.mkdir(parents=True, exist_ok=True)
             _render(video, settings, path)
-            advance()
+            advance(1)
     record: dict[str, Any] = {"format": FORMAT, "version": VERSION, "settings": wanted}
     record |= {"videos": [asdict(video) for video in videos], "captions": [asdict(c) for c in captions]}
     write_json(growing / "world.json", record)

@@ -6,14 +6,14 @@ function of local coordinates (1 is its radius, y points down) is negative. F fr
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from holmes.media.rendered.vocabulary import COLOURS
 
-Plane: TypeAlias = npt.NDArray[np.floating]  # H × W
+Plane: TypeAlias = npt.NDArray[Any]  # H × W floats
 OUTLINE = np.array((20, 20, 20), np.float32)  # so that a green shape shows on a meadow
 EDGE = 2.0  # pixels of the outline
 
@@ -84,8 +84,9 @@ def _shape(name: str, x: Plane, y: Plane) -> Plane:
             distance = np.hypot(x, y)
             return (distance * np.cos(angle) - 1.05) * 0.53 + distance * np.sin(angle) * 0.85
         case "cross":
-            arms = np.maximum(np.abs(x) - 1, np.abs(y) - 0.34), np.maximum(np.abs(x) - 0.34, np.abs(y) - 1)
-            return np.minimum(arms[0], arms[1])
+            lying: Plane = np.maximum(np.abs(x) - 1, np.abs(y) - 0.34)
+            standing: Plane = np.maximum(np.abs(x) - 0.34, np.abs(y) - 1)
+            return np.minimum(lying, standing)
         case "heart":
             lobes = np.hypot(np.abs(x) - 0.42, y + 0.3) - 0.5
             tip = np.maximum(0.77 * np.abs(x) + 0.64 * y - 0.5, -0.3 - y)
@@ -134,7 +135,8 @@ def _tint(colour: tuple[int, int, int], shade: Plane) -> Plane:
 
 
 def _cover(picture: Plane, ink: Plane, share: Plane) -> Plane:
-    return picture + (ink - picture) * share[..., None]
+    covered: Plane = picture + (ink - picture) * share[..., None]
+    return covered
 
 
 def _grid(width: int, height: int) -> tuple[Plane, Plane]:
