@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from holmes.data.planted.generate import generator
 from holmes.data.planted.language import Dictionary, token_vectors, words
 from holmes.data.planted.scenery import Eye, Hardship, film
 from holmes.data.planted.vocabulary import ATTRIBUTES
-from holmes.data.planted.world import plan_world
+from holmes.data.planted.world import WorldPlan, plan_world
 from holmes.data.store import Store
 from holmes.errors import HolmesError
 from holmes.records import QueryType
@@ -34,6 +35,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store.open(path)
 
 
+@cache
+def plan_of(split: str) -> WorldPlan:
+    return plan_world(SETTINGS.splits[split], SETTINGS.mix, generator(SETTINGS, split, "plan"))
+
+
 def told(caption: str) -> dict[int, int]:
     """Attribute → value, read from the words."""
     return dict(MEANING[word] for word in words(caption) if word in MEANING)
@@ -41,7 +47,7 @@ def told(caption: str) -> dict[int, int]:
 
 def fitting_videos(store: Store, split: str, query: int) -> set[int]:
     """Which videos of the split hold an event with everything the caption tells: plain loops."""
-    plan = plan_world(SETTINGS.splits[split], SETTINGS.mix, generator(SETTINGS, split, "plan"))
+    plan = plan_of(split)
     wanted, first = told(store.captions[query]), int(store.split(split).videos[0])
     return {
         first + int(video)
@@ -75,7 +81,7 @@ def test_kinds_and_fits_follow_from_the_words(store: Store, split: str) -> None:
 
 
 def test_moments_lie_on_the_told_event(store: Store) -> None:
-    plan = plan_world(SETTINGS.videos, SETTINGS.mix, generator(SETTINGS, "train", "plan"))
+    plan = plan_of("train")
     for query in store.split("train").queries.tolist():
         video, start, end = int(store.owner_Q[query]), *store.moments_Q2[query]
         frames = plan.frame_counts_V[video]

@@ -22,7 +22,7 @@ from holmes.data.planted.world import MASKS, WorldPlan
 Floats = NDArray[np.float32]
 
 FAMILY_PART, VALUE_PART, SYNONYM_PART = 0.5, 0.8, 0.35
-NEIGHBOUR_PART, SENTENCE_PART, POSITION_PART, NOISE_PART = 0.35, 0.25, 0.1, 0.35
+NEIGHBOUR_PART, SENTENCE_PART, POSITION_PART, NOISE_PART = 0.35, 0.25, 0.1, 0.25
 TEMPLATES = (
     "{actor} {manner} {action} {object} {place}",
     "{place} {actor} {action} {object} {manner}",

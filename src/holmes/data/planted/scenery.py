@@ -32,12 +32,12 @@ GAIN = 1.2  # how strongly the map bends
 class Hardship:
     """What hides the event, at difficulty 1; each grows in proportion to the difficulty."""
 
-    style: float = 0.8
-    drift: float = 0.6
-    noise: float = 1.2
-    out_of_sight: float = 0.35  # chance that a frame does not show an attribute
-    distractors: float = 0.12  # chance that a frame shows something else
-    blur: float = 0.5  # noise on the features
+    style: float = 0.55
+    drift: float = 0.4
+    noise: float = 0.85
+    out_of_sight: float = 0.25  # chance that a frame does not show an attribute
+    distractors: float = 0.1  # chance that a frame shows something else
+    blur: float = 0.35  # noise on the features
 
     def times(self, difficulty: float) -> Hardship:
         return Hardship(
