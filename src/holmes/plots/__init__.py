@@ -1,0 +1,1 @@
+"""Figures from plain numbers, and the page that holds them. No torch anywhere."""
