@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -18,9 +20,24 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return random_store(tmp_path_factory.mktemp("data") / "store", videos=29)
 
 
-@pytest.fixture(params=[True, False], ids=["resident", "mapped"])
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+WAYS = [
+    pytest.param(("cpu", True), id="cpu-resident"),
+    pytest.param(("cpu", False), id="cpu-mapped"),
+    pytest.param(("cuda", True), id="cuda-resident", marks=GPU),
+    pytest.param(("cuda", False), id="cuda-mapped", marks=GPU),
+]
+
+
+@pytest.fixture(params=WAYS)
 def bank(store: Store, request: pytest.FixtureRequest) -> FeatureBank:
-    return FeatureBank(store, "cpu", resident=request.param)
+    device, resident = request.param
+    return FeatureBank(store, device, resident=resident)
+
+
+def on_cpu(batch: Batch) -> Batch:
+    moved = {name: value.cpu() for name, value in vars(batch).items() if isinstance(value, torch.Tensor)}
+    return replace(batch, **moved)
 
 
 def slow_video(store: Store, video: int) -> tuple[np.ndarray, int, np.ndarray]:
@@ -39,8 +56,8 @@ def slow_query(store: Store, query: int) -> tuple[np.ndarray, int]:
 
 def test_the_bank_gathers_padded_rows(store: Store, bank: FeatureBank) -> None:
     index = [3, 28, -1, 0]
-    frames, lengths, clips = bank.videos(torch.tensor(index))
-    tokens, token_lengths = bank.queries(torch.tensor(index))
+    frames, lengths, clips = (values.cpu() for values in bank.videos(torch.tensor(index)))
+    tokens, token_lengths = (values.cpu() for values in bank.queries(torch.tensor(index)))
     assert frames.dtype == torch.float32 and frames.shape == (4, 128, 6) and tokens.shape == (4, 30, 5)
     for place, item in enumerate(index):
         if item < 0:
@@ -82,7 +99,7 @@ def test_other_dtypes(store: Store) -> None:
 
 def check_batch(store: Store, batch: Batch, members: list[int]) -> None:
     """Everything a batch says, recomputed item by item from the ids."""
-    column = 0
+    batch, column = on_cpu(batch), 0
     for place, video in enumerate(members):
         expected = slow_video(store, video)
         np.testing.assert_array_equal(batch.frames_VFD[place], expected[0])

@@ -125,6 +125,10 @@ def zero_frames(tiny: Miniature) -> None:
     tiny.videos["cat_a"] = np.zeros((0, 6), np.float32)
 
 
+def no_width(tiny: Miniature) -> None:
+    tiny.tokens = {name: rows[:, :0] for name, rows in tiny.tokens.items()}
+
+
 def wide_tokens(tiny: Miniature) -> None:
     tiny.tokens["dog-b#enc#0"] = np.ones((3, 7), np.float32)
 
@@ -155,6 +159,7 @@ def no_caption(tiny: Miniature) -> None:
         (nan_video, r"i3d/feature.*: video 'dog-b', row 77, holds NaN or Inf"),
         (inf_token, r"query_feat.hdf5: caption 'cat_a#enc#1', row 2, holds NaN or Inf"),
         (zero_frames, r"i3d/feature.*: video 'cat_a' has zero frames"),
+        (no_width, r"query_feat.hdf5: caption 'v_Cc#enc#0' has zero tokens"),
         (wide_tokens, r"query_feat.hdf5: caption 'dog-b#enc#0' is 7 wide, 'v_Cc#enc#0' 5"),
         (twice, r"tinytrain.caption.txt: line 6: caption id 'cat_a#enc#0' is there twice"),
         (in_train_too, r"tinytest.caption.txt: caption id 'v_Cc#enc#0' is in train too"),
@@ -335,7 +340,8 @@ def test_a_stopped_pack_of_other_files_starts_over(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("holmes.data.pack.pack_queries", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         pack(Source(tiny.folder), tmp_path / "store")
-    assert (tmp_path / ".store.building").is_dir()
+    assert (tmp_path / ".store.building" / "journal.json").is_file()
+    (tmp_path / ".store.building" / ".queries.json.x1.part").write_text("half")  # left by a kill
     monkeypatch.undo()
     tiny.videos["cat_a"] = -tiny.videos["cat_a"]
     tiny.write_hdf5("FeatureData/i3d/feature.hdf5", tiny.videos)

@@ -5,6 +5,7 @@ Nothing is held in memory but ids and one video at a time. A pack that was stopp
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +65,7 @@ def scan(
     with progress_bar(f"looking at {unit}", len(names), shown=shown) as advance:
         for index, name in enumerate(names):
             where, shape = f"{features.path}: {what} '{name}'", features.shape(name)
-            if shape is None or shape[0] == 0:
+            if shape is None or 0 in shape:
                 state = "is not there" if shape is None else f"has zero {unit}"
                 raise HolmesError(f"{where} {state}; extract its {unit} or remove its captions.")
             counts[index], width = shape[0], width or shape[1]
@@ -151,5 +152,5 @@ def provenance(source: Source, layout: Layout) -> dict[str, Any]:
     return {
         "holmes": __version__,
         "packed": str(source.folder.resolve()),
-        "files": {str(path.name): path.stat().st_size for path in files},
+        "files": {os.path.relpath(path, source.folder): path.stat().st_size for path in files},
     }

@@ -28,6 +28,7 @@ from holmes.records import CLIPS
 Array = NDArray[Any]
 JOURNAL = "journal.json"
 LOCK = "lock"
+ARRAYS = ("frames.npy", "clips.npy", "tokens.npy")
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,6 @@ class StoreWriter:
         self.frames = GrowingArray(self.folder / "frames.npy", frame_shape, int(frames_done))
         self.clips = GrowingArray(self.folder / "clips.npy", clip_shape, self.videos_done)
         self.tokens = GrowingArray(self.folder / "tokens.npy", token_shape, int(tokens_done))
-
         self._require_space()
 
     def _require_space(self) -> None:
@@ -126,11 +126,13 @@ class StoreWriter:
             raise OSError(errno.ENOSPC, f"No space left on device ({sizes})", str(self.target.parent))
 
     def _resume(self) -> tuple[int, int]:
-        if (self.folder / JOURNAL).is_file():
-            journal = read_json(self.folder / JOURNAL)
-            if journal["fingerprint"] == self.fingerprint:
-                return journal["videos"], journal["queries"]
-        return 0, 0
+        """How far an earlier attempt of the same came; whatever else lies in the folder goes."""
+        journal = read_json(self.folder / JOURNAL) if (self.folder / JOURNAL).is_file() else {}
+        same = journal.get("fingerprint") == self.fingerprint
+        for path in self.folder.iterdir():
+            if path.name != LOCK and not (same and path.name in (JOURNAL, *ARRAYS)):
+                path.unlink()
+        return (journal["videos"], journal["queries"]) if same else (0, 0)
 
     def add_videos(self, frames: Array, clips: Array) -> None:
         """The next videos: all their frame rows, and their clips (videos × 32 × D)."""
