@@ -1,0 +1,195 @@
+"""From features to an index: what goes in, what is refused, and that it can be continued."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from holmes.config.schema import HolmesConfig, ModelConfig
+from holmes.encoders.checkpoint import save_checkpoint
+from holmes.encoders.model import HolmesModel
+from holmes.errors import HolmesError
+from holmes.index import embedders
+from holmes.index.builder import add_videos, build_index, compact_index, pooled_spans, row_spans
+from holmes.index.embedders import TrainedHolmes, ZeroShot, load_embedder
+from holmes.index.searcher import open_index
+from holmes.index.store import IndexStore, IndexWriter
+from holmes.media.backbones.base import JointBackbone
+from holmes.records import VideoEmbedding
+from holmes.similarity import branch_scores, combined_score
+from index_fakes import FILMS, RATE, WIDTH, FakeJoint, write_features
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeJoint]:
+    """A fresh class, so that a test may change what it is."""
+
+    class Fake(FakeJoint):
+        pass
+
+    monkeypatch.setattr(embedders, "load_visual", lambda name: Fake())
+    monkeypatch.setattr(embedders, "load_text", lambda name: Fake())
+    assert isinstance(Fake(), JointBackbone)
+    return Fake
+
+
+def test_a_video_becomes_its_pooled_rows_and_their_seconds(tmp_path: Path, fake: type[FakeJoint]) -> None:
+    features = write_features(tmp_path / "features", FILMS)
+    build_index(tmp_path / "index", [features.path], ZeroShot(fake()))
+    store = IndexStore.open(tmp_path / "index")
+    assert sorted(store.places) == ["/films/coast.mp4", "/films/kitchen.mp4", "/films/street.mp4"]
+    short, long = store["/films/coast.mp4"], store["/films/street.mp4"]
+    assert (short.frames, short.duration) == (120, 60.0)
+    rows = next(video.rows for video in features if video.id.startswith("coast"))
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    np.testing.assert_allclose(short.rows_PD[:120].astype(np.float32), unit, atol=1e-3)
+    np.testing.assert_allclose(short.spans_P2[:120, 0], np.arange(120) / RATE)
+    clip = rows[15:19].mean(0)  # clip 4 of 32: rows 15 to 18 of 120
+    clip /= np.linalg.norm(clip)
+    np.testing.assert_allclose(short.rows_PD[128 + 4].astype(np.float32), clip, atol=1e-3)
+    np.testing.assert_allclose(short.spans_P2[128 + 4], [7.5, 9.5])
+    assert long.frames == 128 and len(long.rows_PD) == 160  # 258 rows pooled
+    assert (long.spans_P2[0, 0], long.spans_P2[127, 1], long.spans_P2[159, 1]) == (0, 129, 129)
+
+
+def test_spans_cover_the_video_without_gaps() -> None:
+    for count in (1, 2, 31, 32, 33, 127, 128, 129, 1000):
+        times = np.sort(np.random.default_rng(count).uniform(0, 90, count))
+        spans = row_spans(times, 100.0)
+        assert spans[0, 0] == 0 and spans[-1, 1] == 100
+        np.testing.assert_array_equal(spans[1:, 0], spans[:-1, 1])
+        assert (spans[:, 0] - 1e-4 <= times).all() and (times <= spans[:, 1] + 1e-4).all()
+        for length in (32, 128):
+            pooled = pooled_spans(spans, length)
+            assert len(pooled) == length and pooled[0, 0] == 0 and pooled[-1, 1] == 100
+            assert (pooled[:, 1] > pooled[:, 0]).all() and (np.diff(pooled[:, 0]) >= 0).all()
+            assert (pooled[1:, 0] <= pooled[:-1, 1]).all()
+
+
+def test_building_again_does_what_is_left(tmp_path: Path, fake: type[FakeJoint]) -> None:
+    features, index = tmp_path / "features", tmp_path / "index"
+    write_features(features, dict(list(FILMS.items())[:2]))
+    first = build_index(index, [features], ZeroShot(fake()))
+    write_features(features, FILMS)
+    second = build_index(index, [features], ZeroShot(fake()))
+    assert (first.added, second.added, second.unchanged) == (2, 1, 2)
+    write_features(features, {"coast": [("snow falls", 30)]})
+    third = add_videos(index, [features], ZeroShot(fake()))
+    assert (third.added, third.unchanged) == (1, 2)
+    assert IndexStore.open(index)["/films/coast.mp4"].duration == 30
+
+
+def test_another_model_or_other_features_are_refused(tmp_path: Path, fake: type[FakeJoint]) -> None:
+    features, index = write_features(tmp_path / "features", FILMS), tmp_path / "index"
+    build_index(index, [features.path], ZeroShot(fake()))
+    fake.digest = "e2" * 32
+    for attempt in (
+        lambda: build_index(index, [features.path], ZeroShot(fake())),
+        lambda: add_videos(index, [features.path]),
+        lambda: open_index(index, device="cpu").search("dog runs"),
+    ):
+        with pytest.raises(HolmesError, match=r"made with 'fake' \(d1d1d1d1d1d1\), not with 'fake' \(e2e2"):
+            attempt()
+    with pytest.raises(HolmesError, match="holds features of 'fake'"):
+        build_index(tmp_path / "other", [features.path], ZeroShot(fake()))
+    with pytest.raises(HolmesError, match="no videos found"):
+        (tmp_path / "bare").mkdir()
+        build_index(tmp_path / "other", [tmp_path / "bare"], ZeroShot(fake()))
+    assert not (tmp_path / "other").exists(), "a refused build leaves nothing behind"
+    with pytest.raises(HolmesError, match="sampled 2 times a second, not 5"):
+        fake.digest = FakeJoint.digest
+        add_videos(index, [features.path], ZeroShot(fake()), rate=5.0)
+    fake.joint = False
+    with pytest.raises(HolmesError, match="no sentence can be compared"):
+        load_embedder("fake")
+    with pytest.raises(HolmesError, match="belong to a trained checkpoint"):
+        load_embedder("fake", text="minilm")
+
+
+def test_compacting_frees_the_features_of_removed_videos(tmp_path: Path, fake: type[FakeJoint]) -> None:
+    index = tmp_path / "index"
+    build_index(index, [write_features(tmp_path / "features", FILMS).path], ZeroShot(fake()))
+    shutil.copytree(tmp_path / "features", index / "features")  # where extraction for an index keeps them
+    with IndexWriter(index) as writer:
+        writer.remove(["/films/street.mp4"])
+    assert compact_index(index) > 0
+    kept = sorted(path.name.split("-")[0] for path in (index / "features" / "videos").iterdir())
+    assert kept == ["coast", "kitchen"] and len(IndexStore.open(index)) == 2
+
+
+def checkpoint(folder: Path, dual: bool, seed: int = 0) -> HolmesModel:
+    torch.manual_seed(seed)
+    model = ModelConfig(WIDTH, WIDTH, width=16, heads=2, dual_query=dual, gaussian_widths=(None, 1.0))
+    config = HolmesConfig("small", model)
+    network = HolmesModel(model)
+    with torch.no_grad():  # wide enough that videos differ
+        for parameter in network.parameters():
+            parameter.mul_(3)
+    save_checkpoint(folder, network, config)
+    return network.eval()
+
+
+@pytest.mark.parametrize("dual", [False, True])
+def test_a_trained_model_scores_as_in_training(tmp_path: Path, fake: type[FakeJoint], dual: bool) -> None:
+    network = checkpoint(tmp_path / "run", dual)
+    features, index = write_features(tmp_path / "features", FILMS), tmp_path / "index"
+    build_index(index, [features.path], load_embedder(str(tmp_path / "run"), "fake", "fake"))
+    sentences = ["dog barks cat", "water boils", "sun"]
+    answers = open_index(index, device="cpu").search_many(sentences, top=3)
+    for sentence, answer in zip(sentences, answers, strict=True):
+        expected = {str(video.source): slow_score(network, video.rows, sentence) for video in features}
+        assert [hit.video for hit in answer.hits] == sorted(expected, key=expected.get, reverse=True)
+        for hit in answer.hits:
+            assert hit.score == pytest.approx(expected[hit.video], abs=1e-3)
+
+
+@torch.inference_mode()
+def slow_score(network: HolmesModel, rows: np.ndarray, sentence: str) -> float:
+    """One video and one sentence through the network, pooled here by hand."""
+
+    def pool(length: int) -> np.ndarray:
+        count = len(rows)
+        bounds = [min(round(k * count / length), count - 1) for k in range(length + 1)]
+        pooled = [rows[a : max(b, a + 1)].mean(0) for a, b in pairwise(bounds)]
+        return np.stack(pooled)
+
+    def unit(x: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(x / (np.linalg.norm(x, axis=1, keepdims=True) + 1e-5)).float()
+
+    seen = unit(pool(128) if len(rows) > 128 else rows)
+    frames, clips = torch.zeros(1, 128, WIDTH), unit(pool(32))[None]
+    frames[0, : len(seen)] = seen
+    video: VideoEmbedding = network.encode_videos(frames, torch.tensor([len(seen)]), clips)
+    words = unit(FakeJoint().tokens([sentence])[0])
+    tokens = torch.zeros(1, 30, WIDTH)
+    tokens[0, : len(words)] = words
+    query = network.encode_queries(tokens, torch.tensor([len(words)]))
+    return float(combined_score(branch_scores(query, video), 0.4, 0.6))
+
+
+def test_a_checkpoint_may_move_but_not_change(tmp_path: Path, fake: type[FakeJoint]) -> None:
+    checkpoint(tmp_path / "run", dual=False)
+    features, index = write_features(tmp_path / "features", FILMS), tmp_path / "index"
+    build_index(index, [features.path], load_embedder(str(tmp_path / "run"), "fake", "fake"))
+    (tmp_path / "run").rename(tmp_path / "moved")
+    with pytest.raises(HolmesError):
+        open_index(index, device="cpu").search("dog")
+    assert open_index(index, device="cpu", model=str(tmp_path / "moved")).search("dog").hits
+    checkpoint(tmp_path / "moved", dual=False, seed=1)
+    with pytest.raises(HolmesError, match="build another index"):
+        open_index(index, device="cpu", model=str(tmp_path / "moved")).search("dog")
+
+
+def test_features_of_another_width_are_named(tmp_path: Path, fake: type[FakeJoint]) -> None:
+    checkpoint(tmp_path / "run", dual=False)
+    fake.width = 99
+    embedder = TrainedHolmes(tmp_path / "run", "fake", "fake")
+    with pytest.raises(HolmesError, match=r"width 32, 'fake' gives 99.*--visual"):
+        _ = embedder.visual
+    with pytest.raises(HolmesError, match=r"width 32, 'fake' gives 99.*--text"):
+        _ = embedder.text

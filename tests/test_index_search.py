@@ -1,0 +1,148 @@
+"""Answers: the right video, the right seconds, and what is said about them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import holmes
+from holmes.errors import HolmesError
+from holmes.index import embedders
+from holmes.index.builder import add_videos, build_index
+from holmes.index.diagnose import PlainDiagnosis
+from holmes.index.embedders import ZeroShot
+from holmes.index.searcher import Index
+from holmes.index.store import IndexWriter
+from holmes.records import Scores
+from index_fakes import FILMS, FakeJoint, write_features
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
+    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+    features = write_features(tmp_path / "features", FILMS)
+    build_index(tmp_path / "index", [features.path], ZeroShot(FakeJoint()))
+    return holmes.open_index(tmp_path / "index", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "video", "start", "end"),
+    [
+        ("dog runs beach", "coast", 20, 30),
+        ("water boils", "kitchen", 40, 46),
+        ("man eats soup", "kitchen", 46, 80),
+        ("bus stops", "street", 120, 129),
+        ("rain falls", "street", 30, 120),
+    ],
+)
+def test_a_sentence_finds_its_video_and_its_seconds(
+    index: Index, sentence: str, video: str, start: float, end: float
+) -> None:
+    answer = index.search(sentence)
+    hit = answer.hits[0]
+    assert (answer.query, hit.video) == (sentence, f"/films/{video}.mp4")
+    best = hit.moments[0]
+    assert best.start == pytest.approx(start, abs=2.1) and best.end == pytest.approx(end, abs=2.1)
+    assert hit.score > 0.9 > answer.hits[1].score
+    assert 0 <= answer.hits[1].belief < hit.belief <= 1
+
+
+def test_json_has_the_documented_shape(index: Index) -> None:
+    answer = json.loads(json.dumps(index.search("dog runs beach", top=2).to_json()))
+    assert list(answer) == ["query", "diagnosis", "hits"] and len(answer["hits"]) == 2
+    assert {"kind", "explanation", "uncertainty"} <= answer["diagnosis"].keys()
+    for hit in answer["hits"]:
+        assert list(hit) == ["video", "score", "belief", "probability", "moments"]
+        assert all(list(moment) == ["start", "end", "score"] for moment in hit["moments"])
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        index.search("dog").query = "cat"  # type: ignore[misc]
+
+
+def test_many_sentences_give_what_each_gives_alone(index: Index) -> None:
+    sentences = ["dog runs", "sun sets", "woman cuts", "dog"] * 80
+    together = index.search_many(sentences, top=3)
+    for at in (0, 1, 2, 3, 319):
+        alone = index.search(sentences[at], top=3)
+        for hit, same in zip(together[at].hits, alone.hits, strict=True):
+            assert hit.video == same.video and hit.score == pytest.approx(same.score, abs=1e-5)
+            assert [moment.start for moment in hit.moments] == [moment.start for moment in same.moments]
+
+
+def test_filters_keep_to_paths_and_names(index: Index) -> None:
+    assert [hit.video for hit in index.search("dog", filter="st*.mp4").hits] == ["/films/street.mp4"]
+    assert len(index.search("dog", filter="/films/*").hits) == 3
+    assert [hit.video for hit in index.search("dog", filter="/films/coast.mp4").hits] == ["/films/coast.mp4"]
+    with pytest.raises(HolmesError, match=r"no video of .* matches '\*.avi'"):
+        index.search("dog", filter="*.avi")
+
+
+def test_an_open_index_answers_as_it_was_until_refreshed(index: Index, tmp_path: Path) -> None:
+    with IndexWriter(index.store.path) as writer:
+        writer.remove(["/films/coast.mp4"])
+    assert index.search("dog runs beach").hits[0].video == "/films/coast.mp4"
+    assert index.refresh() and not index.refresh()
+    assert "/films/coast.mp4" not in index.videos and len(index) == 2
+    assert len(index.search("dog runs beach").hits) == 2
+    more = write_features(tmp_path / "more", {"farm": [("dog runs beach", 9)]})
+    add_videos(index.store.path, [more.path])
+    assert index.refresh() and index.search("dog runs beach").hits[0].video == "/films/farm.mp4"
+
+
+class Judge:
+    """Always 70% sure."""
+
+    candidates = 2
+
+    def __call__(self, scores: Scores, videos: int) -> Sequence[PlainDiagnosis]:
+        self.seen = (tuple(scores.frame_QV.shape), tuple(scores.clip_QV.shape), videos)
+        return [PlainDiagnosis((0.6, 0.3), {"u": 0.1}, "precise", "One fits.", 0.7) for _ in scores.frame_QV]
+
+
+def test_a_diagnosis_can_be_plugged_in_and_abstains(index: Index) -> None:
+    judge = Judge()
+    index.diagnose = judge
+    answer = index.search("dog runs beach", top=3)
+    assert judge.seen == ((1, 2), (1, 2), 3)
+    assert (answer.diagnosis.kind, answer.diagnosis.probability) == ("precise", 0.7)
+    assert [hit.belief for hit in answer.hits] == [0.6, 0.3, 0.0]
+    assert [hit.probability for hit in answer.hits] == [0.7, None, None]
+    assert index.search("dog", abstain_below=0.6).hits
+    abstained = index.search("dog", abstain_below=0.8)
+    assert abstained.abstained and abstained.hits == () and abstained.to_json()["diagnosis"]["abstained"]
+
+
+def test_mistakes_are_one_line(index: Index, tmp_path: Path) -> None:
+    for wrong, words in (
+        (lambda: index.search("  "), "sentence is empty"),
+        (lambda: index.search("dog", top=0), "at least 1"),
+        (lambda: index.search("dog", abstain_below=0.5), "never calibrated"),
+        (lambda: holmes.open_index(tmp_path / "nothing"), "is no index"),
+        (lambda: holmes.open_index(index.store.path, device="tpu"), "unknown device"),
+    ):
+        with pytest.raises(HolmesError, match=words):
+            wrong()
+    with IndexWriter(index.store.path) as writer:
+        writer.remove(writer.store.places)
+    index.refresh()
+    with pytest.raises(HolmesError, match="holds no videos"):
+        index.search("dog")
+
+
+def test_damaged_times_are_reported(index: Index) -> None:
+    spans = next(index.store.path.rglob("spans.f32"))
+    spans.write_bytes(b"\xff" * spans.stat().st_size)
+    with pytest.raises(HolmesError, match="index check"):
+        holmes.open_index(index.store.path, device="cpu").search("dog")
+
+
+def test_importing_holmes_is_instant() -> None:
+    program = "import holmes, sys; assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    with pytest.raises(AttributeError):
+        _ = holmes.nothing_of_the_kind
