@@ -167,11 +167,12 @@ def test_the_order_of_kinds_is_that_of_uncertainty():
 
 
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("padding", [[1.0, -1, -1, -1, -1], [-0.8, -0.9, -0.9, -0.9, -0.9]])
 @given(seed=st.integers(0, 10_000), spare=st.integers(1, 5))
-def test_padded_queries_move_no_threshold(rule, seed, spare):
-    """Padding that is certain, matched and first in entropy would move every limit if it counted."""
+def test_padded_queries_move_no_threshold(rule, padding, seed, spare):
+    """Padding that would count: certain and first in entropy, or matched with a high u and a low c."""
     similarity, owner = random_batch(seed, 9, 5)
-    padded = np.concatenate([similarity, np.tile([1.0, -1, -1, -1, -1], (spare, 1))])
+    padded = np.concatenate([similarity, np.tile(padding, (spare, 1))])
     owners = np.concatenate([owner, np.zeros(spare, dtype=int)])
     mask = torch.arange(9 + spare) < 9
     ours = kinds(padded, owners, 0.2, RULES[rule], mask=mask)
