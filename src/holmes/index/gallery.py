@@ -47,7 +47,7 @@ def open_gallery(store: IndexStore, device: torch.device) -> Gallery:
     parts = [(number, slab) for number, segment in enumerate(store.segments) for slab in segment.slabs]
     parts.sort(key=lambda part: _height(part[1]))
     places_V2 = np.concatenate([np.zeros((0, 2), np.int64), *(_places(*part) for part in parts)])
-    removed = [(number, at) for number, segment in enumerate(store.segments) for at in segment.entry.removed]
+    live_V = np.concatenate([np.zeros(0, bool), *(_live(store, *part) for part in parts)])
     slabs = [slab for _, slab in parts]
     if device.type == "cpu":
         tensors = [torch.from_numpy(slab.rows_VPD) for slab in slabs]
@@ -59,7 +59,7 @@ def open_gallery(store: IndexStore, device: torch.device) -> Gallery:
         tuple(GallerySlab(first, rows_VPD) for first, rows_VPD in zip(firsts, tensors, strict=False)),
         store.manifest.clips,
         places_V2,
-        torch.from_numpy(_is_live(places_V2, removed)).to(device),
+        torch.from_numpy(live_V).to(device),
         device,
     )
 
@@ -73,9 +73,11 @@ def _places(number: int, slab: Slab) -> NDArray[np.int64]:
     return np.stack([np.full_like(positions, number), positions], axis=1)
 
 
-def _is_live(places_V2: NDArray[np.int64], removed: list[tuple[int, int]]) -> NDArray[np.bool_]:
-    keys_V = places_V2[:, 0] << 32 | places_V2[:, 1]
-    return ~np.isin(keys_V, [number << 32 | at for number, at in removed])
+def _live(store: IndexStore, number: int, slab: Slab) -> NDArray[np.bool_]:
+    entry = store.segments[number].entry
+    live_V = np.ones(entry.videos, bool)
+    live_V[list(entry.removed)] = False
+    return live_V[slab.first : slab.first + len(slab.rows_VPD)]
 
 
 def _upload(slabs: list[Slab], device: torch.device) -> Tensor:

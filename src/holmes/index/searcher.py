@@ -24,7 +24,7 @@ from holmes.index.store import IndexStore
 from holmes.moments import Moment, grow_moments
 from holmes.records import Scores
 
-QUERIES_AT_ONCE = 256
+QUERIES_AT_ONCE = 1024  # of one pass over the embeddings
 
 
 @dataclass
