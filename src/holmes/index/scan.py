@@ -143,8 +143,12 @@ def scan_plan(probes: int, device: torch.device) -> ScanPlan:
         )
     if probes <= 4:
         return ScanPlan(torch.float16, best_positions, 20480)
-    dtype = torch.bfloat16 if probes >= 64 and torch.cpu._is_avx512_bf16_supported() else torch.float32
+    dtype = torch.bfloat16 if probes >= 64 and _multiplies_bfloat16() else torch.float32
     return ScanPlan(dtype, best_positions, min(5120, 2**23 // probes))
+
+
+def _multiplies_bfloat16() -> bool:
+    return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
 
 
 def rounding_error(exact_RD: Tensor, rounded_RD: Tensor, largest_R: Tensor) -> Tensor:
