@@ -1,3 +1,6 @@
+"""`python -m holmes`, and with it `torchrun -m holmes`."""
+
 from holmes.cli.main import main
 
-main()
+if __name__ == "__main__":  # a worker process that imports this file again must not start anew
+    main()

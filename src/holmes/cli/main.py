@@ -7,8 +7,21 @@ import sys
 
 import typer
 
-from holmes.cli import data, extract, index, search
+from holmes.cli import ablate, data, demo, evaluate, extract, index, search, sweep, train
 from holmes.errors import HolmesError
+
+# Failures of the system that its user can mend.
+USERS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+}
 
 app = typer.Typer(
     name="holmes",
@@ -21,6 +34,11 @@ app.add_typer(data.app, name="data")
 app.command()(extract.extract)
 app.add_typer(index.app, name="index")
 app.command()(search.search)
+app.command()(train.train)
+app.command()(evaluate.evaluate)
+app.command()(ablate.ablate)
+app.command()(sweep.sweep)
+app.command()(demo.demo)
 
 
 def main() -> None:
@@ -31,7 +49,7 @@ def main() -> None:
     except KeyboardInterrupt:
         fail("interrupted; run the same command again to go on.", 130)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT, errno.ENOENT):
+        if error.errno not in USERS:
             raise
         fail(f"{error.strerror}: {error.filename or 'the output folder'}.", 2)
 

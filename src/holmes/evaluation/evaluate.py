@@ -6,14 +6,13 @@ Q queries, V videos
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from holmes.config.schema import ScoreConfig
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split
 from holmes.encoders.model import HolmesModel
 from holmes.evaluation.recall import rank_of_owner, recall
-from holmes.evaluation.scoring import Encoded, encode_split, score_all
+from holmes.evaluation.scoring import encode_split, score_all
 from holmes.parallel import ALONE, World, gather_rows
 from holmes.similarity import combined_score
 
@@ -23,12 +22,7 @@ def retrieval_metrics(
     model: HolmesModel, bank: FeatureBank, split: Split, score: ScoreConfig, world: World = ALONE
 ) -> dict[str, float]:
     """R@K and SumR of a split; with several processes each ranks its share of the queries."""
-    ranks_Q = owner_ranks(encode_split(model, bank, split, world), score)
-    return recall(gather_rows(ranks_Q, world)[: len(split.queries)])
-
-
-@torch.inference_mode()
-def owner_ranks(encoded: Encoded, score: ScoreConfig) -> Tensor:
-    """The place of each query's own video."""
+    encoded = encode_split(model, bank, split, world)
     scores_QV = combined_score(score_all(encoded), score.frame_weight, score.clip_weight)
-    return rank_of_owner(scores_QV, encoded.owner_Q)
+    ranks_Q = gather_rows(rank_of_owner(scores_QV, encoded.owner_Q), world)
+    return recall(ranks_Q[: len(split.queries)])

@@ -1,6 +1,6 @@
 """Do the kinds that training gives to queries agree with the known ones?
 
-Q queries, V videos
+Q queries, V videos, B videos of a batch
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holmes.evaluation.scoring import Encoded, taken
-from holmes.records import QueryType, Scores, VideoEmbedding
-from holmes.similarity import branch_scores
+from holmes.records import QueryType, Scores
 
 BATCH_VIDEOS = 128  # uncertainty depends on the number of videos: the usual batch
 Identify = Callable[[Scores, Tensor], Tensor]  # both branches' cosines and the owners → kinds
@@ -23,26 +21,22 @@ Identify = Callable[[Scores, Tensor], Tensor]  # both branches' cosines and the 
 
 @torch.inference_mode()
 def partition(
-    encoded: Encoded, identify: Identify, batch_videos: int = BATCH_VIDEOS, seed: int = 0
+    cosine: Scores, owner_Q: Tensor, identify: Identify, batch_videos: int = BATCH_VIDEOS, seed: int = 0
 ) -> NDArray[np.int64]:
     """The kind of every query, found as in training: in batches of videos drawn at random.
 
     The last batch reaches back to be as large as the others, so a few queries are judged a second time.
     """
-    videos = len(encoded.videos.clips_VCD)
-    order_V = torch.from_numpy(np.random.default_rng(seed).permutation(videos)).to(encoded.owner_Q.device)
-    kinds_Q = torch.empty_like(encoded.owner_Q)
+    videos, device = cosine.clip_QV.shape[1], owner_Q.device
+    order_V = torch.from_numpy(np.random.default_rng(seed).permutation(videos)).to(device)
+    kinds_Q = torch.empty_like(owner_Q)
     for start in range(0, videos, batch_videos):
-        members_V = order_V[max(0, min(start, videos - batch_videos)) :][:batch_videos]
-        place_V = torch.full((videos,), -1, device=members_V.device)
-        place_V[members_V] = torch.arange(len(members_V), device=members_V.device)
-        rows_Q = (place_V[encoded.owner_Q] >= 0).nonzero().squeeze(1)
-        whole = encoded.videos
-        some = VideoEmbedding(
-            whole.frames_VFD[members_V], whole.frame_mask_VF[members_V], whole.clips_VCD[members_V]
-        )
-        cosine = branch_scores(taken(encoded.queries, rows_Q), some, normalised=False)
-        kinds_Q[rows_Q] = identify(cosine, place_V[encoded.owner_Q[rows_Q]])
+        members_B = order_V[max(0, min(start, videos - batch_videos)) :][:batch_videos]
+        place_V = torch.full((videos,), -1, device=device)
+        place_V[members_B] = torch.arange(len(members_B), device=device)
+        rows_Q = (place_V[owner_Q] >= 0).nonzero().squeeze(1)
+        among = Scores(cosine.frame_QV[rows_Q][:, members_B], cosine.clip_QV[rows_Q][:, members_B])
+        kinds_Q[rows_Q] = identify(among, place_V[owner_Q[rows_Q]])
     return kinds_Q.cpu().numpy()
 
 

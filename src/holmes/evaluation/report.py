@@ -12,11 +12,11 @@ from holmes.data.store import Split
 from holmes.encoders.model import HolmesModel
 from holmes.evaluation.aligned_mass import aligned_mass
 from holmes.evaluation.breakdown import breakdowns
-from holmes.evaluation.evaluate import owner_ranks
 from holmes.evaluation.localise import localisation
 from holmes.evaluation.partition import BATCH_VIDEOS, Identify, agreement, partition
-from holmes.evaluation.recall import recall
-from holmes.evaluation.scoring import encode_split
+from holmes.evaluation.recall import rank_of_owner, recall
+from holmes.evaluation.scoring import encode_split, score_all
+from holmes.similarity import combined_score
 from holmes.transport.alignment import Alignment
 
 
@@ -32,7 +32,8 @@ def evaluate_split(
 ) -> dict[str, Any]:
     """Recall, recall by group, and where moments and kinds are known: localisation, alignment, partition."""
     store, encoded = bank.store, encode_split(model, bank, split)
-    ranks_Q = owner_ranks(encoded, score)
+    cosine = score_all(encoded)
+    ranks_Q = rank_of_owner(combined_score(cosine, score.frame_weight, score.clip_weight), encoded.owner_Q)
     moments_Q2, kinds_Q = store.moments_Q2[split.queries], store.kinds_Q[split.queries]
     report = {
         "split": split.name,
@@ -42,6 +43,6 @@ def evaluate_split(
         "by": breakdowns(ranks_Q, store, split),
         "localisation": localisation(encoded, moments_Q2),
         "aligned_mass": aligned_mass(encoded, moments_Q2, alignments),
-        "partition": agreement(partition(encoded, identify, batch_videos), kinds_Q),
+        "partition": agreement(partition(cosine, encoded.owner_Q, identify, batch_videos), kinds_Q),
     }
     return {name: value for name, value in report.items() if value is not None}

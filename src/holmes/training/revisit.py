@@ -13,6 +13,7 @@ from holmes.data.store import Store
 from holmes.encoders.checkpoint import MANIFEST, Checkpoint, load_checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.report import evaluate_split
+from holmes.evaluation.spread import spread
 from holmes.files import read_json
 from holmes.training.assemble import build_alignments, build_identifier
 from holmes.training.protocol import Protocol
@@ -74,6 +75,18 @@ def store_of(run: RunFolder, given: Path | None) -> Store:
     return store
 
 
+def evaluate_runs(
+    runs: list[RunFolder], store: Path | None, split: str, device: torch.device
+) -> dict[str, Any]:
+    """The report of every run, and the figures of each protocol over its seeds."""
+    reports = [evaluate_run(run, store_of(run, store), split, device) for run in runs]
+    by_protocol: dict[str, list[dict[str, float]]] = {}
+    for report in reports:
+        by_protocol.setdefault(report["protocol"] or "checkpoint", []).append(report["metrics"])
+    summary = {name: spread(metrics) for name, metrics in by_protocol.items()}
+    return {"format": "holmes-evaluation", "version": 1, "summary": summary, "reports": reports}
+
+
 def evaluate_run(run: RunFolder, store: Store, split_name: str, device: torch.device) -> dict[str, Any]:
     """The whole report of a run on a split."""
     checkpoint = load_checkpoint(run.checkpoint, str(device))
@@ -109,6 +122,6 @@ def refuse_other_widths(checkpoint: Checkpoint, store: Store) -> None:
     ours, theirs = (model.video_width, model.text_width), (info.video_width, info.text_width)
     if ours != theirs:
         raise HolmesError(
-            f"the model takes video and text features of widths {ours[0]} and {ours[1]}, but {store.path} has "
+            f"the model takes features of widths {ours[0]} (video) and {ours[1]} (text), {store.path} has "
             f"{theirs[0]} and {theirs[1]}; it needs a store packed from the same features."
         )

@@ -1,0 +1,78 @@
+"""`holmes ablate`: the paper's ablation table, row by row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holmes.cli.options import (
+    Compile,
+    Device,
+    Preset,
+    ProtocolName,
+    Seeds,
+    Settings,
+    StoreToRead,
+    make_study,
+    say,
+    show,
+)
+
+if TYPE_CHECKING:
+    from holmes.evaluation.tables import Grid
+    from holmes.training.experiments import Study
+
+
+def ablate(
+    store: StoreToRead,
+    preset: Preset,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="A folder for the runs and the table.")],
+    table: Annotated[
+        str, typer.Option(help="Rows: scales, fusion, calibration, intra, transport or all.")
+    ] = "all",
+    seeds: Seeds = "0",
+    protocol: ProtocolName = "honest",
+    settings: Settings = None,
+    device: Device = "auto",
+    compiled: Compile = None,
+) -> None:
+    """Train the rows of the paper's ablation table; run it again to go on. Writes table.json and table.md."""
+    from holmes.config.ablations import table as rows_of
+    from holmes.files import atomic_file, write_json
+    from holmes.training.experiments import ablate as run
+    from holmes.training.experiments import leads
+
+    rows_of(table)  # refuses an unknown table before anything is trained
+    study = make_study(store, preset, settings, out, seeds, protocol, device, compiled)
+    rows = run(study, table, say if leads() else lambda line: None)
+    if leads():
+        grid = ablation_grid(study, rows)
+        write_json(out / "table.json", {"format": "holmes-ablation", "version": 1, "rows": rows})
+        with atomic_file(out / "table.md") as file:
+            file.write(grid.markdown().encode())
+        show(grid)
+
+
+def ablation_grid(study: Study, rows: list[dict[str, Any]]) -> Grid:
+    """The paper's layout, with the published row beside ours."""
+    from holmes.config.ablations import TABLE_TITLES
+    from holmes.evaluation.published import METRICS, published
+    from holmes.evaluation.tables import Grid, cells, published_notes
+
+    known = published(study.config.name)
+    columns = ["", *METRICS, *([f"published {name}" for name in METRICS] if known else [])]
+    title = f"{study.config.name} on {study.store.path.name}, protocol {study.protocols[0].value}"
+    grid = Grid(title, columns)
+    block = None
+    for row in rows:
+        if row["block"] != block:
+            block = row["block"]
+            grid.rows.append([TABLE_TITLES[block]])
+        beside = cells(known.ablation.get(row["row"])) if known else []
+        grid.rows.append([f"({row['row']}) {row['title']}", *cells(row["metrics"]), *beside])
+    if known:
+        grid.notes += published_notes(known, study.store.info.collection)
+        grid.notes.append(f"The published table ablates {known.ablated}.")
+    return grid

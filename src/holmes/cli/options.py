@@ -1,0 +1,115 @@
+"""Options and arguments that the training commands share, and their text turned into values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holmes.errors import HolmesError, unknown
+
+if TYPE_CHECKING:
+    from holmes.config.schema import HolmesConfig
+    from holmes.evaluation.tables import Grid
+    from holmes.training.experiments import Study
+    from holmes.training.protocol import Protocol
+
+PROTOCOLS = ("honest", "published")
+
+StoreToRead = Annotated[Path, typer.Argument(metavar="STORE", help="A store, from 'holmes data'.")]
+Preset = Annotated[
+    str, typer.Option(help="Settings to start from: activitynet, charades, tvr, tvr_dual or small.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Change a setting, such as epochs=6. Repeatable."),
+]
+Seeds = Annotated[str, typer.Option(metavar="N,N,…", help="Seeds: mean and deviation are reported.")]
+ProtocolName = Annotated[
+    str,
+    typer.Option(
+        "--protocol",
+        help="How the best epoch is selected: 'honest' on a held-out part of train, 'published' on the test "
+        "split itself, as the field does.",
+    ),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Compile = Annotated[
+    bool | None,
+    typer.Option("--compile/--no-compile", help="Compile the step.", show_default="on a GPU"),
+]
+
+
+def parse_settings(settings: list[str] | None) -> dict[str, str]:
+    pairs = [setting.partition("=") for setting in settings or []]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise HolmesError(f"--set {name}: write NAME=VALUE, for example --set epochs=6.")
+    return {name: value for name, _, value in pairs}
+
+
+def parse_seeds(seeds: str) -> list[int]:
+    try:
+        numbers = [int(seed) for seed in seeds.split(",")]
+    except ValueError:
+        raise HolmesError(f"--seeds {seeds}: write whole numbers, for example --seeds 0,1,2.") from None
+    if min(numbers) < 0 or len(set(numbers)) < len(numbers):
+        raise HolmesError(f"--seeds {seeds}: seeds must differ and must not be negative.")
+    return numbers
+
+
+def parse_protocols(name: str) -> list[Protocol]:
+    from holmes.training.protocol import Protocol
+
+    if name not in (*PROTOCOLS, "both"):
+        raise unknown("protocol", name, (*PROTOCOLS, "both"))
+    return [Protocol(each) for each in PROTOCOLS if name in (each, "both")]
+
+
+def configured(preset: str, settings: list[str] | None) -> HolmesConfig:
+    from holmes.config.presets import preset as named
+    from holmes.config.schema import with_changes
+
+    return with_changes(named(preset), parse_settings(settings))
+
+
+def make_study(
+    store: Path,
+    preset: str,
+    settings: list[str] | None,
+    out: Path,
+    seeds: str,
+    protocol: str,
+    device: str,
+    compiled: bool | None,
+    tensorboard: bool = False,
+) -> Study:
+    """What was asked for, checked before anything is written."""
+    from holmes.data.store import Store
+    from holmes.training.experiments import Study
+    from holmes.training.run import RunOptions
+
+    return Study(
+        store=Store.open(store),
+        config=configured(preset, settings),
+        out=out,
+        seeds=parse_seeds(seeds),
+        protocols=parse_protocols(protocol),
+        options=RunOptions(device=device, compiled=compiled, tensorboard=tensorboard),
+    )
+
+
+def show(*grids: Grid) -> None:
+    """Print tables; piped into a file they keep their width."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=140)
+    for grid in grids:
+        console.print(grid.drawn())
+
+
+def say(line: str) -> None:
+    typer.echo(line, err=True)

@@ -1,0 +1,81 @@
+"""`holmes train`: from a store to a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holmes.cli.options import Compile, Device, Preset, Settings, StoreToRead, make_study, show
+from holmes.errors import HolmesError
+
+if TYPE_CHECKING:
+    from holmes.training.experiments import Study
+
+
+def train(
+    store: StoreToRead,
+    preset: Preset,
+    out: Annotated[Path, typer.Option(metavar="RUN", help="The run's folder: made, or gone on with.")],
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The seed of a single run.", show_default="0")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="N,N,…", help="Several runs, in RUN/PROTOCOL-seedN; their mean.")
+    ] = None,
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="Select the best epoch on a held-out part of train ('honest'), on the test split itself as "
+            "the field does ('published'), or run 'both'."
+        ),
+    ] = "honest",
+    settings: Settings = None,
+    device: Device = "auto",
+    compiled: Compile = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write RUN/tensorboard.")] = False,
+) -> None:
+    """Train on a store; run the same command again to go on after an interruption.
+
+    Several devices: torchrun --nproc-per-node N -m holmes train …
+    """
+    from holmes.training.experiments import leads
+
+    if seed is not None and seeds is not None:
+        raise HolmesError("give --seed for one run or --seeds for several, not both.")
+    chosen = seeds if seeds is not None else str(seed or 0)
+    study = make_study(store, preset, settings, out, chosen, protocol, device, compiled, tensorboard)
+    single = seeds is None and len(study.protocols) == 1
+    ours = train_one(study) if single else train_many(study)
+    if leads():
+        show_results(study, ours)
+
+
+def train_one(study: Study) -> dict[str, dict[str, Any]]:
+    from holmes.training.resume import RUN
+    from holmes.training.run import train as run
+
+    if any(study.out.glob(f"*/{RUN}")):
+        raise HolmesError(f"{study.out} holds runs of several seeds; give another --out, or --seeds.")
+    (seed,), (protocol,) = study.seeds, study.protocols
+    result = run(study.store, study.config, study.out, seed, protocol, study.options)
+    return {f"ours, {protocol.value}, seed {seed}": result["metrics"]}
+
+
+def train_many(study: Study) -> dict[str, dict[str, Any]]:
+    from holmes.training.experiments import train_seeds
+
+    summary = train_seeds(study)
+    return {
+        f"ours, {protocol}, {len(study.seeds)} seed{'s' * (len(study.seeds) > 1)}": found["metrics"]
+        for protocol, found in summary["protocols"].items()
+    }
+
+
+def show_results(study: Study, ours: dict[str, dict[str, Any]]) -> None:
+    from holmes.evaluation.published import published
+    from holmes.evaluation.tables import results_grid
+
+    name, collection = study.config.name, study.store.info.collection
+    show(results_grid(f"{name} on {study.store.path.name}, test split", ours, published(name), collection))
