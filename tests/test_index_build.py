@@ -136,7 +136,7 @@ def checkpoint(folder: Path, dual: bool, seed: int = 0) -> HolmesModel:
 
 @pytest.mark.parametrize("dual", [False, True])
 def test_a_trained_model_scores_as_in_training(tmp_path: Path, fake: type[FakeJoint], dual: bool) -> None:
-    network = checkpoint(tmp_path / "run", dual)
+    network = checkpoint(tmp_path / "run" / "best", dual)  # as training leaves it
     features, index = write_features(tmp_path / "features", FILMS), tmp_path / "index"
     build_index(index, [features.path], load_embedder(str(tmp_path / "run"), "fake", "fake"))
     sentences = ["dog barks cat", "water boils", "sun"]

@@ -26,7 +26,7 @@ def build(
     index: Folder,
     videos: Videos,
     model: Annotated[
-        str, typer.Option(help="A joint encoder (pocket, clip-…, siglip-…) or the folder of a checkpoint.")
+        str, typer.Option(help="A joint encoder (pocket, clip-…, siglip-…), or what 'holmes train' made.")
     ] = "pocket",
     visual: Annotated[
         str | None, typer.Option(help="The frame encoder of a checkpoint's features.", show_default="lite2")

@@ -36,6 +36,7 @@ Rows = NDArray[np.float32]
 
 DEFAULT_MODEL = "pocket"
 FEATURES_OF_CHECKPOINT = {"visual": "lite2", "text": "minilm"}  # where a checkpoint does not say
+BEST = "best"  # the checkpoint inside the folder of a training run
 ENCODED_AT_ONCE = 32  # videos, in one pass of a trained model
 
 
@@ -163,9 +164,10 @@ class TrainedHolmes:
 
 
 def load_embedder(name: str, visual: str | None = None, text: str | None = None) -> Embedder:
-    """A checkpoint's folder, or the name of a joint encoder."""
-    if (Path(name) / CHECKPOINT_MANIFEST).exists():
-        return TrainedHolmes(Path(name), visual, text)
+    """The folder of a checkpoint, or of a run and then its best one; or the name of a joint encoder."""
+    for folder in (Path(name), Path(name) / BEST):
+        if (folder / CHECKPOINT_MANIFEST).exists():
+            return TrainedHolmes(folder, visual, text)
     if visual or text:
         raise HolmesError(f"--visual and --text belong to a trained checkpoint; '{name}' is not one.")
     backbone = load_visual(name)
