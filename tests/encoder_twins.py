@@ -1,7 +1,8 @@
 """Slow twins of the encoders: one block, one sequence, one head at a time, with `torch.nn.functional` alone.
 
-Weights come as a plain dictionary under this project's names; sequences come without their padding wherever
-that is possible, and with a mask where the method lets padding take part.
+Weights come as a plain dictionary under this project's names, those of parallel blocks apart, each as an
+ordinary linear layer. Sequences come without their padding wherever that is possible, and with a mask where
+the method lets padding take part.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ def attention(query: Tensor, key: Tensor, value: Tensor, heads: int, weight: Ten
     return torch.cat(outputs, -1)
 
 
-def block(x: Tensor, w: Weights, g: int, heads: int, weight: Tensor, valid: Tensor) -> Tensor:
-    """Post-norm transformer block number g over one sequence."""
+def block(x: Tensor, w: Weights, heads: int, weight: Tensor, valid: Tensor) -> Tensor:
+    """One post-norm transformer block over one sequence."""
 
     def linear(name: str, values: Tensor) -> Tensor:
-        return F.linear(values, w[f"{name}.weight_GIO"][g].T, w[f"{name}.bias_GO"][g])
+        return F.linear(values, w[f"{name}.weight"], w[f"{name}.bias"])
 
     def normed(name: str, values: Tensor) -> Tensor:
-        return norm(values, w[f"{name}.weight_GD"][g], w[f"{name}.bias_GD"][g])
+        return norm(values, w[f"{name}.weight"], w[f"{name}.bias"])
 
     context = attention(linear("query", x), linear("key", x), linear("value", x), heads, weight, valid)
     attended = normed("attention_norm", x + context)
@@ -101,9 +102,9 @@ def video_branch(
 ) -> Tensor:
     """One video's frames or clips, padding included."""
     placed = place(project(x, sub(w, "project.")), sub(w, "place."))
-    blocks = sub(w, "blocks.")
     outputs = [
-        block(placed, blocks, g, heads, gaussian(width, len(x)), valid) for g, width in enumerate(widths)
+        block(placed, sub(w, f"blocks.{g}."), heads, gaussian(width, len(x)), valid)
+        for g, width in enumerate(widths)
     ]
     return mixture(outputs, sub(w, "mix."), heads, temperature, valid)
 
@@ -111,7 +112,7 @@ def video_branch(
 def tokens(x: Tensor, w: Weights, places: Weights, heads: int) -> Tensor:
     """One query's tokens, without padding."""
     placed = place(project(x, sub(w, "project.")), places)
-    return block(placed, sub(w, "block."), 0, heads, torch.ones(1), torch.ones(len(x), dtype=torch.bool))
+    return block(placed, sub(w, "block.0."), heads, torch.ones(1), torch.ones(len(x), dtype=torch.bool))
 
 
 def pooled(x: Tensor, w: Weights) -> Tensor:

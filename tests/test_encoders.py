@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import encoder_twins as twin
 from holmes.config.presets import PRESETS
 from holmes.encoders.blocks import ParallelBlocks
+from holmes.encoders.dropout import dropout, relu_dropout
 from holmes.encoders.gaussian import gaussian_weights
 from holmes.encoders.mixture import BlockMixture
 from holmes.encoders.model import HolmesModel, length_mask
@@ -24,7 +26,20 @@ MODELS = {dual: tiny_model(dual) for dual in (False, True)}
 
 
 def weights_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: value.detach().double() for name, value in module.state_dict().items()}
+    """A module's parameters for the twins: stacked ones taken apart into the layers of single blocks."""
+    single: dict[str, torch.Tensor] = {}
+    for name, value in module.state_dict().items():
+        value = value.detach().double()
+        stacked = re.fullmatch(r"(.*?)(\w+)\.(weight|bias)_(K?)G\w+", name)
+        if stacked is None:
+            single[name] = value
+            continue
+        prefix, layer, kind, kinds = stacked.groups()
+        layers = dict(zip(("query", "key", "value"), value, strict=True)) if kinds else {layer: value}
+        for layer, blocks in layers.items():
+            for g, part in enumerate(blocks):
+                single[f"{prefix}{g}.{layer}.{kind}"] = part.T if part.ndim == 2 else part
+    return single
 
 
 def shaken(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
@@ -58,7 +73,7 @@ def test_a_narrow_gaussian_keeps_neighbours_and_a_wide_one_everyone():
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_parallel_blocks_equal_single_ones(masked):
-    blocks = shaken(ParallelBlocks(WIDTHS, length=9, width=16, heads=4, dropout=0.5))
+    blocks = shaken(ParallelBlocks(WIDTHS, length=9, width=16, heads=4, rate=0.5))
     x = torch.randn(3, 9, 16)
     valid = length_mask(torch.tensor([9, 4, 1]), 9)
     ours = blocks(x, valid if masked else None)
@@ -68,7 +83,7 @@ def test_parallel_blocks_equal_single_ones(masked):
             seen = valid[n] if masked else torch.ones(9, dtype=torch.bool)
             close(
                 ours[g, n].detach(),
-                twin.block(x[n].double(), w, g, 4, twin.gaussian(width, 9), seen),
+                twin.block(x[n].double(), twin.sub(w, f"{g}."), 4, twin.gaussian(width, 9), seen),
                 1e-5,
             )
 
@@ -76,7 +91,7 @@ def test_parallel_blocks_equal_single_ones(masked):
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("temperature", [0.09, 0.6])
 def test_mixture_equals_the_loop(masked, temperature):
-    mixture = shaken(BlockMixture(length=9, width=16, heads=4, dropout=0.5, temperature=temperature))
+    mixture = shaken(BlockMixture(length=9, width=16, heads=4, rate=0.5, temperature=temperature))
     outputs = torch.randn(8, 3, 9, 16)
     valid = length_mask(torch.tensor([9, 4, 1]), 9)
     ours = mixture(outputs, valid if masked else None).detach()
@@ -222,10 +237,39 @@ def test_dropout_acts_in_training_only():
     assert not torch.equal(video.clips_VCD, again.clips_VCD)
 
 
+@pytest.mark.parametrize("rate", [0.2, 0.25, 0.31, 0.5])
+def test_dropout_keeps_the_mean_and_drops_at_its_rate(rate):
+    """Bytes resolve the rate to 1/256; the mean is exact at the rate really used."""
+    torch.manual_seed(0)
+    values = torch.ones(200_001)
+    kept = dropout(values, rate, training=True)
+    error = kept.std().item() / math.sqrt(len(values))
+    assert abs(kept.mean().item() - 1) < 4 * error
+    assert (kept == 0).double().mean().item() == pytest.approx(rate, abs=0.5 / 256 + 0.005)
+    assert len(kept.unique()) == 2
+    assert torch.equal(dropout(values, rate, training=False), values)
+    assert torch.equal(dropout(values, 0.0, training=True), values)
+
+
+def test_dropped_relu_passes_gradient_exactly_where_it_is_positive():
+    torch.manual_seed(0)
+    values = torch.randn(4, 1001, requires_grad=True)
+    output = relu_dropout(values, 0.25, training=True)
+    output.sum().backward()
+    alive = output.detach() > 0
+    assert torch.equal(output.detach()[alive], values.detach()[alive] * (4 / 3))
+    assert (output.detach()[~alive] == 0).all()
+    assert (values.detach()[alive] > 0).all()
+    assert torch.equal(values.grad, torch.where(alive, 4 / 3, 0.0))
+    positive = (values.detach() > 0).sum().item()
+    assert alive.sum().item() == pytest.approx(0.75 * positive, rel=0.1)
+    assert torch.equal(relu_dropout(values, 0.25, training=False), torch.relu(values))
+
+
 def test_dropped_attention_keeps_its_mean():
     """With dropout the attended value is unbiased: bias and mean are dropped together."""
     torch.manual_seed(0)
-    mixture = shaken(BlockMixture(length=5, width=8, heads=2, dropout=0.3, temperature=0.6))
+    mixture = shaken(BlockMixture(length=5, width=8, heads=2, rate=0.3, temperature=0.6))
     token, outputs = torch.randn(1, 8), torch.randn(2, 1, 5, 8)
     exact = mixture.ask.attend(token, outputs, None).detach()
     mixture.train()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from holmes.encoders.blocks import BlockLinear, BlockNorm
+from holmes.encoders.blocks import AttentionInput, BlockLinear, BlockNorm
 from holmes.training.optimizer import FlatAdam, linear_schedule
 from small import tiny_model
 
@@ -22,25 +22,35 @@ class Small(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stack = BlockLinear(3, 4, 5)
+        self.attention_input = AttentionInput(2, 4)
         self.attention_norm = BlockNorm(3, 5)
         self.project = nn.ModuleDict({"norm": nn.LayerNorm(7), "linear": nn.Linear(7, 2)})
         self.positions = nn.Embedding(3, 4)
 
 
-# Which tensors are stacks of separately clipped ones, and which are exempt from decay: written by hand.
-STACKS = {
-    "stack.weight_GIO",
-    "stack.bias_GO",
-    "attention_norm.weight_GD",
-    "attention_norm.bias_GD",
+# How many dimensions index separately clipped tensors, and what is exempt from decay: written by hand.
+STACKED = {
+    "stack.weight_GIO": 1,
+    "stack.bias_GO": 1,
+    "attention_input.weight_KGIO": 2,
+    "attention_input.bias_KGO": 2,
+    "attention_norm.weight_GD": 1,
+    "attention_norm.bias_GD": 1,
 }
 EXEMPT = {
     "stack.bias_GO",
+    "attention_input.bias_KGO",
     "attention_norm.bias_GD",
     "project.norm.weight",
     "project.norm.bias",
     "project.linear.bias",
 }
+
+
+def single_tensors(name: str, stacked: torch.Tensor) -> list[np.ndarray]:
+    """What a parameter holds, tensor by tensor, each as a row of numbers."""
+    values = stacked.detach().double().numpy()
+    return [values[at].flatten() for at in np.ndindex(values.shape[: STACKED.get(name, 0)])]
 
 
 def twin_step(value, gradient, first, second, rate, decay):
@@ -62,13 +72,10 @@ def test_steps_equal_the_loop():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter))
     names = [name for name, _ in model.named_parameters()]
-    twin = {}
-    for name, parameter in model.named_parameters():
-        parts = parameter if name in STACKS else [parameter]
-        twin[name] = [
-            (p.detach().double().flatten().numpy().copy(), np.zeros(p.numel()), np.zeros(p.numel()))
-            for p in parts
-        ]
+    twin = {
+        name: [(p, np.zeros_like(p), np.zeros_like(p)) for p in single_tensors(name, parameter)]
+        for name, parameter in model.named_parameters()
+    }
     optimizer = FlatAdam(model)
     for step in range(5):
         rate = 0.01 * (step + 1)
@@ -78,9 +85,8 @@ def test_steps_equal_the_loop():
             parameter.grad = torch.tensor(
                 sizes[name] * rng.normal(size=tuple(parameter.shape)), dtype=torch.float32
             )
-            parts = parameter.grad if name in STACKS else [parameter.grad]
-            for gradient, (value, first, second) in zip(parts, twin[name], strict=True):
-                gradient = gradient.double().flatten().numpy()
+            gradients = single_tensors(name, parameter.grad)
+            for gradient, (value, first, second) in zip(gradients, twin[name], strict=True):
                 norms.append(np.linalg.norm(gradient))
                 twin_step(value, gradient, first, second, rate, 0.0 if name in EXEMPT else 0.01)
         assert min(norms) < 1 < max(norms)
