@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from holmes.index.segment import TILE
-from holmes.similarity import dot_similarity
 
 try:
     import triton
@@ -29,8 +28,8 @@ FEW = 16  # probes: the smallest matrix product a tensor core does; up to here t
 
 def best_positions(probes_RD: Tensor, rows_VPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
     """max over frames and max over clips of ⟨probe, row⟩, each R × V."""
-    similarity_RVP = dot_similarity(probes_RD, rows_VPD)
-    return similarity_RVP[..., :-clips].amax(-1), similarity_RVP[..., -clips:].amax(-1)
+    similarity_VPR = (rows_VPD.flatten(0, 1) @ probes_RD.T).view(*rows_VPD.shape[:2], len(probes_RD))
+    return similarity_VPR[:, :-clips].amax(1).T, similarity_VPR[:, -clips:].amax(1).T
 
 
 def best_positions_fused(probes_RD: Tensor, rows_VPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
