@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from holmes.cli import ablate, data, demo, evaluate, extract, index, search, sweep, train
+from holmes.cli import ablate, data, demo, evaluate, extract, index, report, search, sweep, train
 from holmes.errors import HolmesError
 
 # Failures of the system that its user can mend.
@@ -36,6 +36,7 @@ app.add_typer(index.app, name="index")
 app.command()(search.search)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
+app.command()(report.report)
 app.command()(ablate.ablate)
 app.command()(sweep.sweep)
 app.command()(demo.demo)

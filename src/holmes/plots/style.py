@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -18,7 +19,7 @@ WIDTH = 7.0  # inches: a two-column figure
 KINDS = ("precise", "polysemous", "under-determined")  # in the order of QueryType
 KIND_MARKERS = ("o", "^", "s")
 
-RC = {
+RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same everywhere
     "font.size": 8,
     "axes.titlesize": 8.5,
@@ -62,7 +63,7 @@ class Theme:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Figures begun inside take this theme's fonts and colours."""
-        colours = {
+        colours: dict[Any, Any] = {
             "figure.facecolor": self.paper,
             "axes.facecolor": self.paper,
             "savefig.facecolor": self.paper,
@@ -74,7 +75,6 @@ class Theme:
             "ytick.color": self.muted,
             "xtick.labelcolor": self.ink,
             "ytick.labelcolor": self.ink,
-            "axes.prop_cycle": matplotlib.cycler(color=self.series),
         }
         with matplotlib.rc_context(RC | colours):
             yield
@@ -113,13 +113,29 @@ def svg(figure: Figure) -> bytes:
     """The figure as SVG, the same bytes for the same figure."""
     with matplotlib.rc_context(RC):
         file = io.BytesIO()
-        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": "Holmes"})
+        figure.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+        return file.getvalue()
+
+
+def pdf(figure: Figure) -> bytes:
+    """The figure as PDF with its fonts inside, for print."""
+    with matplotlib.rc_context(RC):
+        file = io.BytesIO()
+        figure.savefig(file, format="pdf", metadata={"CreationDate": None})
         return file.getvalue()
 
 
 def literal(text: str) -> str:
     """A caption as it stands: a dollar sign does not begin a formula."""
     return text.replace("$", r"\$")
+
+
+def short_number(value: float) -> str:
+    """Two decimals, or two digits and a power of ten where those would hide the number."""
+    if value == 0 or abs(value) >= 0.01:
+        return f"{value:.2f}"
+    digits, power = f"{value:.1e}".split("e")
+    return rf"${digits}\cdot10^{{{int(power)}}}$"
 
 
 def wrapped(text: str, width: int, lines: int) -> str:
@@ -131,7 +147,7 @@ def label_line_ends(
     axes: Axes, ends: Sequence[tuple[float, str, str]], x: float = 1.015, size: float = 7.5
 ) -> None:
     """Names beside the right end of lines instead of a legend: (height, name, colour), kept apart."""
-    figure_height = axes.figure.get_figure(root=True).get_size_inches()[1]  # type: ignore[union-attr]
+    figure_height = axes.figure.get_figure(root=True).get_size_inches()[1]
     line = 1.3 * size / 72 / (figure_height * axes.get_position().height)  # in axes fractions
     to_axes = axes.transData + axes.transAxes.inverted()
     wanted = [float(to_axes.transform((axes.get_xlim()[0], height))[1]) for height, _, _ in ends]

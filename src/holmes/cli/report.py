@@ -1,0 +1,121 @@
+"""`holmes report`: a run as one page of figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holmes.cli.options import Device, say
+from holmes.errors import HolmesError
+
+if TYPE_CHECKING:
+    from holmes.plots.data import ReportData
+    from holmes.training.revisit import RunFolder
+
+
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or a checkpoint.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="The page.", show_default="RUN/report.html")
+    ] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="The store to look at.", show_default="the run's own")
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split to look at.")] = "test",
+    compare: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="A second run to draw along the timelines, such as one with --set intra=0."
+        ),
+    ] = None,
+    video: Annotated[
+        str | None, typer.Option(metavar="ID", help="The transport's video.", show_default="a typical one")
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option(metavar="ID", help="The timeline's query.", show_default="three of them")
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Save the figures as SVG and PDF too.")
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Write one self-contained page: results, training curves, kinds of query, moments on the timeline."""
+    from holmes.plots.page import write_page
+    from holmes.plots.pictures import report_pictures
+    from holmes.plots.report import report_sections
+
+    folders = [run] if compare is None else [run, compare]
+    data = gather([one_run(folder) for folder in folders], store, split, video, query, device)
+    target = run / "report.html" if out is None else out
+    write_page(target, data.title, data.lead, report_sections(data))
+    if figures is not None:
+        for picture in report_pictures(data).values():
+            picture.save(figures)
+    typer.echo(target)
+
+
+def one_run(folder: Path) -> RunFolder:
+    from holmes.training.revisit import find_runs
+
+    runs = find_runs(folder)
+    if len(runs) > 1:
+        names = ", ".join(run.path.name for run in runs)
+        raise HolmesError(f"{folder} holds {len(runs)} runs ({names}); a report is about one of them.")
+    return runs[0]
+
+
+def gather(
+    runs: list[RunFolder],
+    store_path: Path | None,
+    split_name: str,
+    video: str | None,
+    query: str | None,
+    device_name: str,
+) -> ReportData:
+    """Everything the page says, from the best checkpoint of a run, or of two, and a store."""
+    import torch
+
+    from holmes.config.schema import to_dict
+    from holmes.data.bank import FeatureBank
+    from holmes.encoders.checkpoint import load_checkpoint
+    from holmes.evaluation.figures import figure_data
+    from holmes.evaluation.published import published
+    from holmes.evaluation.tables import report_grids, results_grid
+    from holmes.plots.data import Account, ReportData
+    from holmes.training.assemble import build_objective
+    from holmes.training.device import choose_device
+    from holmes.training.logbook import read_metrics
+    from holmes.training.revisit import evaluate_run, refuse_other_widths, store_of
+
+    device, store = choose_device(device_name), store_of(runs[0], store_path)
+    split = store.split(split_name)
+    checkpoints = [load_checkpoint(run.checkpoint, str(device)) for run in runs]
+    for checkpoint in checkpoints:
+        refuse_other_widths(checkpoint, store)
+
+    say(f"looking at the {split_name} split of {store.path}")
+    bank = FeatureBank(
+        store, device, splits=[split], dtype=torch.float16 if device.type == "cuda" else torch.float32
+    )
+    objective = build_objective(checkpoints[0].config)
+    figures = figure_data(checkpoints, bank, split, objective, video, query)
+
+    accounts = []
+    for run, checkpoint in zip(runs, checkpoints, strict=True):
+        say(f"evaluating {run.path}")
+        found = evaluate_run(run, store, split_name, device)
+        accounts.append(Account(found, to_dict(checkpoint.config), read_metrics(run.path)))
+
+    say("drawing")
+    found = accounts[0].evaluation
+    ours = {f"this run, {found['protocol'] or 'checkpoint'}": found["metrics"]}
+    title = f"Recall on the {split_name} split, %"
+    return ReportData(
+        run=accounts[0],
+        figures=figures,
+        results=results_grid(title, ours, published(found["preset"]), found["collection"]),
+        details=[*report_grids("Recall", found)],
+        other=accounts[1] if len(accounts) > 1 else None,
+    )
