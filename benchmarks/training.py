@@ -16,12 +16,14 @@ from typing import Any
 
 import torch
 from common import machine, print_table, save_json
+from loops import looped_step
 from synthetic import SHAPES, SyntheticStore
 
 from holmes.config.presets import preset
 from holmes.config.schema import with_changes
 from holmes.parallel import ALONE
 from holmes.records import Stage
+from holmes.training.assemble import build_objective
 from holmes.training.device import choose_device
 from holmes.training.protocol import Protocol, choose_splits
 from holmes.training.run import Run, RunOptions, fit_to_store
@@ -88,12 +90,25 @@ def main() -> None:
     config = fit_to_store(with_changes(config, {"epochs": 2}), store)
     splits = choose_splits(store, Protocol.PUBLISHED, config.training.held_out, 0)
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(store, splits, config, Path(folder), 0, ALONE, device, RunOptions(shown=False))
+        run = Run(
+            store,
+            splits,
+            config,
+            Path(folder),
+            0,
+            ALONE,
+            device,
+            RunOptions(shown=False, compiled=device.type == "cuda"),
+        )
         print(run.says)
         steps = options.steps or run.loader.steps_per_epoch
         rows = [measure(run, stage, steps, warm_up=min(10, steps)) for stage in Stage]
         if options.profile:
             profile(run)
+        if device.type == "cpu":
+            print_table(
+                "The same step, ours and with one pass for each block, video and tensor", [against_loops(run)]
+            )
     scaled = (
         f", scaled down to {CPU_SHARE:.1%} and width {CPU_MODEL['width']}" if device.type == "cpu" else ""
     )
@@ -101,6 +116,24 @@ def main() -> None:
     save_json(
         options.json, {"machine": machine(device), "shape": options.shape, "scaled": scaled, "rows": rows}
     )
+
+
+def against_loops(run: Run, repeats: int = 3) -> dict[str, Any]:
+    """Steps a second of ours and of the loop structure, taken in turns."""
+    batch = next(iter(run.loader.epoch(0)))
+    uniform_QV = torch.rand(run.loader.query_capacity, run.loader.videos_per_rank)
+    objective = build_objective(run.config)
+    state = [(torch.zeros_like(p), torch.zeros_like(p)) for p in run.model.parameters()]
+    seconds: dict[str, list[float]] = {"ours": [], "loops": []}
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        run.step(batch, Stage.CALIBRATED, uniform_QV, torch.tensor(1e-5))
+        seconds["ours"].append(time.perf_counter() - start)
+        start = time.perf_counter()
+        looped_step(run.model, objective, batch, state, 1e-5)
+        seconds["loops"].append(time.perf_counter() - start)
+    ours, loops = (sorted(values[1:])[repeats // 2] for values in seconds.values())
+    return {"ours steps/s": 1 / ours, "loops steps/s": 1 / loops, "ratio": loops / ours}
 
 
 def profile(run: Run) -> None:

@@ -13,6 +13,9 @@ from typing import Any, BinaryIO
 
 from holmes.errors import HolmesError
 
+UMASK = os.umask(0)
+os.umask(UMASK)  # it can only be read by setting it
+
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
@@ -24,11 +27,14 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+            os.fchmod(file.fileno(), 0o666 & ~UMASK)  # mkstemp's 0600 would hide it from everyone else
         os.replace(temporary, path)
         sync_folder(path.parent)
-    except BaseException:
+    except BaseException as error:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk does not say which file
         raise
 
 

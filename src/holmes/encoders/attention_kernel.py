@@ -25,7 +25,7 @@ HAS_TRITON = triton is not None
 
 
 def attend_fused(
-    projected_KGNLD: Tensor,
+    projected_NLKGD: Tensor,
     bias_KGD: Tensor,
     weights_GLL: Tensor,
     mask_NL: Tensor | None,
@@ -33,19 +33,19 @@ def attend_fused(
     rate: float,
 ) -> Tensor:
     """Gaussian attention, G × N × L × D."""
-    sequences, length = projected_KGNLD.shape[2:4]
-    device = projected_KGNLD.device
+    sequences, length = projected_NLKGD.shape[:2]
+    device = projected_NLKGD.device
     if mask_NL is None:
         mask_NL = torch.ones(sequences, length, dtype=torch.bool, device=device)
     seed = torch.randint(2**31 - 1, (1,), device=device, dtype=torch.int32)
     return attention_forward(
-        projected_KGNLD.contiguous(), bias_KGD.float(), weights_GLL.contiguous(), mask_NL, seed, heads, rate
+        projected_NLKGD.contiguous(), bias_KGD.float(), weights_GLL.contiguous(), mask_NL, seed, heads, rate
     )
 
 
 @torch.library.custom_op("holmes::attention_forward", mutates_args=())
 def attention_forward(
-    projected_KGNLD: Tensor,
+    projected_NLKGD: Tensor,
     bias_KGD: Tensor,
     weights_GLL: Tensor,
     mask_NL: Tensor,
@@ -53,41 +53,45 @@ def attention_forward(
     heads: int,
     rate: float,
 ) -> Tensor:
-    context_GNLD = torch.empty_like(projected_KGNLD[0])
-    grid, sizes = launch(projected_KGNLD, heads, rate)
-    forward_kernel[grid](projected_KGNLD, bias_KGD, weights_GLL, mask_NL, seed, context_GNLD, **sizes)
+    context_GNLD = empty_context(projected_NLKGD)
+    grid, sizes = launch(projected_NLKGD, heads, rate)
+    forward_kernel[grid](projected_NLKGD, bias_KGD, weights_GLL, mask_NL, seed, context_GNLD, **sizes)
     return context_GNLD
 
 
 @torch.library.custom_op("holmes::attention_backward", mutates_args=())
 def attention_backward(
     gradient_GNLD: Tensor,
-    projected_KGNLD: Tensor,
+    projected_NLKGD: Tensor,
     bias_KGD: Tensor,
     weights_GLL: Tensor,
     mask_NL: Tensor,
     seed: Tensor,
     heads: int,
     rate: float,
-) -> Tensor:
-    projected_gradient = torch.empty_like(projected_KGNLD)
-    grid, sizes = launch(projected_KGNLD, heads, rate)
+) -> tuple[Tensor, Tensor]:
+    """The projections' gradient, and its sum over each sequence: what the bias needs."""
+    bias_shape = (projected_NLKGD.shape[0], *projected_NLKGD.shape[2:])
+    projected_gradient = torch.empty_like(projected_NLKGD)
+    bias_gradient = projected_NLKGD.new_empty(bias_shape, dtype=torch.float32)
+    grid, sizes = launch(projected_NLKGD, heads, rate)
     backward_kernel[grid](
         gradient_GNLD.contiguous(),
-        projected_KGNLD,
+        projected_NLKGD,
         bias_KGD,
         weights_GLL,
         mask_NL,
         seed,
         projected_gradient,
+        bias_gradient,
         **sizes,
     )
-    return projected_gradient
+    return projected_gradient, bias_gradient
 
 
-def launch(projected_KGNLD: Tensor, heads: int, rate: float) -> tuple[tuple[int], dict[str, Any]]:
+def launch(projected_NLKGD: Tensor, heads: int, rate: float) -> tuple[tuple[int], dict[str, Any]]:
     """One program for every block, sequence and head."""
-    _, blocks, sequences, length, width = projected_KGNLD.shape
+    sequences, length, _, blocks, width = projected_NLKGD.shape
     tile = max(16, triton.next_power_of_2(length))
     sizes = {
         "G": blocks,
@@ -104,25 +108,31 @@ def launch(projected_KGNLD: Tensor, heads: int, rate: float) -> tuple[tuple[int]
     return (blocks * sequences * heads,), sizes
 
 
+def empty_context(projected_NLKGD: Tensor) -> Tensor:
+    sequences, length, _, blocks, width = projected_NLKGD.shape
+    return projected_NLKGD.new_empty((blocks, sequences, length, width))
+
+
 @attention_forward.register_fake
-def _(projected_KGNLD: Tensor, *_: Any) -> Tensor:
-    return torch.empty_like(projected_KGNLD[0])
+def _(projected_NLKGD: Tensor, *_: Any) -> Tensor:
+    return empty_context(projected_NLKGD)
 
 
 @attention_backward.register_fake
-def _(gradient_GNLD: Tensor, projected_KGNLD: Tensor, *_: Any) -> Tensor:
-    return torch.empty_like(projected_KGNLD)
+def _(gradient_GNLD: Tensor, projected_NLKGD: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    bias_shape = (projected_NLKGD.shape[0], *projected_NLKGD.shape[2:])
+    return torch.empty_like(projected_NLKGD), projected_NLKGD.new_empty(bias_shape, dtype=torch.float32)
 
 
 def remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.heads, ctx.rate = inputs
-    ctx.save_for_backward(*tensors)
+    ctx.heads, ctx.rate = inputs[-2:]
+    ctx.save_for_backward(*inputs[:-2])
 
 
 def differentiate(ctx: Any, gradient_GNLD: Tensor) -> tuple[Tensor | None, ...]:
-    projected_gradient = attention_backward(gradient_GNLD, *ctx.saved_tensors, ctx.heads, ctx.rate)
-    bias_gradient = projected_gradient.float().sum((2, 3))
-    return projected_gradient, bias_gradient, None, None, None, None, None
+    gradients = attention_backward(gradient_GNLD, *ctx.saved_tensors, ctx.heads, ctx.rate)
+    projected_gradient, bias_gradient_NKGD = gradients
+    return projected_gradient, bias_gradient_NKGD.sum(0), None, None, None, None, None
 
 
 attention_forward.register_autograd(differentiate, setup_context=remember)
@@ -167,15 +177,16 @@ if HAS_TRITON:
         at_L, at_E = tl.arange(0, TILE_L), tl.arange(0, TILE_E)
         inside_L, inside_E = at_L < L, at_E < E
         inside_LE = inside_L[:, None] & inside_E[None, :]
-        place = (block * N + sequence).to(tl.int64) * L * D + head * E
-        stride = tl.cast(G * N * L, tl.int64) * D
-        at_bias = block * D + head * E
+        at_bias_E = block * D + head * E + at_E
+        at_projected_LE = (sequence.to(tl.int64) * L + at_L[:, None]) * (3 * G * D) + at_bias_E[None, :]
+        at_context_LE = ((block * N + sequence).to(tl.int64) * L + at_L[:, None]) * D + (head * E + at_E)[
+            None, :
+        ]
 
-        at_LE = place + at_L[:, None] * D + at_E[None, :]
-        query_LE = load_head(projected + at_LE, bias + at_bias + at_E, inside_LE, inside_E)
-        key_LE = load_head(projected + stride + at_LE, bias + G * D + at_bias + at_E, inside_LE, inside_E)
+        query_LE = load_head(projected + at_projected_LE, bias + at_bias_E, inside_LE, inside_E)
+        key_LE = load_head(projected + G * D + at_projected_LE, bias + G * D + at_bias_E, inside_LE, inside_E)
         value_LE = load_head(
-            projected + 2 * stride + at_LE, bias + 2 * G * D + at_bias + at_E, inside_LE, inside_E
+            projected + 2 * G * D + at_projected_LE, bias + 2 * G * D + at_bias_E, inside_LE, inside_E
         )
         inside_LL = inside_L[:, None] & inside_L[None, :]
         weights_LL = tl.load(
@@ -188,11 +199,11 @@ if HAS_TRITON:
         if THRESHOLD > 0:
             attention_LL *= kept(seed, program, TILE_L, THRESHOLD)
         context_LE = tl.dot(attention_LL.to(value_LE.dtype), value_LE)
-        tl.store(context + at_LE, context_LE, mask=inside_LE)
+        tl.store(context + at_context_LE, context_LE, mask=inside_LE)
 
     @triton.jit
     def backward_kernel(
-        gradient, projected, bias, weights, mask, seed, projected_gradient,
+        gradient, projected, bias, weights, mask, seed, projected_gradient, bias_gradient,
         G: tl.constexpr, N: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
         TILE_L: tl.constexpr, TILE_E: tl.constexpr, SCALE: tl.constexpr, THRESHOLD: tl.constexpr,
     ):  # fmt: skip
@@ -202,17 +213,18 @@ if HAS_TRITON:
         at_L, at_E = tl.arange(0, TILE_L), tl.arange(0, TILE_E)
         inside_L, inside_E = at_L < L, at_E < E
         inside_LE = inside_L[:, None] & inside_E[None, :]
-        place = (block * N + sequence).to(tl.int64) * L * D + head * E
-        stride = tl.cast(G * N * L, tl.int64) * D
-        at_bias = block * D + head * E
+        at_bias_E = block * D + head * E + at_E
+        at_projected_LE = (sequence.to(tl.int64) * L + at_L[:, None]) * (3 * G * D) + at_bias_E[None, :]
+        at_context_LE = ((block * N + sequence).to(tl.int64) * L + at_L[:, None]) * D + (head * E + at_E)[
+            None, :
+        ]
 
-        at_LE = place + at_L[:, None] * D + at_E[None, :]
-        query_LE = load_head(projected + at_LE, bias + at_bias + at_E, inside_LE, inside_E)
-        key_LE = load_head(projected + stride + at_LE, bias + G * D + at_bias + at_E, inside_LE, inside_E)
+        query_LE = load_head(projected + at_projected_LE, bias + at_bias_E, inside_LE, inside_E)
+        key_LE = load_head(projected + G * D + at_projected_LE, bias + G * D + at_bias_E, inside_LE, inside_E)
         value_LE = load_head(
-            projected + 2 * stride + at_LE, bias + 2 * G * D + at_bias + at_E, inside_LE, inside_E
+            projected + 2 * G * D + at_projected_LE, bias + 2 * G * D + at_bias_E, inside_LE, inside_E
         )
-        gradient_LE = tl.load(gradient + at_LE, mask=inside_LE, other=0.0)
+        gradient_LE = tl.load(gradient + at_context_LE, mask=inside_LE, other=0.0)
         inside_LL = inside_L[:, None] & inside_L[None, :]
         weights_LL = tl.load(
             weights + block * L * L + at_L[:, None] * L + at_L[None, :], mask=inside_LL, other=0.0
@@ -228,13 +240,17 @@ if HAS_TRITON:
             passed_LL *= kept_LL
         else:
             value_gradient_LE = tl.dot(tl.trans(attention_LL.to(value_LE.dtype)), gradient_LE)
-        tl.store(projected_gradient + 2 * stride + at_LE, value_gradient_LE, mask=inside_LE)
+        at_sum_E = sequence * (3 * G * D) + at_bias_E
+        tl.store(projected_gradient + 2 * G * D + at_projected_LE, value_gradient_LE, mask=inside_LE)
+        tl.store(bias_gradient + 2 * G * D + at_sum_E, tl.sum(value_gradient_LE, axis=0), mask=inside_E)
 
         # d softmax, then the Gaussian weight and the scale that stood before it.
         mean_L = tl.sum(attention_LL * passed_LL, axis=1)
         logit_gradient_LL = attention_LL * (passed_LL - mean_L[:, None]) * weights_LL * SCALE
         logit_gradient_LL = logit_gradient_LL.to(query_LE.dtype)
         query_gradient_LE = tl.dot(logit_gradient_LL, key_LE)
-        tl.store(projected_gradient + at_LE, query_gradient_LE, mask=inside_LE)
+        tl.store(projected_gradient + at_projected_LE, query_gradient_LE, mask=inside_LE)
+        tl.store(bias_gradient + at_sum_E, tl.sum(query_gradient_LE, axis=0), mask=inside_E)
         key_gradient_LE = tl.dot(tl.trans(logit_gradient_LL), query_LE)
-        tl.store(projected_gradient + stride + at_LE, key_gradient_LE, mask=inside_LE)
+        tl.store(projected_gradient + G * D + at_projected_LE, key_gradient_LE, mask=inside_LE)
+        tl.store(bias_gradient + G * D + at_sum_E, tl.sum(key_gradient_LE, axis=0), mask=inside_E)

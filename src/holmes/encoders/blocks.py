@@ -37,7 +37,7 @@ class BlockLinear(nn.Module):
 
 
 class AttentionInput(nn.Module):
-    """Query, key and value projections of G blocks over one shared input: R × D → 3 × G × R × D, no bias."""
+    """Query, key and value projections of G blocks over one shared input: a single product, without bias."""
 
     stack_dims = 2
 
@@ -46,9 +46,10 @@ class AttentionInput(nn.Module):
         self.weight_KGIO = nn.Parameter(torch.empty(3, blocks, width, width).normal_(std=0.02))
         self.bias_KGO = nn.Parameter(torch.zeros(3, blocks, width))
 
-    def forward(self, input_RD: Tensor) -> Tensor:
-        weight = self.weight_KGIO.flatten(0, 1)
-        return torch.bmm(input_RD.expand(len(weight), -1, -1), weight).unflatten(0, self.bias_KGO.shape[:2])
+    def forward(self, input_NLD: Tensor) -> Tensor:
+        """N × L × D → N × L × 3 × G × D."""
+        weight_IO = self.weight_KGIO.permute(2, 0, 1, 3).flatten(1)
+        return (input_NLD @ weight_IO).unflatten(-1, self.bias_KGO.shape)
 
 
 class BlockNorm(nn.Module):
@@ -64,7 +65,8 @@ class BlockNorm(nn.Module):
 
     def forward(self, input_GRD: Tensor) -> Tensor:
         normal_GRD = F.layer_norm(input_GRD.float(), input_GRD.shape[-1:], eps=self.tiny)
-        return (normal_GRD * self.weight_GD.unsqueeze(1) + self.bias_GD.unsqueeze(1)).to(input_GRD.dtype)
+        scaled_GRD = torch.addcmul(self.bias_GD.unsqueeze(1), normal_GRD, self.weight_GD.unsqueeze(1))
+        return scaled_GRD.to(input_GRD.dtype)
 
 
 class ParallelBlocks(nn.Module):
@@ -98,9 +100,8 @@ class ParallelBlocks(nn.Module):
     def forward(self, input_NLD: Tensor, mask_NL: Tensor | None) -> Tensor:
         """N × L × D → G × N × L × D."""
         sequences, length, _ = input_NLD.shape
-        projected_KGRD = self.attention_input(input_NLD.flatten(0, 1))
         context_GNLD = gaussian_attention(
-            projected_KGRD.unflatten(2, (sequences, length)),
+            self.attention_input(input_NLD),
             self.attention_input.bias_KGO,
             self.gaussian_GLL[:, :length, :length],
             mask_NL,

@@ -39,7 +39,7 @@ def gaussian_weights(widths: Sequence[float | None], length: int) -> Tensor:
 
 
 def gaussian_attention(
-    projected_KGNLD: Tensor,
+    projected_NLKGD: Tensor,
     bias_KGD: Tensor,
     weights_GLL: Tensor,
     mask_NL: Tensor | None,
@@ -50,13 +50,13 @@ def gaussian_attention(
 
     The Gaussian weight scales the logits before padding is masked.
     """
-    fused = HAS_TRITON and projected_KGNLD.is_cuda
+    fused = HAS_TRITON and projected_NLKGD.is_cuda
     compute = attend_fused if fused else attend
-    return compute(projected_KGNLD, bias_KGD, weights_GLL, mask_NL, heads, rate)
+    return compute(projected_NLKGD, bias_KGD, weights_GLL, mask_NL, heads, rate)
 
 
 def attend(
-    projected_KGNLD: Tensor,
+    projected_NLKGD: Tensor,
     bias_KGD: Tensor,
     weights_GLL: Tensor,
     mask_NL: Tensor | None,
@@ -64,8 +64,8 @@ def attend(
     rate: float,
 ) -> Tensor:
     """Gaussian attention in plain torch."""
-    biased_KGNLD = projected_KGNLD + bias_KGD[:, :, None, None].to(projected_KGNLD.dtype)
-    query, key, value = biased_KGNLD.unflatten(-1, (heads, -1)).transpose(3, 4)  # each G × N × H × L × E
+    biased_NLKGHE = (projected_NLKGD + bias_KGD.to(projected_NLKGD.dtype)).unflatten(-1, (heads, -1))
+    query, key, value = biased_NLKGHE.permute(2, 3, 0, 4, 1, 5)  # each G × N × H × L × E
     logits = (query @ key.transpose(-1, -2)).float() / math.sqrt(query.shape[-1])
     logits = logits * weights_GLL[:, None, None]
     if mask_NL is not None:

@@ -19,9 +19,10 @@ from holmes.data.store import Split
 from holmes.encoders.model import HolmesModel
 from holmes.parallel import ALONE, World, gather_rows
 from holmes.records import QueryEmbedding, Scores, VideoEmbedding
-from holmes.similarity import branch_scores
+from holmes.similarity import masked_max_dot
 
-VIDEO_CHUNK, QUERY_CHUNK = 128, 512  # encoded at once
+VIDEO_CHUNK, QUERY_CHUNK = 256, 2048  # encoded at once
+VIDEO_GROUP = 256  # scored at once
 SCORE_ELEMENTS = 1 << 28  # largest table of query-position similarities held at once
 
 
@@ -64,15 +65,50 @@ def encode_split(model: HolmesModel, bank: FeatureBank, split: Split, world: Wor
 
 @torch.inference_mode()
 def score_all(encoded: Encoded) -> Scores:
-    """Both branches' cosines, Q × V, a block of queries at a time."""
-    videos, queries = encoded.videos, encoded.queries
-    positions = videos.frames_VFD.shape[0] * videos.frames_VFD.shape[1]
-    tokens = 1 if queries.tokens_QTD is None else queries.tokens_QTD.shape[1]
-    block = max(1, SCORE_ELEMENTS // (positions * tokens))
-    blocks = [taken(queries, slice(at, at + block)) for at in range(0, len(queries.query_QD), block)]
-    return joined(
-        [branch_scores(queries, videos, normalised=False) for queries in blocks], len(encoded.owner_Q)
-    )
+    """Both branches' cosines, Q × V.
+
+    Videos of similar length are scored together, so that little of the work is padding, and a block of
+    queries at a time, so that the table of similarities stays small.
+    """
+    videos, probes = encoded.videos, frame_probes(encoded.queries)
+    lengths_V = videos.frame_mask_VF.sum(1)
+    order_V = lengths_V.argsort()
+    frame_QV = torch.empty(len(encoded.owner_Q), len(order_V), device=order_V.device)
+    for group_V in order_V.split(VIDEO_GROUP):
+        frames_VFD = videos.frames_VFD[group_V, : int(lengths_V[group_V[-1]])]
+        frame_QV[:, group_V] = probes.weighted(best_match(probes.vectors_ND, frames_VFD))
+    return Scores(frame_QV, best_match(encoded.queries.query_QD, videos.clips_VCD))
+
+
+def best_match(vectors_ND: Tensor, video_VPD: Tensor) -> Tensor:
+    """N × V: each vector's best position; padded positions repeat a real one, so none need be masked."""
+    block = max(1, SCORE_ELEMENTS // (video_VPD.shape[0] * video_VPD.shape[1]))
+    return torch.cat([masked_max_dot(part_ND, video_VPD) for part_ND in vectors_ND.split(block)])
+
+
+@dataclass(frozen=True)
+class FrameProbes:
+    """What meets the frames: pooled queries, or the valid tokens of dual queries with their weights."""
+
+    vectors_ND: Tensor
+    weights_N: Tensor | None = None
+    query_N: Tensor | None = None
+    queries: int = 0
+
+    def weighted(self, best_NV: Tensor) -> Tensor:
+        """Σ_t w_t · best match of token t, or the best match itself."""
+        if self.weights_N is None or self.query_N is None:
+            return best_NV
+        total_QV = best_NV.new_zeros(self.queries, best_NV.shape[1])
+        return total_QV.index_add_(0, self.query_N, best_NV * self.weights_N.unsqueeze(1))
+
+
+def frame_probes(queries: QueryEmbedding) -> FrameProbes:
+    if queries.tokens_QTD is None or queries.token_weights_QT is None:
+        return FrameProbes(queries.query_QD)
+    query_N, token_N = (queries.token_weights_QT > 0).nonzero(as_tuple=True)
+    weights_N = queries.token_weights_QT[query_N, token_N]
+    return FrameProbes(queries.tokens_QTD[query_N, token_N], weights_N, query_N, len(queries.query_QD))
 
 
 def share(values: np.ndarray, filler: int, world: World) -> np.ndarray:
@@ -85,13 +121,16 @@ def share(values: np.ndarray, filler: int, world: World) -> np.ndarray:
 
 def chunks(index: np.ndarray, size: int) -> tuple[Tensor, ...]:
     """Equal pieces of an index, the last one filled up with padding (-1): one shape for all."""
+    size = min(size, max(1, len(index)))
     padded = np.full(-(-len(index) // size) * size, -1, dtype=np.int64)
     padded[: len(index)] = index
     return torch.from_numpy(padded).split(size)
 
 
 def unit_videos(video: VideoEmbedding) -> VideoEmbedding:
-    return VideoEmbedding(unit(video.frames_VFD), video.frame_mask_VF, unit(video.clips_VCD))
+    """Unit vectors; padded frames repeat the first one, which changes no maximum."""
+    frames_VFD = torch.where(video.frame_mask_VF.unsqueeze(-1), video.frames_VFD, video.frames_VFD[:, :1])
+    return VideoEmbedding(unit(frames_VFD), video.frame_mask_VF, unit(video.clips_VCD))
 
 
 def unit_queries(query: QueryEmbedding) -> QueryEmbedding:
@@ -114,5 +153,6 @@ def joined(parts: list[Any], count: int) -> Any:
 
 
 def taken(queries: QueryEmbedding, place: slice | Tensor) -> QueryEmbedding:
+    """Some of the queries."""
     values = {field.name: getattr(queries, field.name) for field in fields(queries)}
     return replace(queries, **{name: value[place] for name, value in values.items() if value is not None})

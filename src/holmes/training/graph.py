@@ -6,7 +6,7 @@ one is recorded and from then on replayed on copies of its inputs. Random number
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -59,12 +59,16 @@ class GraphedStep:
     def _record(self, batch: Batch, stage: Stage, uniform_QV: Tensor, learning_rate: Tensor) -> Recording:
         copies = [tensor.clone() for tensor in (*tensors_of(batch), uniform_QV, learning_rate)]
         *batch_copies, uniform_copy, rate_copy = copies
+        fixed: dict[str, Any] = dict(zip(tensor_fields(batch), batch_copies, strict=True))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            report = self.step(Batch(*batch_copies, batch.queries_per_video), stage, uniform_copy, rate_copy)
+            report = self.step(replace(batch, **fixed), stage, uniform_copy, rate_copy)
         return Recording(graph, copies, report)
 
 
+def tensor_fields(batch: Batch) -> list[str]:
+    return [field.name for field in fields(batch) if isinstance(getattr(batch, field.name), Tensor)]
+
+
 def tensors_of(batch: Batch) -> list[Tensor]:
-    """A batch's tensors in the order of its fields; the last field is a number."""
-    return [getattr(batch, field.name) for field in fields(batch)][:-1]
+    return [getattr(batch, name) for name in tensor_fields(batch)]

@@ -100,7 +100,6 @@ class Run:
     ) -> None:
         self.splits, self.config, self.out, self.seed = splits, config, out, seed
         self.world, self.device, self.options = world, device, options
-        compiled = should_compile(device) if options.compiled is None else options.compiled
         if device.type == "cuda":
             torch.set_float32_matmul_precision("high")
         dtype = torch.float16 if device.type == "cuda" else torch.float32
@@ -118,8 +117,11 @@ class Run:
         torch.manual_seed(seed)
         self.model = HolmesModel(config.model).to(device).train()
         self.optimizer = FlatAdam(self.model, training.weight_decay, training.gradient_norm)
+        steps = self.loader.steps_per_epoch * training.epochs
+        compiled = should_compile(device, steps) if options.compiled is None else options.compiled
         step = TrainStep(self.model, build_objective(config), self.optimizer, world, compiled)
-        self.step = GraphedStep(step) if compiled and device.type == "cuda" and world.size == 1 else step
+        recorded = device.type == "cuda" and world.size == 1
+        self.step = GraphedStep(step) if recorded else step
         self.best: dict[str, torch.Tensor] | None = None  # not yet on disk
         self.keeper = StateKeeper(out)
         self.progress = self.resume()
@@ -128,7 +130,7 @@ class Run:
             f"{len(splits.fit.queries):,} queries, {parameter_count(self.model):,} parameters\n"
             f"{device}{' × ' + str(world.size) if world.size > 1 else ''}, "
             f"{'bf16 encoders' if device.type == 'cuda' else 'float32'}, "
-            f"{'compiled' if compiled else 'not compiled'}; {self.bank.says}"
+            f"{'compiled' if compiled else 'not compiled'}{', recorded' * recorded}; {self.bank.says}"
         )
 
     def go(self) -> None:

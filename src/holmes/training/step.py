@@ -5,7 +5,7 @@ Q queries, V videos
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -41,11 +41,11 @@ class TrainStep:
     ) -> None:
         self.model, self.objective, self.optimizer, self.world = model, objective, optimizer, world
         self.device = next(model.parameters()).device
-        # Compiled apart: the encoders are the same in both stages, only the losses differ.
-        self.encode, self.losses = self._encode, self._losses
+        self.encode = self._encode
         if compiled:
+            # What is large, and alike in both stages; the rest of the losses is small and many-shaped.
             self.encode = torch.compile(self._encode, dynamic=False)
-            self.losses = torch.compile(self._losses, dynamic=False)
+            self.objective = replace(objective, score=torch.compile(objective.score, dynamic=False))
             optimizer.update = torch.compile(optimizer.update, dynamic=False)
 
     def __call__(self, batch: Batch, stage: Stage, uniform_QV: Tensor, learning_rate: Tensor) -> StepReport:
@@ -64,7 +64,7 @@ class TrainStep:
             video = self.model.encode_videos(batch.frames_VFD, batch.frame_lengths_V, batch.clips_VCD)
         return in_float32(query), in_float32(video)
 
-    def _losses(
+    def losses(
         self, query: QueryEmbedding, video: VideoEmbedding, layout: Layout, stage: Stage, uniform_QV: Tensor
     ) -> dict[str, Tensor]:
         """The total, its parts, and the share of each kind of query."""
