@@ -74,6 +74,7 @@ def nearest_videos(gallery: Gallery, probes: Probes, top: int, allowed_V: Tensor
     count = int(allowed_V.sum())
     top, size = min(top, count), min(top + MARGIN, count)
     near_QV, error_Q = scan(gallery, probes)
+    _require_finite(error_Q)
     near_QV.masked_fill_(~allowed_V, -torch.inf)
     queries = len(near_QV)
     best = Nearest(
@@ -90,8 +91,7 @@ def nearest_videos(gallery: Gallery, probes: Probes, top: int, allowed_V: Tensor
         others_Q = near_QM[:, -1] + error_Q[open_Q]
         done_Q = (found.score_QK[:, top - 1] > others_Q) | (size == count)
         open_Q, size = open_Q[~done_Q], min(4 * size, count)
-    if not bool(best.score_QK.isfinite().all()):
-        raise HolmesError("the index holds numbers that are not finite; run 'holmes index check'.")
+    _require_finite(best.score_QK)
     return best
 
 
@@ -195,6 +195,11 @@ def rescore(gallery: Gallery, probes: Probes, videos_QM: Tensor) -> Nearest:
         frame_QM.gather(1, order_QM) / frame_weight_Q1,
         clip_QM.gather(1, order_QM) / clip_weight_Q1,
     )
+
+
+def _require_finite(numbers: Tensor) -> None:
+    if not bool(numbers.isfinite().all()):
+        raise HolmesError("the index holds numbers that are not finite; run 'holmes index check'.")
 
 
 def _rows(probes: Probes, at_Q: Tensor) -> Probes:
