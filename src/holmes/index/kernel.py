@@ -9,8 +9,6 @@ R probes, V videos, P rows of a video (frames, then clips), N rows of all videos
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -23,7 +21,10 @@ except ImportError:  # the CPU builds of torch come without it
     triton = None
 
 HAS_TRITON = triton is not None
-FEW = 16  # probes: the smallest matrix product a tensor core does; up to here the scan is bound by memory
+# Up to 16 probes, the least a tensor core multiplies, the scan is bound by memory; beyond, by arithmetic. Two
+# programs fit on a multiprocessor, so that one's maxima are taken while the other multiplies.
+FEW_PROBES = {"BLOCK_R": 16, "BLOCK_N": 128, "BLOCK_D": 128, "num_warps": 4, "num_stages": 3}
+MANY_PROBES = {"BLOCK_R": 128, "BLOCK_N": 128, "BLOCK_D": 64, "num_warps": 4, "num_stages": 3}
 
 
 def best_positions(probes_RD: Tensor, rows_VPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
@@ -43,55 +44,45 @@ def tile_max(probes_RD: Tensor, rows_ND: Tensor) -> Tensor:
     """The best row of every 16 consecutive ones: R × N/16, float32 accumulated and written."""
     (probes, width), rows = probes_RD.shape, len(rows_ND)
     best_RT = torch.empty((probes, rows // TILE), device=rows_ND.device, dtype=torch.float32)
-    if probes <= FEW:
-        block = {"BLOCK_R": FEW, "BLOCK_N": 128, "BLOCK_D": 128, "num_warps": 4, "num_stages": 3}
-    else:
-        block = {"BLOCK_R": 128, "BLOCK_N": 256, "BLOCK_D": 64, "num_warps": 8, "num_stages": 3}
+    block = FEW_PROBES if probes <= FEW_PROBES["BLOCK_R"] else MANY_PROBES
     blocks = triton.cdiv(probes, block["BLOCK_R"]) * triton.cdiv(rows, block["BLOCK_N"])
     tile_max_kernel[(blocks,)](probes_RD, rows_ND, best_RT, probes, rows, D=width, TILE=TILE, **block)
     return best_RT
 
 
-def _tile_max(
-    probes: Any,
-    rows: Any,
-    best: Any,
-    R: Any,
-    N: Any,
-    D: tl.constexpr,
-    TILE: tl.constexpr,
-    BLOCK_R: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-) -> None:
-    # Programs that share rows run side by side, so a block of rows is read from memory once.
-    blocks_R = tl.cdiv(R, BLOCK_R)
-    block_r = tl.program_id(0) % blocks_R
-    block_n = (tl.program_id(0) // blocks_R).to(tl.int64)  # a large index has more than 2^31 numbers
-    at_R = block_r * BLOCK_R + tl.arange(0, BLOCK_R)
-    at_N = block_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    at_D = tl.arange(0, BLOCK_D)
-    similarity_RN = tl.zeros((BLOCK_R, BLOCK_N), dtype=tl.float32)
-    for start in range(0, D, BLOCK_D):
-        inside_D = at_D + start < D
-        probe_RD = tl.load(
-            probes + at_R[:, None] * D + (at_D + start)[None, :],
-            mask=(at_R < R)[:, None] & inside_D[None, :],
-            other=0.0,
-        )
-        row_DN = tl.load(
-            rows + at_N[None, :] * D + (at_D + start)[:, None],
-            mask=(at_N < N)[None, :] & inside_D[:, None],
-            other=0.0,
-        )
-        similarity_RN = tl.dot(probe_RD, row_DN, similarity_RN)
-    best_RT = tl.max(tl.reshape(similarity_RN, (BLOCK_R, BLOCK_N // TILE, TILE)), axis=2)
-    at_T = block_n * (BLOCK_N // TILE) + tl.arange(0, BLOCK_N // TILE)
-    tl.store(
-        best + at_R[:, None].to(tl.int64) * (N // TILE) + at_T[None, :],
-        best_RT,
-        mask=(at_R < R)[:, None] & (at_T < N // TILE)[None, :],
-    )
+if HAS_TRITON:
 
-
-tile_max_kernel: Any = triton.jit(_tile_max) if HAS_TRITON else None
+    @triton.jit
+    def tile_max_kernel(
+        probes, rows, best, R, N,
+        D: tl.constexpr, TILE: tl.constexpr,
+        BLOCK_R: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    ):  # fmt: skip
+        # Programs that share rows run side by side, so a block of rows is read from memory once.
+        blocks_R = tl.cdiv(R, BLOCK_R)
+        block_r = tl.program_id(0) % blocks_R
+        block_n = (tl.program_id(0) // blocks_R).to(tl.int64)  # a large index has more than 2^31 numbers
+        at_R = block_r * BLOCK_R + tl.arange(0, BLOCK_R)
+        at_N = block_n * BLOCK_N + tl.arange(0, BLOCK_N)
+        at_D = tl.arange(0, BLOCK_D)
+        similarity_RN = tl.zeros((BLOCK_R, BLOCK_N), dtype=tl.float32)
+        for start in range(0, D, BLOCK_D):
+            inside_D = at_D + start < D
+            probe_RD = tl.load(
+                probes + at_R[:, None] * D + (at_D + start)[None, :],
+                mask=(at_R < R)[:, None] & inside_D[None, :],
+                other=0.0,
+            )
+            row_DN = tl.load(
+                rows + at_N[None, :] * D + (at_D + start)[:, None],
+                mask=(at_N < N)[None, :] & inside_D[:, None],
+                other=0.0,
+            )
+            similarity_RN = tl.dot(probe_RD, row_DN, similarity_RN)
+        best_RT = tl.max(tl.reshape(similarity_RN, (BLOCK_R, BLOCK_N // TILE, TILE)), axis=2)
+        at_T = block_n * (BLOCK_N // TILE) + tl.arange(0, BLOCK_N // TILE)
+        tl.store(
+            best + at_R[:, None].to(tl.int64) * (N // TILE) + at_T[None, :],
+            best_RT,
+            mask=(at_R < R)[:, None] & (at_T < N // TILE)[None, :],
+        )
