@@ -11,6 +11,7 @@ import pytest
 
 from holmes.cli.main import main
 from holmes.index import embedders
+from holmes.index.diagnose import PlainDiagnose, PlainDiagnosis
 from index_fakes import FILMS, FakeJoint, write_features
 
 
@@ -63,6 +64,17 @@ def test_the_life_of_an_index(shell: Shell, tmp_path: Path) -> None:
     assert code == 0 and "1 video in 1 segments, all as written" in said
     code, _, said = shell("index", "add", index, features)
     assert code == 0 and "2 videos added, 1 already there" in said
+
+
+def test_below_the_wanted_probability_it_says_so(shell: Shell, tmp_path: Path) -> None:
+    features, index = write_features(tmp_path / "features", FILMS).path, tmp_path / "index"
+    shell("index", "build", index, features)
+    sure = PlainDiagnosis((0.9,), {}, "precise", "One fits.", 0.7)
+    shell.monkeypatch.setattr(PlainDiagnose, "__call__", lambda self, scores, videos: [sure])
+    code, said, _ = shell("search", index, "dog", "--abstain-below", "0.6")
+    assert code == 0 and "probability 0.70" in said and "/films/" in said
+    code, said, _ = shell("search", index, "dog", "--abstain-below", "0.8")
+    assert code == 0 and "I do not know" in said and "/films/" not in said
 
 
 def test_mistakes_exit_with_2_and_one_line(shell: Shell, tmp_path: Path) -> None:
