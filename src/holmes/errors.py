@@ -14,5 +14,5 @@ def unknown(what: str, value: str, known: Iterable[str]) -> HolmesError:
     """An unknown name: says which names exist and which one was probably meant."""
     names = sorted(known)
     close = get_close_matches(value, names, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
+    hint = f"; did you mean '{close[0]}'?" if close else "."
     return HolmesError(f"unknown {what} '{value}'{hint} Known: {', '.join(names) or 'none'}.")

@@ -56,22 +56,22 @@ def ablate(
 
 
 def ablation_grid(study: Study, rows: list[dict[str, Any]]) -> Grid:
-    """The paper's layout, with the published row beside ours."""
+    """The paper's layout, each published row under ours."""
     from holmes.config.ablations import TABLE_TITLES
     from holmes.evaluation.published import METRICS, published
     from holmes.evaluation.tables import Grid, cells, published_notes
 
     known = published(study.config.name)
-    columns = ["", *METRICS, *([f"published {name}" for name in METRICS] if known else [])]
     title = f"{study.config.name} on {study.store.path.name}, protocol {study.protocols[0].value}"
-    grid = Grid(title, columns)
+    grid = Grid(title, ["", *METRICS])
     block = None
     for row in rows:
         if row["block"] != block:
             block = row["block"]
             grid.rows.append([TABLE_TITLES[block]])
-        beside = cells(known.ablation.get(row["row"])) if known else []
-        grid.rows.append([f"({row['row']}) {row['title']}", *cells(row["metrics"]), *beside])
+        grid.rows.append([f"({row['row']}) {row['title']}", *cells(row["metrics"])])
+        if known:
+            grid.rows.append(["published", *cells(known.ablation[row["row"]])])
     if known:
         grid.notes += published_notes(known, study.store.info.collection)
         grid.notes.append(f"The published table ablates {known.ablated}.")

@@ -14,6 +14,7 @@ from holmes.evaluation.scoring import Encoded
 from holmes.moments import best_windows
 
 Floats = NDArray[np.floating]
+ROUNDING = 1e-6  # moments are float32
 CHUNK = 2048  # queries whose own video is looked at at once
 
 
@@ -39,7 +40,7 @@ def localisation(encoded: Encoded, moments_Q2: Floats) -> dict[str, float] | Non
         "frame_hit@1": hits(frame_QF.argmax(1).cpu().numpy(), frames_Q, moments_Q2).mean(),
         "chance_hit@1": positions_inside(moments_Q2, clips).mean(),
         "mIoU": overlap_Q.mean(),
-        "IoU>0.5": (overlap_Q > 0.5).mean(),
+        "IoU>=0.5": (overlap_Q >= 0.5 - ROUNDING).mean(),
     }
     return {"queries": len(moments_Q2), **{name: 100 * float(value) for name, value in figures.items()}}
 

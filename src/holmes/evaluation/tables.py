@@ -25,7 +25,7 @@ class Grid:
         table = Table(title=self.title, title_justify="left", caption_justify="left")
         table.caption = "\n".join(self.notes) or None
         for number, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
+            table.add_column(column, justify="left" if number == 0 else "right", no_wrap=number > 0)
         for row in self.rows:
             if len(row) == 1:
                 table.add_section()
@@ -40,10 +40,8 @@ class Grid:
         return "\n\n".join([f"**{self.title}**", table, *self.notes]) + "\n"
 
 
-def cells(figures: dict[str, Any] | Sequence[float | None] | None) -> list[str]:
+def cells(figures: dict[str, Any] | Sequence[float | None]) -> list[str]:
     """R@1 … SumR as text: of a run, over seeds, or as published."""
-    if figures is None:
-        return ["–"] * len(METRICS)
     if isinstance(figures, dict):
         figures = [figures[name] for name in METRICS]
     return [number(value) for value in figures]

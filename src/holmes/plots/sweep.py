@@ -31,7 +31,8 @@ def save_sweeps(sweeps: dict[str, dict[str, Any]], folder: Path) -> None:
 def sweep_figure(sweeps: dict[str, dict[str, Any]], theme: Theme = LIGHT) -> Figure:
     with theme.applied():
         figure = Figure(figsize=(PANEL * len(sweeps), HEIGHT), layout="constrained")
-        panels = figure.subplots(1, len(sweeps), sharey=True, squeeze=False)[0]
+        widths = [len(swept["points"]) for swept in sweeps.values()]
+        panels = figure.subplots(1, len(sweeps), sharey=True, squeeze=False, width_ratios=widths)[0]
         for axes, (name, swept) in zip(panels, sweeps.items(), strict=True):
             draw_curve(axes, name, swept, theme)
         panels[0].set_ylabel("SumR")
@@ -57,5 +58,5 @@ def draw_curve(axes: Axes, name: str, swept: dict[str, Any], theme: Theme) -> No
     axes.margins(x=0.06, y=0.15)
     if swept["default"] in values:
         own = values.index(swept["default"])
-        axes.plot(own, means[own], marker="o", markersize=7, color=theme.series[1], zorder=3)
+        axes.plot(own, means[own], marker="o", markersize=5.5, color=theme.series[1], zorder=3)
         axes.get_xticklabels()[own].set_fontweight("bold")
