@@ -20,13 +20,14 @@ from loops import looped_step
 from synthetic import SHAPES, SyntheticStore
 
 from holmes.config.presets import preset
-from holmes.config.schema import with_changes
+from holmes.config.schema import HolmesConfig, with_changes
 from holmes.parallel import ALONE
 from holmes.records import Stage
 from holmes.training.assemble import build_objective
 from holmes.training.device import choose_device
+from holmes.training.logbook import read_metrics
 from holmes.training.protocol import Protocol, choose_splits
-from holmes.training.run import Run, RunOptions, fit_to_store
+from holmes.training.run import Run, RunOptions, fit_to_store, train
 
 CPU_SHARE, CPU_MODEL = 0.005, {"width": 64, "batch_videos": 16}
 
@@ -62,7 +63,7 @@ def measure(run: Run, stage: Stage, steps: int, warm_up: int) -> dict[str, Any]:
     synchronize(device)
     step = (time.perf_counter() - start) / steps
     return {
-        "stage": stage.value,
+        "stage": f"stage {stage.value}",
         "first_step_s": first,
         "step_ms": 1000 * step,
         "steps_per_epoch": run.loader.steps_per_epoch,
@@ -78,6 +79,7 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="activitynet")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--steps", type=int, default=0, help="timed steps of each stage (default: an epoch)")
+    parser.add_argument("--whole", action="store_true", help="also time a whole run of 100 epochs")
     parser.add_argument("--profile", action="store_true", help="also list the slowest kernels of a step")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/training.json"))
     options = parser.parse_args()
@@ -109,6 +111,8 @@ def main() -> None:
             print_table(
                 "The same step, ours and with one pass for each block, video and tensor", [against_loops(run)]
             )
+    if options.whole:
+        rows.append(whole_run(store, config, device))
     scaled = (
         f", scaled down to {CPU_SHARE:.1%} and width {CPU_MODEL['width']}" if device.type == "cpu" else ""
     )
@@ -116,6 +120,26 @@ def main() -> None:
     save_json(
         options.json, {"machine": machine(device), "shape": options.shape, "scaled": scaled, "rows": rows}
     )
+
+
+def whole_run(store: SyntheticStore, config: HolmesConfig, device: torch.device) -> dict[str, Any]:
+    """`holmes train` as it is: all epochs, an evaluation after each, checkpoints, the test at the end."""
+    config = with_changes(config, {"epochs": 100 if device.type == "cuda" else 2, "patience": 0})
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        train(store, config, folder, options=RunOptions(device=str(device), shown=False))
+        seconds = time.perf_counter() - start
+        entries = read_metrics(Path(folder))
+    last = entries[-1]["speed"]
+    print(f"last epoch: training {last['train_seconds']:.2f} s, evaluation {last['evaluate_seconds']:.2f} s")
+    return {
+        "stage": f"whole run, {config.training.epochs} epochs",
+        "first_step_s": entries[0]["speed"]["train_seconds"],
+        "step_ms": float("nan"),
+        "steps_per_epoch": float("nan"),
+        "epoch_s": seconds,
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else float("nan"),
+    }
 
 
 def against_loops(run: Run, repeats: int = 3) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def test_fused_attention_equals_its_twin(length: int, width: int) -> None:
     torch.manual_seed(0)
     heads, widths = 4, [None, 0.5, 4.0]
     projected = torch.randn(
-        3, len(widths), 5, length, width, device="cuda", dtype=torch.bfloat16, requires_grad=True
+        5, length, 3, len(widths), width, device="cuda", dtype=torch.bfloat16, requires_grad=True
     )
     bias = torch.randn(3, len(widths), width, device="cuda", requires_grad=True)
     weights = gaussian_weights(widths, length).cuda()
