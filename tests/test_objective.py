@@ -250,6 +250,18 @@ def forward(model, fed, stage, objective=OBJECTIVE):
 
 @pytest.mark.parametrize("dual", [False, True])
 @pytest.mark.parametrize("stage", Stage)
+def test_one_video_of_one_frame_with_one_query_of_one_token(stage, dual):
+    model = tiny_model(dual).train()
+    fed = features(model.config, counts=(1,))
+    one = torch.tensor([1])
+    ours = forward(model, replace(fed, frame_lengths_V=one, token_lengths_Q=one), stage)
+    ours.total.backward()
+    assert torch.isfinite(ours.total)
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("dual", [False, True])
+@pytest.mark.parametrize("stage", Stage)
 def test_bf16_autocast_is_finite_and_near(stage, dual):
     model = tiny_model(dual, spread=0.1).train()
     fed = features(model.config, counts=(3, 2, 4, 1))
