@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
+from typer.main import get_command
 
 from holmes.cli import main, options
 from holmes.cli import train as train_command
@@ -162,6 +163,17 @@ def test_the_help_names_every_preset():
         "preset"
     ]
     assert all(re.search(rf"\b{name}\b", get_args(hint)[1].help) for name in PRESETS)
+
+
+def test_commands_in_the_document_have_their_options():
+    text = (Path(__file__).parent.parent / "docs" / "training.md").read_text()
+    lines = re.findall(r"^    .*\bholmes (train|evaluate|ablate|sweep|demo)\b(.*)$", text, re.MULTILINE)
+    commands = get_command(main.app).commands
+    assert {name for name, _ in lines} == {"train", "evaluate", "ablate", "sweep", "demo"}
+    for name, words in lines:
+        known = {option for parameter in commands[name].params for option in parameter.opts}
+        assert set(re.findall(r"--[a-z-]+", words)) <= known, f"holmes {name}{words}"
+    assert all(re.search(rf"`{name}`", text) for name in PRESETS)
 
 
 def test_demo_steps_can_be_typed(folder):

@@ -54,9 +54,17 @@ class TrainingDisplay:
         self.bar.advance(self.task)
 
     def epoch(
-        self, epoch: int, epochs: int, stage: Stage, loss: float, found: float, best: float, rate: float
+        self,
+        epoch: int,
+        epochs: int,
+        stage: Stage,
+        loss: float,
+        found: float,
+        best: float,
+        best_epoch: int,
+        rate: float,
     ) -> None:
-        mark = "[green]★[/]" if found >= best else " "
+        mark = "[green]★[/]" if epoch == best_epoch else " "
         self.say(
             f"epoch {epoch + 1:>3}/{epochs}  stage {stage.value}  loss {loss:8.4f}  "
             f"SumR {found:6.1f} {mark} best {best:6.1f}  {rate:6.1f} steps/s"

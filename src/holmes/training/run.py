@@ -156,6 +156,7 @@ class Run:
                     entry["loss"]["total"],
                     entry["select"]["SumR"],
                     progress.best_sum,
+                    progress.best_epoch,
                     entry["speed"]["steps_per_second"],
                 )
                 if logbook:
