@@ -89,7 +89,7 @@ def test_the_page_says_what_the_run_is_and_how_good(whole):
     text = read(whole).text
     for words in ("Holmes: small on planted", "SumR 145.0 on the test split", "honest: the epoch", "156.8"):
         assert words in text
-    assert "12.00 steps/s" not in text and "11.50 steps/s" in text  # the median of 10, 11, 12, 13
+    assert "12.50 steps/s" in text  # the median of 10, 11, 14, 19
     assert "30.0 % (with L_intra) and 30.0 % (without); by chance 20.0 %" in text
     assert "31.0 % of the mass lies inside the moment with the dustbin, 28.0 % without" in text
 

@@ -177,6 +177,23 @@ def test_timelines_are_those_that_differ_most_least_and_in_the_middle(world, see
     assert chosen.caption == store.captions[split.queries[4]]
 
 
+def test_the_rival_is_that_of_the_run_in_trouble(seen, store, split):
+    row, own = 4, int(split.owner[4])
+    first, second = (own + 1) % 12, (own + 2) % 12
+
+    def scored(rival: int, score: float) -> Seen:
+        score_QV = torch.zeros_like(seen.score_QV)
+        score_QV[row, own], score_QV[row, rival] = 0.5, score
+        return replace(seen, score_QV=score_QV)
+
+    for troubled, pair in (
+        (first, [scored(first, 0.9), scored(second, 0.3)]),
+        (second, [scored(first, 0.3), scored(second, 0.9)]),
+    ):
+        (found,) = timelines(pair, store, split, chosen=row)
+        assert found.rival.name == store.video_ids[split.videos[troubled]]
+
+
 def test_transport_keeps_its_marginals(seen, store, split):
     plans = transport(seen, store, split, CONFIG.alignment, video=2)
     queries = split.queries[split.owner == 2]
