@@ -50,9 +50,8 @@ def worlds(folder: Path, data: Path, options: argparse.Namespace) -> list[World]
         preset(options.preset),
         {"epochs": options.epochs, "warm_up_epochs": options.epochs // 3, "patience": 0},
     )
-    found = [
-        World("planted", Store.open(target), config, (FULL, BASE_OBJECTIVE, *INTRA, *TRANSPORT, BEST_CLIP))
-    ]
+    others = () if options.brief else (*INTRA, *TRANSPORT, BEST_CLIP)
+    found = [World("planted", Store.open(target), config, (FULL, BASE_OBJECTIVE, *others))]
     for name, (visual, text) in REAL.items():
         if not (data / name).is_dir():
             print(f"{data / name} is not there: {name} is left out.")
@@ -126,6 +125,7 @@ def main() -> None:
     parser.add_argument("--preset", default="charades")
     parser.add_argument("--videos", type=int, default=1200, help="training videos of the planted world")
     parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--brief", action="store_true", help="only the full method and the base objective")
     parser.add_argument("--only", help="one world: planted, msvd or msrvtt")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--device", default="auto")
