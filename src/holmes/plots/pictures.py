@@ -13,7 +13,7 @@ from holmes.plots.recall_bars import draw_recall
 from holmes.plots.style import KINDS
 from holmes.plots.timeline import draw_timelines
 from holmes.plots.training_curves import draw_losses, draw_progress
-from holmes.plots.transport import draw_transport
+from holmes.plots.transport import MOST, draw_transport
 
 GROUPINGS = {"kind": "kind of query", "moment_ratio": "moment / video"}
 
@@ -93,10 +93,13 @@ def timeline_caption(data: ReportData) -> str:
 
 
 def transport_caption(data: ReportData) -> str:
+    caption, queries = TRANSPORT, len(data.figures.transport.captions)
+    if queries > MOST:
+        caption += f" The first {MOST} of {queries} queries are drawn."
     mass = data.run.evaluation.get("aligned_mass")
-    if not mass:
-        return TRANSPORT
-    return (
-        f"{TRANSPORT} Over all queries {mass['flexible']:.1f} % of the mass lies inside the moment with the "
-        f"dustbin, {mass['plain']:.1f} % without, {mass['even']:.1f} % if spread evenly."
-    )
+    if mass:
+        caption += (
+            f" Over all queries {mass['flexible']:.1f} % of the mass lies inside the moment with the dustbin, "
+            f"{mass['plain']:.1f} % without, {mass['even']:.1f} % if spread evenly."
+        )
+    return caption
