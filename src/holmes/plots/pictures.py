@@ -99,7 +99,7 @@ def transport_caption(data: ReportData) -> str:
     mass = data.run.evaluation.get("aligned_mass")
     if mass:
         caption += (
-            f" Over all queries {mass['flexible']:.1f} % of the mass lies inside the moment with the dustbin, "
-            f"{mass['plain']:.1f} % without, {mass['even']:.1f} % if spread evenly."
+            f" Over all queries {mass['flexible']:.1f} % of the mass lies inside the moment with the "
+            f"dustbin, {mass['plain']:.1f} % without, {mass['even']:.1f} % if spread evenly."
         )
     return caption

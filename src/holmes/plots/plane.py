@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
+from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from holmes.plots.style import KIND_MARKERS, KINDS, LIGHT, WIDTH, Theme, short_number
@@ -47,6 +47,8 @@ def draw_plane(branches: tuple[BranchPlane, ...], theme: Theme = LIGHT) -> Figur
         grid[0, 0].yaxis.set_major_locator(LogLocator(subs=(1, 3)))
         grid[0, 0].yaxis.set_major_formatter(LogFormatterSciNotation(minor_thresholds=(np.inf, np.inf)))
         grid[0, 0].yaxis.set_minor_formatter(NullFormatter())
+        for axes in grid[0]:
+            axes.xaxis.set_major_locator(MaxNLocator(5))
         for (coarse, refined), branch in zip(grid, branches, strict=True):
             draw_regions(coarse, branch, theme)
             draw_refinement(refined, branch, theme)
