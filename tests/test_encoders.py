@@ -278,6 +278,18 @@ def test_dropped_attention_keeps_its_mean():
     assert ((draws.mean(0) - exact).abs() < 4.5 * error).all()
 
 
+def test_a_dropped_position_loses_its_bias_too():
+    """With no value weights a head's context is its bias times the attention that was kept, not times 1."""
+    torch.manual_seed(0)
+    mixture = shaken(BlockMixture(length=5, width=8, heads=2, rate=0.3, temperature=0.6)).train()
+    with torch.no_grad():
+        mixture.ask.value.weight.zero_()
+    context = mixture.ask.attend(torch.randn(50, 8), torch.randn(2, 50, 5, 8), None).detach()
+    kept = (context / mixture.ask.value.bias.detach()).unflatten(-1, (2, 4))
+    close(kept, kept[..., :1].expand_as(kept), 1e-5)
+    assert kept.std() > 0.1
+
+
 # Size and start
 
 
