@@ -17,6 +17,7 @@ from holmes.index.manifest import Manifest
 from holmes.index.scan import Probes, ScanPlan, make_probes, nearest_videos, scan
 from holmes.index.segment import StoredVideo, pack_video
 from holmes.index.store import IndexStore, IndexWriter, create_index
+from holmes.index.threads import in_threads
 from holmes.records import QueryEmbedding, VideoEmbedding
 from holmes.similarity import branch_scores, combined_score
 
@@ -216,3 +217,31 @@ def test_numbers_that_are_not_finite_are_reported(tmp_path: Path) -> None:
     gallery = open_gallery(IndexStore.open(tmp_path / "index"), CPU)
     with pytest.raises(HolmesError, match="index check"):
         nearest_videos(gallery, make_probes(random_query(1, dual=False), 0.4, 0.6), 5)
+
+
+def test_threads_change_nothing(index: Path) -> None:
+    gallery, before = open_gallery(IndexStore.open(index), CPU), torch.get_num_threads()
+    probes = make_probes(random_query(70, dual=True), 0.4, 0.6)
+    results = []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            results.append(nearest_videos(gallery, probes, 5))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(results[0].videos_QK, results[1].videos_QK)
+    torch.testing.assert_close(results[0].score_QK, results[1].score_QK, atol=1e-6, rtol=0)
+
+
+def test_a_mistake_in_a_thread_is_not_lost() -> None:
+    def fail(piece: int) -> None:
+        raise HolmesError(f"piece {piece}")
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with pytest.raises(HolmesError, match="piece 0"):
+            in_threads(fail, [0, 1, 2], CPU)
+    finally:
+        torch.set_num_threads(before)

@@ -18,13 +18,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holmes.errors import HolmesError
-from holmes.index.gallery import Gallery
+from holmes.index.gallery import Gallery, GallerySlab
 from holmes.index.kernel import HAS_TRITON, best_positions, best_positions_fused
 from holmes.index.segment import TILE
+from holmes.index.threads import in_threads
 from holmes.records import QueryEmbedding
 
 MARGIN = 6  # videos scored again at first beyond those asked for: enough to prove most queries
-SCORED_AT_ONCE = (2**23, 2**30)  # bytes of rows gathered to score again: fit for a CPU's cache, for a GPU
+SCORED_AT_ONCE = (2**22, 2**30)  # bytes of rows gathered to score again: fit for a CPU's cache, for a GPU
 
 
 @dataclass(frozen=True)
@@ -104,19 +105,30 @@ def scan(gallery: Gallery, probes: Probes) -> tuple[Tensor, Tensor]:
     plan = scan_plan(len(exact_RD), gallery.device)
     rounded_RD = exact_RD.to(plan.dtype)
     score_QV = torch.zeros((queries, len(gallery)), device=gallery.device)
-    largest_R = torch.zeros(len(exact_RD), device=gallery.device)
-    for slab in gallery.slabs:
-        step = max(1, plan.rows // slab.rows_VPD.shape[1])
-        for start in range(0, len(slab.rows_VPD), step):
-            block_VPD = converted(slab.rows_VPD[start : start + step], plan.dtype)
-            frame_RV, clip_RV = (best.float() for best in plan.best(rounded_RD, block_VPD, gallery.clips))
-            at = slice(slab.first + start, slab.first + start + len(block_VPD))
-            score_QV[:, at].index_add_(0, owner_R, frame_weight_R1 * frame_RV + clip_weight_R1 * clip_RV)
-            largest_R = torch.maximum(largest_R, torch.maximum(frame_RV.abs(), clip_RV.abs()).amax(1))
+
+    def scan_block(block: GallerySlab) -> Tensor:
+        rows_VPD = converted(block.rows_VPD, plan.dtype)
+        frame_RV, clip_RV = (best.float() for best in plan.best(rounded_RD, rows_VPD, gallery.clips))
+        weighted_RV = frame_weight_R1 * frame_RV + clip_weight_R1 * clip_RV
+        score_QV[:, block.first : block.first + len(rows_VPD)].index_add_(0, owner_R, weighted_RV)
+        return torch.maximum(frame_RV.abs(), clip_RV.abs()).amax(1)
+
+    largest = in_threads(scan_block, blocks(gallery, plan.rows), gallery.device)
+    largest_R = torch.stack([torch.zeros_like(exact_RD[:, 0]), *largest]).amax(0)
     error_R = rounding_error(exact_RD, rounded_RD, largest_R)
     weight_R = (frame_weight_R1 + clip_weight_R1).squeeze(1)
     error_Q = torch.zeros(queries, device=gallery.device).index_add_(0, owner_R, weight_R * error_R)
     return score_QV, error_Q
+
+
+def blocks(gallery: Gallery, rows: int) -> list[GallerySlab]:
+    """Slabs cut into pieces of about so many rows."""
+    pieces = []
+    for slab in gallery.slabs:
+        step = max(1, rows // slab.rows_VPD.shape[1])
+        starts = range(0, len(slab.rows_VPD), step)
+        pieces += [GallerySlab(slab.first + at, slab.rows_VPD[at : at + step]) for at in starts]
+    return pieces
 
 
 @dataclass(frozen=True)
@@ -173,19 +185,17 @@ def rescore(gallery: Gallery, probes: Probes, videos_QM: Tensor) -> Nearest:
     """These videos of each query in float32, sorted by score; equals keep the order of the gallery."""
     frame_QM = torch.zeros(videos_QM.shape, device=gallery.device)
     clip_QM = torch.zeros_like(frame_QM)
-    at_once = SCORED_AT_ONCE[gallery.device.type != "cpu"]
-    for slab in gallery.slabs:
-        inside_QM = (videos_QM >= slab.first) & (videos_QM < slab.first + len(slab.rows_VPD))
-        pairs_N2 = inside_QM.nonzero()
-        step = max(1, at_once // (4 * slab.rows_VPD[:1].numel()))
-        for start in range(0, len(pairs_N2), step):
-            query_N, at_N = pairs_N2[start : start + step].unbind(1)
-            rows_NPD = slab.rows_VPD.index_select(0, videos_QM[query_N, at_N] - slab.first).float()
-            similarity_NTP = probes.rows_QTD.index_select(0, query_N) @ rows_NPD.transpose(1, 2)
-            best_frame_NT = similarity_NTP[..., : -gallery.clips].amax(-1)
-            best_clip_NT = similarity_NTP[..., -gallery.clips :].amax(-1)
-            frame_QM[query_N, at_N] = (probes.frame_weight_QT[query_N] * best_frame_NT).sum(-1)
-            clip_QM[query_N, at_N] = (probes.clip_weight_QT[query_N] * best_clip_NT).sum(-1)
+
+    def score_pairs(pairs: tuple[GallerySlab, Tensor]) -> None:
+        slab, (query_N, at_N) = pairs[0], pairs[1].unbind(1)
+        rows_NPD = slab.rows_VPD.index_select(0, videos_QM[query_N, at_N] - slab.first).float()
+        similarity_NTP = probes.rows_QTD.index_select(0, query_N) @ rows_NPD.transpose(1, 2)
+        best_frame_NT = similarity_NTP[..., : -gallery.clips].amax(-1)
+        best_clip_NT = similarity_NTP[..., -gallery.clips :].amax(-1)
+        frame_QM[query_N, at_N] = (probes.frame_weight_QT[query_N] * best_frame_NT).sum(-1)
+        clip_QM[query_N, at_N] = (probes.clip_weight_QT[query_N] * best_clip_NT).sum(-1)
+
+    in_threads(score_pairs, _pairs(gallery, videos_QM), gallery.device)
     score_QM, order_QM = (frame_QM + clip_QM).sort(dim=1, descending=True, stable=True)
     frame_weight_Q1 = probes.frame_weight_QT.sum(1, keepdim=True).clamp(min=1e-12)
     clip_weight_Q1 = probes.clip_weight_QT.sum(1, keepdim=True).clamp(min=1e-12)
@@ -195,6 +205,18 @@ def rescore(gallery: Gallery, probes: Probes, videos_QM: Tensor) -> Nearest:
         frame_QM.gather(1, order_QM) / frame_weight_Q1,
         clip_QM.gather(1, order_QM) / clip_weight_Q1,
     )
+
+
+def _pairs(gallery: Gallery, videos_QM: Tensor) -> list[tuple[GallerySlab, Tensor]]:
+    """The (query, place) pairs whose video lies in a slab, a bounded number of them at once."""
+    at_once = SCORED_AT_ONCE[gallery.device.type != "cpu"]
+    pieces = []
+    for slab in gallery.slabs:
+        inside_QM = (videos_QM >= slab.first) & (videos_QM < slab.first + len(slab.rows_VPD))
+        pairs_N2 = inside_QM.nonzero()
+        step = max(1, at_once // (4 * slab.rows_VPD[:1].numel()))
+        pieces += [(slab, pairs_N2[at : at + step]) for at in range(0, len(pairs_N2), step)]
+    return pieces
 
 
 def _require_finite(numbers: Tensor) -> None:
