@@ -149,7 +149,10 @@ def _write_tokens(
 def _write_knowledge(
     folder: Path, ids: Sequence[str], sentences: Sequence[Sentence], rows: dict[str, tuple[int, float]]
 ) -> None:
-    """Each file only where something is known; moments as [first row, end row, rows of the video]."""
+    """Each file only where something is known; moments as [first row, end row, rows of the video].
+
+    Videos without a sentence are no part of the collection, so none fits them.
+    """
     moments, kinds, fits = {}, {}, {}
     for id, sentence in zip(ids, sentences, strict=True):
         count, duration = rows[sentence.video]
@@ -157,8 +160,8 @@ def _write_knowledge(
             moments[id] = [*(round(min(edge / duration, 1.0) * count, 4) for edge in sentence.moment), count]
         if sentence.kind is not None:
             kinds[id] = sentence.kind
-        if sentence.also_fits:
-            fits[id] = list(sentence.also_fits)
+        if others := [video for video in sentence.also_fits if video in rows]:
+            fits[id] = others
     for name, known in (("moments", moments), ("kinds", kinds), ("also_fits", fits)):
         if known:
             write_json(folder / f"{name}.json", known)

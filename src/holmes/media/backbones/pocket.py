@@ -1,0 +1,109 @@
+"""The pocket model: Lite2 frames and MiniLM sentences brought into one space by small trained heads.
+
+It ships with Holmes, so that people can search their own videos without captions and without a download. The
+weights and their model card lie in `holmes/media/pocket`; `tools/train_pocket.py` makes them. A frame comes
+by its principal components and by what Lite2's classifier says it shows, as a mean of class-name sentences.
+
+Shapes: N rows, P principal components, K classes, S width of sentences, D width of the joint space.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from holmes.errors import HolmesError
+from holmes.files import sha256_file
+from holmes.media.backbones.base import Image, Matrix
+from holmes.media.backbones.lite2 import SIDE, Lite2
+from holmes.media.backbones.pretrained import folder_digest
+from holmes.media.backbones.text import TransformersText, load_minilm, minilm_folder
+
+WEIGHTS = Path(__file__).parents[1] / "pocket" / "pocket.safetensors"
+NORM_TINY = 1e-5
+NAME_SCALE = 10.0  # brings class-name sentences, of length 1, to the size of normalised components
+
+
+class Pocket:
+    """Frames and sentences to rows of length 1; their dot product is the cosine."""
+
+    name = "pocket"
+    joint = True
+    side = SIDE
+    rate = 2.0
+    window = 1
+
+    def __init__(self, threads: int | None = None, path: Path = WEIGHTS) -> None:
+        self._threads = threads
+        self._weights = read_weights(path)
+        self._members = 1 + max(int(name.split(".")[1]) for name in self._weights if name.startswith("text."))
+        self._lite2 = Lite2(threads)
+        self.width = self._members * self._weights["text.0.out.bias"].shape[0]
+        parts = (sha256_file(path), self._lite2.digest, folder_digest(minilm_folder()))
+        self.digest = hashlib.sha256(" ".join(parts).encode()).hexdigest()
+
+    def frames(self, images: Sequence[Image]) -> Matrix:
+        centred: Matrix = self._lite2.frames(images) - self._weights["pca.mean"]
+        return self.see(centred @ self._weights["pca.basis"])
+
+    def sentences(self, sentences: Sequence[str]) -> Matrix:
+        return self.read(self._minilm.sentences(sentences))
+
+    def tokens(self, sentences: Sequence[str]) -> list[Matrix]:
+        """Each token by itself, as if it were a sentence."""
+        return [self.read(states) for states in self._minilm.tokens(sentences)]
+
+    def see(self, components_NP: Matrix) -> Matrix:
+        """Principal components of Lite2 features into the joint space."""
+        return self._heads("visual", components_NP, self._named(components_NP))
+
+    def read(self, sentences_NS: Matrix) -> Matrix:
+        """MiniLM vectors into the joint space."""
+        return self._heads("text", sentences_NS)
+
+    @cached_property
+    def _minilm(self) -> TransformersText:
+        """Loaded on first use: extraction needs no sentences, and no torch."""
+        return load_minilm(self._threads)
+
+    def _named(self, components_NP: Matrix) -> Matrix:
+        """What the classifier sees in each frame, as the mean sentence of the class names, N × S."""
+        logits_NK = components_NP @ self._weights["classes.weight"] + self._weights["classes.bias"]
+        odds_NK = np.exp(logits_NK - logits_NK.max(axis=1, keepdims=True))
+        named: Matrix = (odds_NK / odds_NK.sum(axis=1, keepdims=True)) @ self._weights["classes.names"]
+        return named * np.float32(NAME_SCALE)
+
+    def _heads(self, side: str, rows: Matrix, extra: Matrix | None = None) -> Matrix:
+        """All members side by side, each of equal length, so that a cosine is the mean of theirs."""
+        outputs: list[Matrix] = []
+        for member in range(self._members):
+            layer = {
+                name.removeprefix(f"{side}.{member}."): tensor
+                for name, tensor in self._weights.items()
+                if name.startswith(f"{side}.{member}.")
+            }
+            centred = rows - rows.mean(axis=1, keepdims=True)
+            normal = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + NORM_TINY)
+            inputs = normal * layer["norm.weight"] + layer["norm.bias"]
+            inputs = inputs if extra is None else np.concatenate([inputs, extra], axis=1)
+            hidden = np.maximum(inputs @ layer["hidden.weight"].T + layer["hidden.bias"], 0)
+            output = hidden @ layer["out.weight"].T + inputs @ layer["skip.weight"].T + layer["out.bias"]
+            outputs.append(output / np.linalg.norm(output, axis=1, keepdims=True))
+        joined: Matrix = np.concatenate(outputs, axis=1)
+        return joined / np.float32(np.sqrt(self._members))
+
+
+def read_weights(path: Path) -> dict[str, Matrix]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return {name: tensor.astype(np.float32) for name, tensor in load_file(path).items()}
+    except (SafetensorError, OSError) as error:
+        raise HolmesError(
+            f"the pocket model's weights cannot be read ({error}); install Holmes again."
+        ) from None
