@@ -31,10 +31,17 @@ ALONE = World()
 
 @contextmanager
 def process_group(device: torch.device) -> Iterator[World]:
-    """The processes started by torchrun, or this one alone."""
+    """The processes started by torchrun, or this one alone.
+
+    Nested uses share the outermost group. Several runs of a command must not each begin one: a process that is
+    ahead would meet the keys of the group before.
+    """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield ALONE
+        return
+    if dist.is_available() and dist.is_initialized():
+        yield World(dist.get_rank(), size)
         return
     if not dist.is_available():
         raise HolmesError("this build of torch has no torch.distributed; run on one device.")

@@ -19,6 +19,8 @@ from holmes.data.store import Store
 from holmes.errors import HolmesError
 from holmes.evaluation.spread import Spread, spread
 from holmes.files import write_json
+from holmes.parallel import process_group
+from holmes.training.device import choose_device
 from holmes.training.protocol import Protocol
 from holmes.training.resume import RUN
 from holmes.training.run import RunOptions, train
@@ -37,6 +39,13 @@ class Study:
     protocols: Sequence[Protocol] = (Protocol.HONEST,)
     options: RunOptions = RunOptions()  # noqa: RUF009 - frozen
 
+    def train(self, config: HolmesConfig, name: str, protocol: Protocol) -> list[dict[str, Any]]:
+        """A run with every seed, in `{name}-seed{N}`."""
+        return [
+            train(self.store, config, self.out / f"{name}-seed{seed}", seed, protocol, self.options)
+            for seed in self.seeds
+        ]
+
 
 def leads() -> bool:
     """Whether this process is the one that writes and prints, before any process group exists."""
@@ -48,19 +57,10 @@ def train_seeds(study: Study) -> dict[str, Any]:
     if (study.out / RUN).exists():
         raise HolmesError(f"{study.out} holds a single run; give another --out for several.")
     found = {}
-    for protocol in study.protocols:
-        runs = [
-            train(
-                study.store,
-                study.config,
-                study.out / f"{protocol.value}-seed{seed}",
-                seed,
-                protocol,
-                study.options,
-            )
-            for seed in study.seeds
-        ]
-        found[protocol.value] = {"runs": runs, "metrics": spread([run["metrics"] for run in runs])}
+    with process_group(choose_device(study.options.device)):
+        for protocol in study.protocols:
+            runs = study.train(study.config, protocol.value, protocol)
+            found[protocol.value] = {"runs": runs, "metrics": spread([run["metrics"] for run in runs])}
     summary = {
         "format": "holmes-summary",
         "version": 1,
@@ -79,22 +79,13 @@ def run_rows(
 ) -> list[dict[str, Spread]]:
     """Train each row with every seed under the first protocol; the figures of each row over seeds."""
     done: dict[str, dict[str, Spread]] = {}
-    for position, row in enumerate(rows):
-        folder = folder_of(row, study.config)
-        if folder not in done:
-            say(f"row {position + 1} of {len(rows)}: {row.title}")
-            runs = [
-                train(
-                    study.store,
-                    row.apply(study.config),
-                    study.out / f"{folder}-seed{seed}",
-                    seed,
-                    study.protocols[0],
-                    study.options,
-                )
-                for seed in study.seeds
-            ]
-            done[folder] = spread([run["metrics"] for run in runs])
+    with process_group(choose_device(study.options.device)):
+        for position, row in enumerate(rows):
+            folder = folder_of(row, study.config)
+            if folder not in done:
+                say(f"row {position + 1} of {len(rows)}: {row.title}")
+                runs = study.train(row.apply(study.config), folder, study.protocols[0])
+                done[folder] = spread([run["metrics"] for run in runs])
     return [done[folder_of(row, study.config)] for row in rows]
 
 
