@@ -48,7 +48,12 @@ def worlds(folder: Path, data: Path, options: argparse.Namespace) -> list[World]
     plant(target, PlantSettings(videos=options.videos, seed=0))
     config = with_changes(
         preset(options.preset),
-        {"epochs": options.epochs, "warm_up_epochs": options.epochs // 3, "patience": 0},
+        {
+            "epochs": options.epochs,
+            "warm_up_epochs": options.epochs // 3,
+            "patience": 0,
+            **dict(change.split("=", 1) for change in options.set),
+        },
     )
     others = () if options.brief else (*INTRA, *TRANSPORT, BEST_CLIP)
     found = [World("planted", Store.open(target), config, (FULL, BASE_OBJECTIVE, *others))]
@@ -59,7 +64,7 @@ def worlds(folder: Path, data: Path, options: argparse.Namespace) -> list[World]
         packed = (data / name / "store.json").exists()
         source = Source(data / name, visual=visual, text=text)
         store = Store.open(data / name) if packed else pack(source, folder / name)
-        small = with_changes(config, {"batch_videos": 64})
+        small = with_changes(config, {"batch_videos": min(64, config.training.batch_videos)})
         found.append(World(name, store, small, (FULL, BASE_OBJECTIVE)))
     return found
 
@@ -125,6 +130,7 @@ def main() -> None:
     parser.add_argument("--preset", default="charades")
     parser.add_argument("--videos", type=int, default=1200, help="training videos of the planted world")
     parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="change a setting")
     parser.add_argument("--brief", action="store_true", help="only the full method and the base objective")
     parser.add_argument("--only", help="one world: planted, msvd or msrvtt")
     parser.add_argument("--seeds", default="0,1,2")
@@ -141,7 +147,8 @@ def main() -> None:
             if options.only in (None, world.name)
             for row in study(world, folder, seeds, options.device)
         ]
-    title = f"{options.preset}, {options.epochs} epochs, seeds {options.seeds}, on {machine(device)}"
+    changed = "".join(f", {change}" for change in options.set)
+    title = f"{options.preset}{changed}, {options.epochs} epochs, seeds {options.seeds}, on {machine(device)}"
     plain = [{k: v for k, v in row.items() if isinstance(v, str | float)} for row in rows]
     print_table(title, plain)
     print_table(
