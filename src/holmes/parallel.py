@@ -33,8 +33,8 @@ ALONE = World()
 def process_group(device: torch.device) -> Iterator[World]:
     """The processes started by torchrun, or this one alone.
 
-    Nested uses share the outermost group. Several runs of a command must not each begin one: a process that is
-    ahead would meet the keys of the group before.
+    Nested uses share the outermost group. Several runs of a command must not each begin one: a process that
+    is ahead would meet the keys of the group before.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
