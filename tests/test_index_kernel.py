@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -37,9 +38,10 @@ def test_fused_equals_plain() -> None:
     assert done.stdout.count("ok") == 3, done.stderr[-2000:]
 
 
-def test_plain_equals_a_loop() -> None:
+@pytest.mark.parametrize("best", [kernel.best_positions, kernel.best_positions_of_many])
+def test_plain_equals_a_loop(best: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> None:
     probes_RD, rows_VPD = torch.randn(3, 8), torch.randn(4, 20, 8)
-    frame_RV, clip_RV = kernel.best_positions(probes_RD, rows_VPD, clips=5)
+    frame_RV, clip_RV = best(probes_RD, rows_VPD, clips=5)
     for r in range(3):
         for v in range(4):
             similarity = [float(probes_RD[r] @ rows_VPD[v, p]) for p in range(20)]

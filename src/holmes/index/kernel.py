@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from holmes.index.segment import TILE
+from holmes.similarity import dot_similarity
 
 try:
     import triton
@@ -29,6 +30,12 @@ MANY_PROBES = {"BLOCK_R": 128, "BLOCK_N": 128, "BLOCK_D": 64, "num_warps": 4, "n
 
 def best_positions(probes_RD: Tensor, rows_VPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
     """max over frames and max over clips of ⟨probe, row⟩, each R × V."""
+    similarity_RVP = dot_similarity(probes_RD, rows_VPD)
+    return similarity_RVP[..., :-clips].amax(-1), similarity_RVP[..., -clips:].amax(-1)
+
+
+def best_positions_of_many(probes_RD: Tensor, rows_VPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
+    """The same with the probes side by side in memory: their maxima are then taken many at a time."""
     similarity_VPR = (rows_VPD.flatten(0, 1) @ probes_RD.T).view(*rows_VPD.shape[:2], len(probes_RD))
     return similarity_VPR[:, :-clips].amax(1).T, similarity_VPR[:, -clips:].amax(1).T
 

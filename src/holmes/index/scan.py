@@ -19,12 +19,18 @@ from torch import Tensor
 
 from holmes.errors import HolmesError
 from holmes.index.gallery import Gallery, GallerySlab
-from holmes.index.kernel import HAS_TRITON, best_positions, best_positions_fused
+from holmes.index.kernel import (
+    HAS_TRITON,
+    best_positions,
+    best_positions_fused,
+    best_positions_of_many,
+)
 from holmes.index.segment import TILE
 from holmes.index.threads import in_threads
 from holmes.records import QueryEmbedding
 
 MARGIN = 6  # videos scored again at first beyond those asked for: enough to prove most queries
+GPU_WRITES = 2**28  # similarities that a block of the scan may write on a GPU: a GB at most
 SCORED_AT_ONCE = (2**22, 2**30)  # bytes of rows gathered to score again: fit for a CPU's cache, for a GPU
 
 
@@ -143,20 +149,18 @@ class ScanPlan:
 def scan_plan(probes: int, device: torch.device) -> ScanPlan:
     """The fastest plan that was measured. Embeddings are stored in float16, which GPUs multiply as it is.
 
-    CPUs have a fast float16 product for a single vector only; beyond a few, blocks that stay in the cache are
+    CPUs have a fast float16 product for a single vector only; beyond two, blocks that stay in the cache are
     converted, to bfloat16 where the CPU multiplies that and the probes are worth it.
     """
+    if device.type == "cuda" and HAS_TRITON:
+        return ScanPlan(torch.float16, best_positions_fused, GPU_WRITES * TILE // probes)
     if device.type != "cpu":
-        written = 2**28 // probes  # what a block writes stays under a GB
-        return (
-            ScanPlan(torch.float16, best_positions_fused, written * TILE)
-            if device.type == "cuda" and HAS_TRITON
-            else ScanPlan(torch.float16, best_positions, written)
-        )
-    if probes <= 4:
+        return ScanPlan(torch.float16, best_positions_of_many, GPU_WRITES // probes)
+    if probes <= 2:
         return ScanPlan(torch.float16, best_positions, 20480)
-    dtype = torch.bfloat16 if probes >= 64 and _multiplies_bfloat16() else torch.float32
-    return ScanPlan(dtype, best_positions, min(1280, 2**21 // probes))
+    dtype = torch.bfloat16 if probes >= 16 and _multiplies_bfloat16() else torch.float32
+    best = best_positions if probes < 64 else best_positions_of_many
+    return ScanPlan(dtype, best, min(1280, 2**21 // probes))
 
 
 def converted(rows_VPD: Tensor, dtype: torch.dtype) -> Tensor:
