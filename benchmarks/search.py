@@ -129,18 +129,11 @@ def beside_numpy(
     gallery: Gallery, one: QueryEmbedding, many: QueryEmbedding, batch: int, top: int, result: dict[str, Any]
 ) -> None:
     """The plain scan a NumPy user would write, in turn with ours, and the proof that both agree."""
-    rows = [slab.rows_VPD.numpy() for slab in gallery.slabs]
-    first = GallerySlab(0, gallery.slabs[0].rows_VPD[:NUMPY_BATCH_VIDEOS])
-    count = len(first.rows_VPD)
-    few = replace(gallery, slabs=(first,), places_V2=gallery.places_V2[:count], live_V=gallery.live_V[:count])
-    for name, query, part, blocks in (
-        ("one query", one, gallery, rows),
-        (f"batch of {batch}", many, few, [first.rows_VPD.numpy()]),
-    ):
-        probes, unit_QD = (
-            make_probes(query, FRAME_WEIGHT, CLIP_WEIGHT),
-            F.normalize(query.query_QD, dim=-1).numpy(),
-        )
+    few = first_videos(gallery, NUMPY_BATCH_VIDEOS)
+    for name, query, part in (("one query", one, gallery), (f"batch of {batch}", many, few)):
+        blocks = [slab.rows_VPD.numpy() for slab in part.slabs]
+        probes = make_probes(query, FRAME_WEIGHT, CLIP_WEIGHT)
+        unit_QD = F.normalize(query.query_QD, dim=-1).numpy()
         ours, plain = [], []
         for _ in range(3):
             began = time.perf_counter()
@@ -158,6 +151,15 @@ def beside_numpy(
             "same_order_as_numpy": found.videos_QK.tolist() == order_QK.tolist(),
             "largest_score_difference": float(difference),
         }
+
+
+def first_videos(gallery: Gallery, count: int) -> Gallery:
+    slabs = tuple(
+        GallerySlab(slab.first, slab.rows_VPD[: count - slab.first])
+        for slab in gallery.slabs
+        if slab.first < count
+    )
+    return replace(gallery, slabs=slabs, places_V2=gallery.places_V2[:count], live_V=gallery.live_V[:count])
 
 
 def numpy_scan(blocks: list[np.ndarray], query_QD: np.ndarray) -> np.ndarray:

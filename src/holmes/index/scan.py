@@ -97,7 +97,7 @@ def nearest_videos(gallery: Gallery, probes: Probes, top: int, allowed_V: Tensor
         # No video that was not scored again can have more than this.
         others_Q = near_QM[:, -1] + error_Q[open_Q]
         done_Q = (found.score_QK[:, top - 1] > others_Q) | (size == count)
-        open_Q, size = open_Q[~done_Q], min(4 * size, count)
+        open_Q, size = open_Q[~done_Q], min(2 * size, count)
     _require_finite(best.score_QK)
     return best
 
