@@ -20,6 +20,7 @@ MATHS = {"evidence", "transport", "similarity"}
 MAY_IMPORT: dict[str, set[str]] = {
     **{leaf: LEAVES for leaf in LEAVES},
     **{part: {"records"} for part in MATHS},
+    "evidence": {"records", "errors"},
     "losses": {"records", *MATHS},
     "config": LEAVES,
     "encoders": {"config", "records", "errors", "files"},

@@ -1,0 +1,153 @@
+"""A probability that can be believed, in a gallery of any size.
+
+Every video of the gallery gets the evidence e = exp((s - s₀) / T) from its score s. The Dirichlet with
+concentrations e + 1 then expects video i to be the right one with probability (e_i + 1) / S, S = N + Σ e over
+all N videos, and what is left without evidence is N / S, the vacuity: u with the whole gallery as candidates.
+T and s₀ are fitted on held-out queries. The sum grows with the gallery, so one pair serves 100 videos and
+100,000: more videos take their share of the probability, and the evidence for the right one stays as it is.
+
+A search sees only the best K; what the others add to the sum follows from the mean and deviation of all
+scores.
+
+Q queries, K candidates (best first), V videos of the gallery
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from holmes.evidence.dirichlet import at_least_float32
+
+SMALLEST_DEVIATION = 1e-4  # of a gallery's scores
+STARTS = (0.0, 1.0, 3.0)  # s₀ above the mean, in deviations: the likelihood may have several hills
+PENALTY = 1e-4  # keeps T and s₀ finite where every query is answered, or none
+
+
+@dataclass(frozen=True)
+class ScoreEvidence:
+    """e = exp((s - offset) / temperature)."""
+
+    temperature: float
+    offset: float
+
+    def log(self, score: Tensor) -> Tensor:
+        return (at_least_float32(score) - self.offset) / self.temperature
+
+
+@dataclass(frozen=True)
+class Background:
+    """Each query's scores over the whole gallery, as two numbers."""
+
+    mean_Q: Tensor
+    deviation_Q: Tensor
+
+
+def background(score_QV: Tensor) -> Background:
+    score_QV = at_least_float32(score_QV)
+    return Background(score_QV.mean(-1), score_QV.std(-1, correction=0))
+
+
+def guessed_background(score_QK: Tensor, videos: int) -> Background:
+    """The normal distribution that the lower half of the candidates suggests, by their ranks among `videos`.
+
+    For a gallery of which only the best are known; the more it has beyond them, the rougher.
+    """
+    count = score_QK.shape[-1]
+    lower_QH = at_least_float32(score_QK)[:, count // 2 :]
+    rank_H = torch.arange(count // 2, count, device=score_QK.device, dtype=lower_QH.dtype) + 0.5
+    normal_H = torch.special.ndtri(1 - rank_H / videos)
+    centred_H = normal_H - normal_H.mean()
+    slope_Q = (lower_QH * centred_H).sum(-1) / centred_H.square().sum().clamp(min=SMALLEST_DEVIATION)
+    return Background(lower_QH.mean(-1) - slope_Q * normal_H.mean(), slope_Q)
+
+
+@dataclass(frozen=True)
+class GalleryOpinion:
+    """The Dirichlet over a whole gallery, of which the best candidates are known one by one."""
+
+    log_alpha_QK: Tensor
+    log_strength_Q: Tensor  # log S
+    videos: int
+
+    @property
+    def probability_QK(self) -> Tensor:
+        """Of each candidate, to be the right video of all."""
+        return (self.log_alpha_QK - self.log_strength_Q.unsqueeze(-1)).exp()
+
+    @property
+    def vacuity_Q(self) -> Tensor:
+        """The share of S that no evidence stands for."""
+        return (math.log(self.videos) - self.log_strength_Q).exp()
+
+    def probability_top(self, k: int) -> Tensor:
+        """That the right video is among the best k."""
+        return self.probability_QK[:, :k].sum(-1).clamp(max=1)
+
+    def probability_at(self, videos: int) -> Tensor:
+        """Of the best candidate, if the gallery had so many videos of the same kind."""
+        best_Q = self.probability_QK[:, 0]
+        others_Q = (1 - best_Q).clamp(min=0) * (videos - 1) / max(self.videos - 1, 1)
+        return best_Q / (best_Q + others_Q)
+
+
+def gallery_opinion(
+    score_QK: Tensor, videos: int, evidence: ScoreEvidence, all_scores: Background | None = None
+) -> GalleryOpinion:
+    """The opinion on a gallery of `videos` from the scores of its best candidates."""
+    log_evidence_QK = evidence.log(score_QK)
+    log_sum_Q = log_evidence_QK.logsumexp(-1)
+    if videos > score_QK.shape[-1]:
+        all_scores = all_scores or guessed_background(score_QK, videos)
+        log_sum_Q = torch.logaddexp(log_sum_Q, log_unseen(score_QK[:, -1], videos, evidence, all_scores))
+    log_strength_Q = torch.logaddexp(log_sum_Q, torch.full_like(log_sum_Q, math.log(videos)))
+    return GalleryOpinion(F.softplus(log_evidence_QK), log_strength_Q, videos)
+
+
+def log_unseen(lowest_Q: Tensor, videos: int, evidence: ScoreEvidence, all_scores: Background) -> Tensor:
+    """log Σ e over the videos that score less than `lowest_Q`, if the scores are normal.
+
+    The partial expectation of a log-normal, N exp(m + v²/2) Φ(z - v) with m and v the mean and deviation of
+    log e and z the place of `lowest_Q` in deviations.
+    """
+    deviation_Q = all_scores.deviation_Q.clamp(min=SMALLEST_DEVIATION)
+    mean_Q, spread_Q = evidence.log(all_scores.mean_Q), deviation_Q / evidence.temperature
+    place_Q = (lowest_Q - all_scores.mean_Q) / deviation_Q
+    tail_Q = torch.special.log_ndtr(place_Q - spread_Q)
+    return math.log(videos) + mean_Q + spread_Q.square() / 2 + tail_Q
+
+
+@torch.inference_mode(False)
+@torch.enable_grad()
+def fit_score_evidence(score_QV: Tensor, owner_Q: Tensor) -> ScoreEvidence:
+    """The T and s₀ under which the right videos of these queries are most probable."""
+    score_QV, owner_Q1 = score_QV.double().clone(), owner_Q.clone().unsqueeze(1)
+    mean, deviation = score_QV.mean(), score_QV.std().clamp(min=SMALLEST_DEVIATION)
+    # In deviations: the optimiser and the penalty then see numbers near 1 whatever the scores are.
+    z_QV = (score_QV - mean) / deviation
+
+    def loss(params: Tensor) -> Tensor:
+        log_temperature, offset = params
+        log_alpha_QV = F.softplus((z_QV - offset) * torch.exp(-log_temperature))
+        log_p_QV = log_alpha_QV - log_alpha_QV.logsumexp(1, keepdim=True)
+        return -log_p_QV.gather(1, owner_Q1).mean() + PENALTY * params.square().sum()
+
+    def descend(start: float) -> tuple[float, list[float]]:
+        params = torch.tensor([-0.5, start], dtype=torch.float64, device=z_QV.device, requires_grad=True)
+        optimizer = torch.optim.LBFGS([params], max_iter=100, line_search_fn="strong_wolfe")
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            value = loss(params)
+            value.backward()
+            return value
+
+        optimizer.step(closure)
+        return loss(params).item(), params.tolist()
+
+    _, (log_temperature, offset) = min(descend(start) for start in STARTS)
+    return ScoreEvidence(float(deviation) * math.exp(log_temperature), float(mean + deviation * offset))
