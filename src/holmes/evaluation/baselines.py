@@ -1,0 +1,96 @@
+"""What a sceptic would use as confidence: the score, the margin, the softmax, agreement under dropout.
+
+Each is larger where the answer is surer. None is a probability; a logistic curve fitted on held-out queries
+makes it one, so that its calibration can be compared with ours.
+
+Q queries, V videos, P passes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from holmes.encoders.model import HolmesModel
+from holmes.evaluation.scoring import Encoded, chunks, encoder_precision, joined, score_all, unit_queries
+
+Floats = NDArray[np.float64]
+QuerySource = Callable[[Tensor], tuple[Tensor, Tensor]]  # store indices → token features and lengths
+
+PASSES = 20  # of dropout
+QUERY_CHUNK = 512
+NEWTON_STEPS = 50
+
+
+def top_score(score_QV: Tensor) -> Tensor:
+    return score_QV.amax(1)
+
+
+def margin(score_QV: Tensor) -> Tensor:
+    """From the best video to the second."""
+    best_Q2 = score_QV.topk(min(2, score_QV.shape[1])).values
+    return best_Q2[:, 0] - best_Q2[:, -1]
+
+
+def negative_entropy(score_QV: Tensor, temperature: float = 1.0) -> Tensor:
+    """Σ p log p of the softmax over the gallery."""
+    log_p_QV = (score_QV.double() / temperature).log_softmax(1)
+    return (log_p_QV.exp() * log_p_QV).sum(1)
+
+
+@torch.inference_mode()
+def encode_queries(
+    model: HolmesModel, source: QuerySource, queries: NDArray[np.int64], encoded: Encoded
+) -> Encoded:
+    """Other queries, or the same ones in another form, beside videos that are encoded already."""
+    device = encoded.owner_Q.device
+    with encoder_precision(device):
+        parts = [unit_queries(model.encode_queries(*source(i))) for i in chunks(queries, QUERY_CHUNK)]
+    nobody_Q = torch.zeros(len(queries), dtype=torch.long, device=device)
+    return Encoded(encoded.videos, joined(parts, len(queries)), nobody_Q)
+
+
+def dropout_agreement(
+    model: HolmesModel,
+    source: QuerySource,
+    queries: NDArray[np.int64],
+    encoded: Encoded,
+    rank: Callable[..., Tensor],
+    best_Q: Tensor,
+    passes: int = PASSES,
+    seed: int = 0,
+) -> Tensor:
+    """MC-dropout: the share of passes, with the query encoder's dropout on, that find the same best video."""
+    same_Q = torch.zeros(len(queries), device=best_Q.device)
+    with torch.random.fork_rng(devices=[best_Q.device] if best_Q.device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        model.train()
+        for _ in range(passes):
+            same_Q += rank(score_all(encode_queries(model, source, queries, encoded))).argmax(1) == best_Q
+        model.eval()
+    return same_Q / passes
+
+
+def logistic_curve(confidence_Q: Floats, correct_Q: NDArray[np.bool_]) -> Callable[[Floats], Floats]:
+    """p = σ(a + b x), fitted by Newton's method; a little shrinkage keeps it finite."""
+    mean, deviation = confidence_Q.mean(), max(confidence_Q.std(), 1e-12)
+
+    def inputs(x_Q: Floats) -> Floats:
+        return np.stack([np.ones(len(x_Q)), (x_Q - mean) / deviation], 1)
+
+    x_Q2, weights_2 = inputs(confidence_Q), np.zeros(2)
+    for _ in range(NEWTON_STEPS):
+        p_Q = sigmoid(x_Q2 @ weights_2)
+        slope_2 = x_Q2.T @ (p_Q - correct_Q) + 1e-3 * weights_2
+        curvature_22 = x_Q2.T @ (x_Q2 * (p_Q * (1 - p_Q))[:, None]) + 1e-3 * np.eye(2)
+        step_2 = np.linalg.solve(curvature_22, slope_2)
+        weights_2 -= step_2 / max(1.0, float(np.linalg.norm(step_2)))
+    return lambda x_Q: sigmoid(inputs(x_Q) @ weights_2)
+
+
+def sigmoid(x: Floats) -> Floats:
+    return np.asarray(0.5 * (1 + np.tanh(x / 2)))

@@ -1,0 +1,117 @@
+"""Queries made worse on purpose: words dropped, shuffled or misspelled.
+
+Of captions, where a text encoder is at hand to read them again. Where only token features exist, of these:
+that is milder, because a token's feature has seen its neighbours, and a misspelt word becomes one of another
+query.
+
+Q queries, T tokens, D width
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from holmes.data.bank import FeatureBank
+from holmes.data.planted.language import Dictionary, token_vectors
+from holmes.data.pooling import query_tokens
+from holmes.data.store import Store
+from holmes.records import TOKENS
+
+Reader = Callable[[Sequence[str]], Sequence[NDArray[np.float32]]]  # captions → the token features of each
+
+SHARE = 0.5  # of the words or tokens that are dropped or misspelt
+
+
+class Corruption(StrEnum):
+    DROPPED = "dropped"
+    SHUFFLED = "shuffled"
+    MISSPELLED = "misspelled"
+
+
+def corrupt_caption(caption: str, how: Corruption, rng: np.random.Generator) -> str:
+    """The same sentence with half of its words dropped or misspelt, or all of them in another order."""
+    words = caption.split()
+    if how is Corruption.SHUFFLED:
+        return " ".join(words[i] for i in rng.permutation(len(words)))
+    hit = set(rng.choice(len(words), max(1, round(SHARE * len(words))), replace=False).tolist())
+    if how is Corruption.DROPPED:
+        kept = [word for i, word in enumerate(words) if i not in hit]
+        return " ".join(kept or words[:1])
+    return " ".join(misspelt(word, rng) if i in hit else word for i, word in enumerate(words))
+
+
+def misspelt(word: str, rng: np.random.Generator) -> str:
+    """Half of its letters replaced, at least one."""
+    letters = list(word)
+    for place in rng.choice(len(letters), max(1, len(letters) // 2), replace=False):
+        letters[place] = string.ascii_lowercase[rng.integers(26)]
+    return "".join(letters)
+
+
+def corrupt_tokens(
+    tokens_QTD: Tensor, lengths_Q: Tensor, how: Corruption, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """The same on padded token features; a padded query stays one."""
+    queries, tokens, _ = tokens_QTD.shape
+    device = tokens_QTD.device
+    place_T, length_Q1 = torch.arange(tokens, device=device), lengths_Q.unsqueeze(1)
+    valid_QT = place_T < length_Q1
+    random_QT = torch.rand((queries, tokens), generator=generator).to(device).masked_fill(~valid_QT, 2.0)
+    order_QT = random_QT.argsort(1)
+    if how is Corruption.SHUFFLED:
+        return rows_at(tokens_QTD, order_QT), lengths_Q
+    hits_Q = (SHARE * lengths_Q).round().long().clamp(min=1)
+    hit_QT = (order_QT.argsort(1) < hits_Q.unsqueeze(1)) & valid_QT
+    if how is Corruption.DROPPED:
+        kept_Q = torch.where(lengths_Q > 1, lengths_Q - hits_Q, lengths_Q)
+        kept_QT = (place_T + tokens * (hit_QT & (length_Q1 > 1)).long()).argsort(1)
+        return rows_at(tokens_QTD, kept_QT) * (place_T < kept_Q.unsqueeze(1)).unsqueeze(-1), kept_Q
+    valid_ND = tokens_QTD[valid_QT]
+    drawn_QT = torch.randint(max(1, len(valid_ND)), (queries, tokens), generator=generator).to(device)
+    return torch.where(hit_QT.unsqueeze(-1), valid_ND[drawn_QT], tokens_QTD), lengths_Q
+
+
+def rows_at(tokens_QTD: Tensor, place_QT: Tensor) -> Tensor:
+    return tokens_QTD.gather(1, place_QT.unsqueeze(-1).expand_as(tokens_QTD))
+
+
+def corrupted_source(
+    bank: FeatureBank, how: Corruption, reader: Reader | None, seed: int
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """The bank's queries, corrupted: their words where a reader is at hand, otherwise their tokens."""
+    generator, rng = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
+
+    def tokens(index_Q: Tensor) -> tuple[Tensor, Tensor]:
+        return corrupt_tokens(*bank.queries(index_Q), how, generator)
+
+    def words(index_Q: Tensor) -> tuple[Tensor, Tensor]:
+        captions = [corrupt_caption(bank.store.captions[i], how, rng) for i in index_Q.tolist() if i >= 0]
+        rows = [query_tokens(rows_TD) for rows_TD in reader(captions)] if reader is not None else []
+        padded = np.zeros((len(index_Q), TOKENS, bank.store.info.text_width), np.float32)
+        for place_TD, rows_TD in zip(padded, rows, strict=False):
+            place_TD[: len(rows_TD)] = rows_TD
+        lengths = [*map(len, rows), *[0] * (len(index_Q) - len(rows))]
+        return torch.from_numpy(padded).to(bank.device, bank.dtype), torch.tensor(lengths, device=bank.device)
+
+    return tokens if reader is None else words
+
+
+def planted_reader(store: Store) -> Reader | None:
+    """The planted world can read any sentence; None for other stores."""
+    recipe = store.info.provenance.get("planted")
+    if store.info.collection != "planted" or not isinstance(recipe, dict):
+        return None
+    dictionary, rng = Dictionary(store.info.text_width), np.random.default_rng(0)
+
+    def read(captions: Sequence[str]) -> list[NDArray[np.float32]]:
+        rows, lengths_Q = token_vectors(captions, dictionary, float(recipe["difficulty"]), rng)
+        return np.split(rows, np.cumsum(lengths_Q)[:-1])
+
+    return read
