@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holmes.cli.options import Device, parse_protocols, show
+from holmes.cli.options import Device, parse_protocols, say, show
+from holmes.errors import HolmesError
+
+if TYPE_CHECKING:
+    from holmes.data.store import Store
+    from holmes.evaluation.corruptions import Reader
+    from holmes.training.revisit import RunFolder
 
 
 def evaluate(
@@ -22,6 +28,22 @@ def evaluate(
         str | None,
         typer.Option(help="Only runs that selected their epoch so: honest or published.", show_default="all"),
     ] = None,
+    uncertainty: Annotated[
+        bool, typer.Option("--uncertainty", help="Measure too how far the model's confidence can be trusted.")
+    ] = False,
+    abstain_below: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="P",
+            help="With --uncertainty: what is left if less probable hits are not given.",
+        ),
+    ] = None,
+    other: Annotated[
+        Path | None,
+        typer.Option(metavar="STORE", help="With --uncertainty: queries that have no answer in this store."),
+    ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")] = None,
     device: Device = "auto",
 ) -> None:
@@ -35,10 +57,54 @@ def evaluate(
     protocols = parse_protocols(protocol or "both")
     runs = find_runs(run, protocols[0] if len(protocols) == 1 else None)
     found = evaluate_runs(runs, store, split, choose_device(device))
+    if uncertainty or abstain_below is not None:
+        add_uncertainty(found, runs, store, split, device, other, abstain_below)
     ours = {f"ours, {name}": figures for name, figures in found["summary"].items()}
     first = found["reports"][0]
     title = f"{run} on {Path(first['store']).name}, {split} split"
     show(results_grid(title, ours, published(first["preset"]), first["collection"]))
     show(*report_grids(Path(first["run"]).name, first))
+    if "uncertainty" in found:
+        from holmes.evaluation.uncertainty_tables import uncertainty_grids
+
+        show(*uncertainty_grids(first))
     if json is not None:
         write_json(json, found)
+
+
+def add_uncertainty(
+    found: dict[str, Any],
+    runs: list[RunFolder],
+    store: Path | None,
+    split: str,
+    device: str,
+    other: Path | None,
+    abstain_below: float | None,
+) -> None:
+    """`uncertainty` and its details in every report, and the figures over all runs."""
+    from holmes.data.store import Store
+    from holmes.training.device import choose_device
+    from holmes.training.revisit import store_of
+    from holmes.training.sureness import mean_figures, run_uncertainty
+
+    elsewhere = None if other is None else Store.open(other)
+    for report, run in zip(found["reports"], runs, strict=True):
+        say(f"measuring the confidence of {run.path}")
+        report |= run_uncertainty(
+            run, store_of(run, store), split, choose_device(device), elsewhere, find_reader, abstain_below
+        )
+    found["uncertainty"] = mean_figures([report["uncertainty"] for report in found["reports"]])
+
+
+def find_reader(store: Store) -> Reader | None:
+    """What can read a corrupted caption into this store's token features: nothing, for most stores."""
+    from holmes.evaluation.corruptions import planted_reader
+
+    if store.info.text.startswith("minilm"):
+        from holmes.media.backbones.text import load_minilm
+
+        try:
+            return load_minilm().tokens
+        except HolmesError:
+            return None
+    return planted_reader(store)

@@ -27,6 +27,7 @@ from holmes.evaluation.evaluate import retrieval_metrics
 from holmes.files import read_json, write_json
 from holmes.parallel import World, process_group
 from holmes.training.assemble import build_objective
+from holmes.training.calibrate import calibrate_run
 from holmes.training.device import choose_device, should_compile
 from holmes.training.display import TrainingDisplay
 from holmes.training.graph import GraphedStep
@@ -276,7 +277,7 @@ class Run:
         return progress
 
     def finish(self, protocol: Protocol) -> dict[str, Any]:
-        """Test once, with the best checkpoint."""
+        """Test once, with the best checkpoint, and teach it how sure to be."""
         if self.world.size > 1:
             torch.distributed.barrier()
         checkpoint = load_checkpoint(self.out / "best", str(self.device))
@@ -292,5 +293,6 @@ class Run:
             "metrics": metrics,
         }
         if self.world.leads:
+            calibrate_run(self.out, self.bank.store, self.device)
             write_json(self.out / "result.json", result)
         return result

@@ -1,0 +1,80 @@
+"""How far a trained run may be trusted: its calibration found or fitted, and its uncertainty evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from holmes.data.bank import FeatureBank
+from holmes.data.store import Split, Store
+from holmes.encoders.checkpoint import load_checkpoint
+from holmes.errors import HolmesError
+from holmes.evaluation.corruptions import Reader
+from holmes.evaluation.uncertainty import evaluate_uncertainty
+from holmes.evidence.diagnosis import EXTRA, read_calibration
+from holmes.training.calibrate import calibrate_run, calibration_split
+from holmes.training.protocol import Protocol
+from holmes.training.revisit import RunFolder, refuse_other_widths
+
+
+def run_uncertainty(
+    run: RunFolder,
+    store: Store,
+    split_name: str,
+    device: torch.device,
+    other: Store | None = None,
+    find_reader: Callable[[Store], Reader | None] = lambda store: None,
+    abstain_below: float | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """`evaluate_uncertainty` of a run's best checkpoint on a split of a store."""
+    checkpoint = load_checkpoint(run.checkpoint, str(device))
+    refuse_other_widths(checkpoint, store)
+    calibration = read_calibration(checkpoint.extras.get(EXTRA), checkpoint.digest)
+    held = held_out_videos(run, store, checkpoint.config.training.held_out)
+    if calibration is None and held is not None:
+        calibration = calibrate_run(run.path, store, device)
+    if calibration is None:
+        raise HolmesError(
+            f"{run.path} has no calibration, and no videos were held out to fit one; "
+            "train it with --protocol honest."
+        )
+    split = store.split(split_name)
+    dtype = torch.float16 if device.type == "cuda" else torch.float32
+    bank = FeatureBank(store, device, splits=[split, *([held] if held else [])], dtype=dtype)
+    if other is not None:
+        refuse_other_text(checkpoint.config.model.text_width, other)
+    return evaluate_uncertainty(
+        checkpoint, bank, split, calibration, held, other, find_reader(store), abstain_below, **options
+    )
+
+
+def held_out_videos(run: RunFolder, store: Store, held_out: float) -> Split | None:
+    """The videos a run was calibrated on, if this is the store it was trained on."""
+    if run.about is None or run.about["data"]["store"] != store.info.digest:
+        return None
+    return calibration_split(store, Protocol(run.about["data"]["protocol"]), held_out, run.about["seed"])
+
+
+def refuse_other_text(width: int, other: Store) -> None:
+    if other.info.text_width != width:
+        raise HolmesError(
+            f"the queries of {other.path} have text features of width {other.info.text_width}, the model "
+            f"takes {width}; name a store with the same text features."
+        )
+
+
+def mean_figures(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """`uncertainty` over several runs: values and interval bounds averaged."""
+    first = reports[0]
+    return {
+        name: {
+            figure: {part: fmean(report[name][figure][part] for report in reports) for part in parts}
+            for figure, parts in figures.items()
+            if all(figure in report[name] for report in reports)
+        }
+        for name, figures in first.items()
+    }
