@@ -10,9 +10,8 @@ from typing import get_args, get_type_hints
 import pytest
 from typer.main import get_command
 
-from holmes.cli import main, options
+from holmes.cli import demo, main, options
 from holmes.cli import train as train_command
-from holmes.cli.demo import demo_steps
 from holmes.config import ablations
 from holmes.config.presets import PRESETS
 from holmes.data.store import Store
@@ -176,10 +175,8 @@ def test_commands_in_the_document_have_their_options():
     assert all(re.search(rf"`{name}`", text) for name in PRESETS)
 
 
-def test_demo_steps_can_be_typed(folder):
-    steps = [step.command.split() for step in demo_steps(folder)]
-    assert [words[:2] for words in steps] == [["holmes", "data"], ["holmes", "train"], ["holmes", "evaluate"]]
-    for words in steps:
-        with pytest.raises(SystemExit) as end:
-            main.app([*words[1:], "--help"])  # options are parsed before help is given
-        assert end.value.code == 0
+def test_the_demo_trains_a_model_that_exists():
+    config = demo.settings()
+    assert config.name == demo.PRESET
+    assert config.training.epochs == demo.SETTINGS["epochs"]
+    assert config.model.gaussian_widths == (None, 1.0, 8.0)

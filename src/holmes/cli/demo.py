@@ -1,65 +1,195 @@
-"""`holmes demo`: the whole way on a small world, in about a minute."""
+"""`holmes demo`: the whole story on a small world of real video files, in a few minutes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holmes.cli.options import say
 
+if TYPE_CHECKING:
+    from holmes.config.schema import HolmesConfig
+
+FRAMES_A_SECOND = 1.0
 PRESET = "small"
-SETTINGS = {"width": 32, "gaussian_widths": "none,1,8", "epochs": 12, "warm_up_epochs": 4, "batch_videos": 32}
+SETTINGS = {
+    "width": 64,
+    "gaussian_widths": "none,1,8",
+    "epochs": 36,
+    "warm_up_epochs": 12,
+    "batch_videos": 32,
+    "held_out": 0.15,
+    "beta": 0.1,
+}
 
 
 @dataclass(frozen=True)
-class Step:
-    """A command of the demonstration, and the function that does the same."""
+class Demo:
+    """Where the parts of the demonstration lie."""
 
-    command: str
-    do: Callable[[], None]
+    folder: Path
+
+    @property
+    def world(self) -> Path:
+        return self.folder / "videos"
+
+    @property
+    def features(self) -> Path:
+        return self.folder / "features"
+
+    @property
+    def collection(self) -> Path:
+        return self.folder / "collection"
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store"
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+    @property
+    def base_run(self) -> Path:
+        return self.folder / "run-base"
+
+    @property
+    def index(self) -> Path:
+        return self.folder / "index"
 
 
 def demo(
-    folder: Annotated[Path, typer.Argument(help="Where to put the world and the run.")] = Path("demo"),
+    folder: Annotated[Path, typer.Argument(help="Where to put everything.")] = Path("demo"),
 ) -> None:
-    """Plant a small world, train on it and evaluate: a minute on two cores. Run it again to go on."""
-    steps = demo_steps(folder)
-    for number, step in enumerate(steps, 1):
-        say(f"\n[{number}/{len(steps)}] {step.command}")
-        step.do()
-    say(f"\nAll of it is in {folder}; the same commands work on your own store.")
-
-
-def demo_steps(folder: Path) -> list[Step]:
-    store, run = folder / "world", folder / "run"
-    changes = " ".join(f"--set {name}={value}" for name, value in SETTINGS.items())
-    return [
-        Step(f"holmes data plant {store} --videos 320", lambda: plant_world(store)),
-        Step(f"holmes train {store} --preset {PRESET} --out {run} {changes}", lambda: train_on(store, run)),
-        Step(f"holmes evaluate {run}", lambda: evaluate_it(run)),
+    """Render videos, extract, train, evaluate, index, search: the whole way. Run it again to go on."""
+    began = time.monotonic()
+    parts = Demo(folder)
+    steps: list[tuple[str, Callable[[Demo], None]]] = [
+        ("render a small world: scenes of moving coloured shapes, a part of them captioned", render),
+        ("extract features of every frame and word (holmes extract)", extract_features),
+        ("pack them into a store (holmes data pack)", pack_store),
+        ("train Holmes, and the base objective beside it (holmes train)", train_both),
+        ("evaluate both on videos neither has seen (holmes evaluate)", evaluate_both),
+        ("index the videos (holmes index build)", build),
+        ("ask three sentences (holmes search)", ask),
+        ("write the report (holmes report)", write_report),
     ]
+    for number, (what, do) in enumerate(steps, 1):
+        with announced(f"[{number}/{len(steps)}] {what}"):
+            do(parts)
+    say(f"\nDone in {time.monotonic() - began:.0f} s. Now try:")
+    say(f"  open {parts.run / 'report.html'} in a browser: curves, kinds of query, moments on the timeline")
+    say(f'  holmes search {parts.index} "a green circle"          ask something else')
+    say("  holmes index build INDEX YOUR_VIDEOS                  search your own, with the pocket model")
+    say("  holmes train STORE --preset activitynet --out RUN     train on the field's features")
 
 
-def plant_world(store: Path) -> None:
-    from holmes.cli.data import plant
-
-    if store.exists():
-        say(f"{store} is there already")
-    else:
-        plant(store, videos=320)
-
-
-def train_on(store: Path, run: Path) -> None:
-    from holmes.cli.train import train
-
-    train(store, PRESET, run, settings=[f"{name}={value}" for name, value in SETTINGS.items()])
+@contextmanager
+def announced(what: str) -> Iterator[None]:
+    say(f"\n{what}")
+    start = time.monotonic()
+    yield
+    say(f"({time.monotonic() - start:.0f} s)")
 
 
-def evaluate_it(run: Path) -> None:
-    from holmes.cli.evaluate import evaluate
+def render(parts: Demo) -> None:
+    from holmes.media.rendered import RenderSettings, render_world
 
-    evaluate(run)
+    world = render_world(parts.world, RenderSettings(train_videos=44, test_videos=24), progress=True)
+    seconds = sum(video.duration for video in world.videos)
+    say(f"{len(world.videos)} videos, {seconds / 60:.0f} minutes, {len(world.captions)} captions")
+
+
+def extract_features(parts: Demo) -> None:
+    from holmes.media.extract import extract
+
+    summary = extract([parts.world], parts.features, rate=FRAMES_A_SECOND, progress=True)
+    for failure in summary.failures:
+        say(f"left out: {failure}")
+
+
+def pack_store(parts: Demo) -> None:
+    from holmes.data.pack import Source, pack
+    from holmes.media.backbones import load_text
+    from holmes.media.collection import world_sentences, write_collection
+    from holmes.media.features import FeatureFolder
+    from holmes.media.rendered import RenderedWorld
+
+    if not parts.collection.exists():
+        features = FeatureFolder.open(parts.features)
+        sentences = world_sentences(RenderedWorld.open(parts.world), features)
+        write_collection(parts.collection, "demo", features, sentences, load_text("minilm"), progress=True)
+    if not parts.store.exists():
+        store = pack(Source(parts.collection), parts.store)
+        say(f"{store.info.videos} captioned videos, {store.info.queries} sentences in {parts.store}")
+
+
+def train_both(parts: Demo) -> None:
+    from holmes.config.ablations import BASE_OBJECTIVE
+    from holmes.training.run import train
+
+    train(parts.store, settings(), parts.run)
+    say("and without the evidential losses:")
+    train(parts.store, BASE_OBJECTIVE.apply(settings()), parts.base_run)
+
+
+def settings() -> HolmesConfig:
+    from holmes.config.presets import preset
+    from holmes.config.schema import with_changes
+
+    return with_changes(preset(PRESET), SETTINGS)
+
+
+def evaluate_both(parts: Demo) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Found on the test videos, percent", title_justify="left")
+    for column in ("", "R@1", "R@5", "R@10", "SumR", "best clip in the moment"):
+        table.add_column(column, justify="left" if not column else "right")
+    for name, run in (("Holmes", parts.run), ("base objective", parts.base_run)):
+        report = evaluated(run)
+        figures = [report["metrics"][key] for key in ("R@1", "R@5", "R@10", "SumR")]
+        table.add_row(
+            name, *(f"{value:.1f}" for value in figures), f"{report['localisation']['clip_hit@1']:.1f}"
+        )
+    Console().print(table)
+
+
+def evaluated(run: Path) -> dict[str, Any]:
+    from holmes.training.device import choose_device
+    from holmes.training.revisit import evaluate_run, find_runs, store_of
+
+    folder = find_runs(run)[0]
+    return evaluate_run(folder, store_of(folder, None), "test", choose_device())
+
+
+def build(parts: Demo) -> None:
+    from holmes.index.builder import build_index
+    from holmes.index.embedders import load_embedder
+
+    build_index(parts.index, [parts.features], load_embedder(str(parts.run)), progress=True)
+
+
+def ask(parts: Demo) -> None:
+    from holmes.cli.search import search
+    from holmes.media.rendered import RenderedWorld
+    from holmes.records import QueryType
+
+    captions = RenderedWorld.open(parts.world).captions_of("test")
+    for kind in QueryType:
+        caption = next(caption for caption in captions if caption.kind is kind)
+        say(f'\nA {kind.name.lower()} one, written for {caption.video}: "{caption.text}"')
+        search(parts.index, caption.text, top=3)
+
+
+def write_report(parts: Demo) -> None:
+    from holmes.cli.report import report
+
+    report(parts.run, compare=parts.base_run)

@@ -198,7 +198,8 @@ def locate(name: str) -> tuple[str, str]:
     settings = {(section, f.name) for section in SECTIONS for f in fields(hints[section])}
     matches = [pair for pair in settings if name in (pair[1], ".".join(pair))]
     if not matches:
-        raise unknown("setting", name, {".".join(pair) for pair in settings})
+        whole = {".".join(pair) for pair in settings}
+        raise unknown("setting", name, whole if "." in name else {pair[1] for pair in settings})
     if len(matches) > 1:
         raise HolmesError(
             f"setting '{name}' is ambiguous; write one of {sorted('.'.join(m) for m in matches)}."

@@ -51,8 +51,8 @@ class ReluDropout(torch.autograd.Function):
 
 
 def byte_threshold(rate: float) -> int:
-    """Bytes below this are dropped."""
-    return round(256 * rate)
+    """Bytes below this are dropped; a rate below 1 always keeps something."""
+    return min(255, round(256 * rate))
 
 
 def kept_scale(threshold: int) -> float:
