@@ -69,12 +69,12 @@ def test_the_life_of_an_index(shell: Shell, tmp_path: Path) -> None:
 def test_below_the_wanted_probability_it_says_so(shell: Shell, tmp_path: Path) -> None:
     features, index = write_features(tmp_path / "features", FILMS).path, tmp_path / "index"
     shell("index", "build", index, features)
-    sure = PlainDiagnosis((0.9,), {}, "precise", "One fits.", 0.7)
-    shell.monkeypatch.setattr(PlainDiagnose, "__call__", lambda self, scores, videos: [sure])
+    sure = PlainDiagnosis((0.9,), {}, "precise", "One fits.", "Name the dog.", 0.7, (0.7,))
+    shell.monkeypatch.setattr(PlainDiagnose, "__call__", lambda self, *scores: [sure])
     code, said, _ = shell("search", index, "dog", "--abstain-below", "0.6")
     assert code == 0 and "probability 0.70" in said and "/films/" in said
     code, said, _ = shell("search", index, "dog", "--abstain-below", "0.8")
-    assert code == 0 and "I do not know" in said and "/films/" not in said
+    assert code == 0 and "I do not know. Name the dog." in said and "/films/" not in said
 
 
 def test_mistakes_exit_with_2_and_one_line(shell: Shell, tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 import holmes
 from holmes.errors import HolmesError
+from holmes.evidence.confidence import Background
 from holmes.index import embedders
 from holmes.index.builder import add_videos, build_index
 from holmes.index.diagnose import PlainDiagnosis
@@ -99,9 +101,11 @@ class Judge:
 
     candidates = 2
 
-    def __call__(self, scores: Scores, videos: int) -> Sequence[PlainDiagnosis]:
+    def __call__(self, scores: Scores, videos: int, all_scores: Background) -> Sequence[PlainDiagnosis]:
         self.seen = (tuple(scores.frame_QV.shape), tuple(scores.clip_QV.shape), videos)
-        return [PlainDiagnosis((0.6, 0.3), {"u": 0.1}, "precise", "One fits.", 0.7) for _ in scores.frame_QV]
+        self.all_scores = all_scores
+        said = PlainDiagnosis((0.6, 0.3), {"u": 0.1}, "precise", "One fits.", "Say more.", 0.7, (0.7, 0.2))
+        return [said for _ in scores.frame_QV]
 
 
 def test_a_diagnosis_can_be_plugged_in_and_abstains(index: Index) -> None:
@@ -111,7 +115,12 @@ def test_a_diagnosis_can_be_plugged_in_and_abstains(index: Index) -> None:
     assert judge.seen == ((1, 2), (1, 2), 3)
     assert (answer.diagnosis.kind, answer.diagnosis.probability) == ("precise", 0.7)
     assert [hit.belief for hit in answer.hits] == [0.6, 0.3, 0.0]
-    assert [hit.probability for hit in answer.hits] == [0.7, None, None]
+    assert [hit.probability for hit in answer.hits] == [0.7, 0.2, None]
+    scores = torch.tensor([hit.score for hit in answer.hits])
+    assert judge.all_scores.mean_Q.item() == pytest.approx(scores.mean().item(), abs=1e-3)
+    assert judge.all_scores.deviation_Q.item() == pytest.approx(scores.std(correction=0).item(), abs=1e-3)
+    index.search("dog", filter="st*")
+    assert judge.seen[2] == 1, "only what was compared counts"
     assert index.search("dog", abstain_below=0.6).hits
     abstained = index.search("dog", abstain_below=0.8)
     assert abstained.abstained and abstained.hits == () and abstained.to_json()["diagnosis"]["abstained"]

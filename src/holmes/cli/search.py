@@ -84,7 +84,7 @@ def _show(index: Index, answer: Answer) -> None:
         line.append(f"  The first hit is right with probability {diagnosis.probability:.0%}.", style="dim")
     console.print(line)
     if answer.abstained:
-        console.print("I do not know. It would help to say more of what is seen: who, doing what, and where.")
+        console.print(f"I do not know. {diagnosis.advice}")
     for rank, hit in enumerate(answer.hits, start=1):
         for part in _hit(rank, hit, index.store[hit.video].duration):
             console.print(part)

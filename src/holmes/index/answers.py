@@ -16,7 +16,7 @@ class Hit:
     video: str  # the path of its file
     score: float
     belief: float
-    probability: float | None  # that it is the right one, for the first hit of a calibrated model
+    probability: float | None  # that it is the right one; None where the model was never calibrated
     moments: tuple[Moment, ...]  # best first
 
 
@@ -35,6 +35,7 @@ class Answer:
             "diagnosis": {
                 "kind": self.diagnosis.kind,
                 "explanation": self.diagnosis.explanation,
+                "advice": self.diagnosis.advice,
                 "probability": self.diagnosis.probability,
                 "abstained": self.abstained,
                 **self.diagnosis.quantities,

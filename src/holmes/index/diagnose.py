@@ -1,4 +1,4 @@
-"""How sure: what a search asks of a diagnosis, and the plain one that needs no calibration.
+"""How sure: what a search asks of a diagnosis, and the plain one of a model that was never calibrated.
 
 Q queries, K candidates
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from holmes.evidence.dirichlet import opinion, sharp_evidence
-from holmes.evidence.fusion import fuse_evidence
+from holmes.evidence.confidence import Background
+from holmes.evidence.diagnosis import Diagnoser, read_calibration
+from holmes.evidence.quantities import candidate_quantities
 from holmes.records import Scores
 
 
@@ -24,7 +25,13 @@ class Diagnosis(Protocol):
     def explanation(self) -> str: ...  # one sentence for the person who asked
 
     @property
+    def advice(self) -> str: ...  # what would help
+
+    @property
     def probability(self) -> float | None: ...  # that the first hit is right; None if never calibrated
+
+    @property
+    def probabilities(self) -> Sequence[float]: ...  # of each candidate to be the right one, best first
 
     @property
     def beliefs(self) -> Sequence[float]: ...  # in each candidate, best first
@@ -39,20 +46,24 @@ class Diagnose(Protocol):
     @property
     def candidates(self) -> int: ...  # how many it wants to see
 
-    def __call__(self, scores: Scores, videos: int) -> Sequence[Diagnosis]:
-        """One diagnosis for each query. `scores` is Q × K, best first, of a gallery of `videos`."""
+    def __call__(
+        self, scores: Scores, videos: int, all_scores: Background | None = None
+    ) -> Sequence[Diagnosis]:
+        """One diagnosis for each query. `scores` is Q × K, best first, of `videos` that were compared."""
         ...
 
 
 @dataclass(frozen=True)
 class PlainDiagnosis:
-    """Beliefs and nothing more: for a model whose confidence was never calibrated."""
+    """Beliefs and nothing more."""
 
     beliefs: tuple[float, ...]
     quantities: dict[str, float]
     kind: str = "unknown"
     explanation: str = "This model's confidence has not been calibrated; compare the scores of the hits."
+    advice: str = "Name what can be seen: who or what is there, what happens, and where."
     probability: float | None = None
+    probabilities: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,9 +73,23 @@ class PlainDiagnose:
     candidates: int = 128
     temperature: float = 0.05
 
-    def __call__(self, scores: Scores, videos: int) -> list[PlainDiagnosis]:
-        frame_QK = sharp_evidence(scores.frame_QV, self.temperature)
-        clip_QK = sharp_evidence(scores.clip_QV, self.temperature)
-        fused = opinion(fuse_evidence(frame_QK, clip_QK))
-        judged = zip(fused.belief_QV.tolist(), fused.uncertainty_Q.tolist(), strict=True)
-        return [PlainDiagnosis(tuple(beliefs), {"uncertainty": unsure}) for beliefs, unsure in judged]
+    def __call__(
+        self, scores: Scores, videos: int, all_scores: Background | None = None
+    ) -> list[PlainDiagnosis]:
+        quantities = candidate_quantities(scores, self.candidates, self.temperature)
+        beliefs_QK = quantities.fused.belief_QV[:, : scores.clip_QV.shape[1]].tolist()
+        columns = {
+            "uncertainty": quantities.uncertainty_Q.tolist(),
+            "entropy": quantities.entropy_Q.tolist(),
+            "conflict": quantities.conflict_Q.tolist(),
+        }
+        return [
+            PlainDiagnosis(tuple(beliefs), {name: column[q] for name, column in columns.items()})
+            for q, beliefs in enumerate(beliefs_QK)
+        ]
+
+
+def diagnose_with(calibration: Any, model: str) -> Diagnose:
+    """The diagnosis that belongs to a model: calibrated where it has a calibration."""
+    found = read_calibration(calibration, model)
+    return PlainDiagnose() if found is None else Diagnoser(found)

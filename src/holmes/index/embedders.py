@@ -22,6 +22,7 @@ from holmes.data.pooling import query_tokens, video_clips, video_frames
 from holmes.encoders.checkpoint import MANIFEST as CHECKPOINT_MANIFEST
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
+from holmes.evidence.diagnosis import EXTRA as CALIBRATION
 from holmes.media.backbones import (
     JointBackbone,
     TextBackbone,
@@ -53,6 +54,11 @@ class Embedder(Protocol):
         ...
 
     @property
+    def calibration(self) -> Any:
+        """What was learned about its confidence, in stored form; None where nothing was."""
+        ...
+
+    @property
     def visual(self) -> VisualBackbone:
         """The encoder its features come from."""
         ...
@@ -76,6 +82,10 @@ class ZeroShot:
     @property
     def record(self) -> dict[str, Any]:
         return {"kind": "zero-shot", "name": self.backbone.name, "digest": self.backbone.digest}
+
+    @property
+    def calibration(self) -> Any:
+        return getattr(self.backbone, "calibration", None)
 
     def videos(self, features: Sequence[Rows]) -> list[tuple[Rows, Rows]]:
         return [(video_frames(rows_ND), video_clips(rows_ND)) for rows_ND in features]
@@ -107,6 +117,10 @@ class TrainedHolmes:
             "text": self._text_name,
             "text_digest": self.text.digest,
         }
+
+    @property
+    def calibration(self) -> Any:
+        return self.checkpoint.extras.get(CALIBRATION)
 
     @cached_property
     def visual(self) -> VisualBackbone:

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holmes.errors import HolmesError
+from holmes.evidence.confidence import Background, background
 from holmes.index.gallery import Gallery, GallerySlab
 from holmes.index.kernel import (
     HAS_TRITON,
@@ -48,17 +49,30 @@ class Probes:
         )
 
 
+Scored = tuple[Tensor, Tensor, Tensor, Tensor]  # videos, scores, frame and clip similarities, each Q × K
+
+
 @dataclass(frozen=True)
 class Nearest:
-    """The best videos of every query, best first."""
+    """The best videos of every query, best first, and what they were chosen from."""
 
     videos_QK: Tensor  # numbers in the gallery
     score_QK: Tensor
     frame_QK: Tensor  # each branch's own similarity
     clip_QK: Tensor
+    all_scores: Background  # of all videos that were compared
+    compared: int
 
     def to(self, device: torch.device | str) -> Nearest:
-        return Nearest(*(part.to(device) for part in _fields(self)))
+        all_scores = self.all_scores
+        return Nearest(
+            self.videos_QK.to(device),
+            self.score_QK.to(device),
+            self.frame_QK.to(device),
+            self.clip_QK.to(device),
+            Background(all_scores.mean_Q.to(device), all_scores.deviation_Q.to(device)),
+            self.compared,
+        )
 
 
 def make_probes(query: QueryEmbedding, frame_weight: float, clip_weight: float) -> Probes:
@@ -82,24 +96,24 @@ def nearest_videos(gallery: Gallery, probes: Probes, top: int, allowed_V: Tensor
     top, size = min(top, count), min(top + MARGIN, count)
     near_QV, error_Q = scan(gallery, probes)
     _require_finite(error_Q)
+    compared_QV = near_QV if count == len(gallery) else near_QV[:, allowed_V]
+    all_scores = background(compared_QV if count else torch.zeros_like(error_Q).unsqueeze(1))
     near_QV.masked_fill_(~allowed_V, -torch.inf)
     queries = len(near_QV)
-    best = Nearest(
-        torch.zeros((queries, top), dtype=torch.int64, device=gallery.device),
-        *(torch.zeros((queries, top), device=gallery.device) for _ in range(3)),
-    )
+    score_QK, frame_QK, clip_QK = torch.zeros((3, queries, top), device=gallery.device).unbind(0)
+    best: Scored = torch.zeros_like(score_QK, dtype=torch.int64), score_QK, frame_QK, clip_QK
     open_Q = torch.arange(queries, device=gallery.device)
     while top and len(open_Q):
         near_QM, videos_QM = near_QV[open_Q].topk(size)
         found = rescore(gallery, _rows(probes, open_Q), videos_QM.sort(1).values)
-        for whole, part in zip(_fields(best), _fields(found), strict=True):
-            whole[open_Q] = part[:, :top]
+        for whole_QK, part_QM in zip(best, found, strict=True):
+            whole_QK[open_Q] = part_QM[:, :top]
         # No video that was not scored again can have more than this.
         others_Q = near_QM[:, -1] + error_Q[open_Q]
-        done_Q = (found.score_QK[:, top - 1] > others_Q) | (size == count)
+        done_Q = (found[1][:, top - 1] > others_Q) | (size == count)
         open_Q, size = open_Q[~done_Q], min(2 * size, count)
-    _require_finite(best.score_QK)
-    return best
+    _require_finite(score_QK)
+    return Nearest(*best, all_scores=all_scores, compared=count)
 
 
 def scan(gallery: Gallery, probes: Probes) -> tuple[Tensor, Tensor]:
@@ -185,7 +199,7 @@ def rounding_error(exact_RD: Tensor, rounded_RD: Tensor, largest_R: Tensor) -> T
     return 1.01 * error_R  # stored rows are not exactly of unit length
 
 
-def rescore(gallery: Gallery, probes: Probes, videos_QM: Tensor) -> Nearest:
+def rescore(gallery: Gallery, probes: Probes, videos_QM: Tensor) -> Scored:
     """These videos of each query in float32, sorted by score; equals keep the order of the gallery."""
     frame_QM = torch.zeros(videos_QM.shape, device=gallery.device)
     clip_QM = torch.zeros_like(frame_QM)
@@ -203,7 +217,7 @@ def rescore(gallery: Gallery, probes: Probes, videos_QM: Tensor) -> Nearest:
     score_QM, order_QM = (frame_QM + clip_QM).sort(dim=1, descending=True, stable=True)
     frame_weight_Q1 = probes.frame_weight_QT.sum(1, keepdim=True).clamp(min=1e-12)
     clip_weight_Q1 = probes.clip_weight_QT.sum(1, keepdim=True).clamp(min=1e-12)
-    return Nearest(
+    return (
         videos_QM.gather(1, order_QM),
         score_QM,
         frame_QM.gather(1, order_QM) / frame_weight_Q1,
@@ -230,7 +244,3 @@ def _require_finite(numbers: Tensor) -> None:
 
 def _rows(probes: Probes, at_Q: Tensor) -> Probes:
     return Probes(probes.rows_QTD[at_Q], probes.frame_weight_QT[at_Q], probes.clip_weight_QT[at_Q])
-
-
-def _fields(nearest: Nearest) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return nearest.videos_QK, nearest.score_QK, nearest.frame_QK, nearest.clip_QK

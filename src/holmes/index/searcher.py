@@ -6,7 +6,7 @@ Q queries, K candidates, T probes of a query, F frames, P rows of a video, D wid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import torch
 
 from holmes.errors import HolmesError
 from holmes.index.answers import Answer, Hit
-from holmes.index.diagnose import Diagnose, Diagnosis, PlainDiagnose
+from holmes.index.diagnose import Diagnose, Diagnosis, diagnose_with
 from holmes.index.embedders import Embedder, recorded_embedder
 from holmes.index.gallery import Gallery, open_gallery
 from holmes.index.scan import Nearest, Probes, make_probes, nearest_videos
@@ -34,7 +34,7 @@ class Index:
     store: IndexStore
     device: torch.device
     checkpoint: str | None = None  # where a trained model is now, if it has moved since the index was made
-    diagnose: Diagnose = field(default_factory=PlainDiagnose)
+    diagnose: Diagnose | None = None  # instead of the model's own
 
     def __len__(self) -> int:
         return len(self.store)
@@ -65,7 +65,7 @@ class Index:
             some = sentences[start : start + QUERIES_AT_ONCE]
             query, embedder = self.embedder.queries(some), self.embedder
             probes = make_probes(query, embedder.frame_weight, embedder.clip_weight).to(self.device)
-            nearest = nearest_videos(self.gallery, probes, max(top, self.diagnose.candidates), allowed_V)
+            nearest = nearest_videos(self.gallery, probes, max(top, self.judge.candidates), allowed_V)
             answers += self._answers(some, probes.to("cpu"), nearest.to("cpu"), top, abstain_below)
         return answers
 
@@ -82,6 +82,14 @@ class Index:
     def embedder(self) -> Embedder:
         return recorded_embedder(self.store.manifest.model, self.checkpoint)
 
+    @property
+    def judge(self) -> Diagnose:
+        return self.diagnose or self._own_judge
+
+    @cached_property
+    def _own_judge(self) -> Diagnose:
+        return diagnose_with(self.embedder.calibration, self.embedder.record["digest"])
+
     @cached_property
     def gallery(self) -> Gallery:
         return open_gallery(self.store, self.device)
@@ -94,10 +102,10 @@ class Index:
         top: int,
         abstain_below: float | None,
     ) -> list[Answer]:
-        count = self.diagnose.candidates
+        count = self.judge.candidates
         scores = Scores(nearest.frame_QK[:, :count], nearest.clip_QK[:, :count])
         answers = []
-        for q, diagnosis in enumerate(self.diagnose(scores, len(self.store))):
+        for q, diagnosis in enumerate(self.judge(scores, nearest.compared, nearest.all_scores)):
             if abstain_below is not None and diagnosis.probability is None:
                 raise HolmesError("this model's confidence was never calibrated, so it cannot abstain by it.")
             abstained = abstain_below is not None and (diagnosis.probability or 0.0) < abstain_below
@@ -112,7 +120,7 @@ class Index:
                 break
             video = self._video(int(number))
             belief = diagnosis.beliefs[rank] if rank < len(diagnosis.beliefs) else 0.0
-            probability = diagnosis.probability if rank == 0 else None
+            probability = diagnosis.probabilities[rank] if rank < len(diagnosis.probabilities) else None
             hits.append(Hit(video.name, float(score), belief, probability, find_moments(video, probes, q)))
         return hits
 
@@ -139,14 +147,15 @@ def open_index(
 ) -> Index:
     """Open an index for searching; its model is loaded with the first search.
 
-    `device` is cpu, cuda or auto; `model` says where a trained checkpoint is now, if it has moved.
+    `device` is cpu, cuda or auto; `model` says where a trained checkpoint is now, if it has moved; `diagnose`
+    judges the answers in place of what belongs to the model.
     """
     name = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     if name.partition(":")[0] not in ("cpu", "cuda"):
         raise HolmesError(f"unknown device '{device}'; use auto, cpu or cuda.")
     if name != "cpu" and not torch.cuda.is_available():
         raise HolmesError(f"device '{device}' is not available here; use cpu.")
-    return Index(IndexStore.open(path), torch.device(name), model, diagnose or PlainDiagnose())
+    return Index(IndexStore.open(path), torch.device(name), model, diagnose)
 
 
 def find_moments(video: StoredVideo, probes: Probes, q: int) -> tuple[Moment, ...]:
