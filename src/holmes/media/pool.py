@@ -78,6 +78,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,
+            bufsize=0,  # a buffer could hold a second line that the selector would never announce
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))},
         )
         assert self._process.stdin is not None and self._process.stdout is not None
