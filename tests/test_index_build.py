@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from holmes.config.schema import HolmesConfig, ModelConfig
-from holmes.encoders.checkpoint import save_checkpoint
+from holmes.encoders.checkpoint import save_checkpoint, update_extras
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
+from holmes.evidence.diagnosis import EXTRA, Calibration
 from holmes.index import embedders
 from holmes.index.builder import add_videos, build_index, compact_index, pooled_spans, row_spans
 from holmes.index.embedders import TrainedHolmes, ZeroShot, load_embedder
@@ -193,3 +194,22 @@ def test_features_of_another_width_are_named(tmp_path: Path, fake: type[FakeJoin
         _ = embedder.visual
     with pytest.raises(HolmesError, match=r"width 32, 'fake' gives 99.*--text"):
         _ = embedder.text
+
+
+def test_a_calibrated_checkpoint_says_how_sure(tmp_path: Path, fake: type[FakeJoint]) -> None:
+    run, index = tmp_path / "run", tmp_path / "index"
+    checkpoint(run, dual=True)
+    embedder = load_embedder(str(run), "fake", "fake")
+    calibration = Calibration(embedder.record["digest"], 2, 0.4, 0.6, 0.05, 0.02, 0.5, 0.9, 0.5, 100, 50)
+    update_extras(run, {EXTRA: calibration.to_dict()})
+    build_index(index, [write_features(tmp_path / "features", FILMS).path], embedder)
+    answer = open_index(index, device="cpu").search("dog barks cat")
+    first, second, third = answer.hits
+    assert answer.diagnosis.kind in ("precise", "polysemous", "underdetermined") and answer.diagnosis.advice
+    assert answer.diagnosis.probability == first.probability >= second.probability > 0
+    assert third.probability is None, "beyond the candidates nothing is known"
+    assert {"vacuity", "conflict", "uncertainty"} <= answer.to_json()["diagnosis"].keys()
+    assert open_index(index, device="cpu").search("dog", abstain_below=1.0).abstained
+    update_extras(run, {EXTRA: calibration.to_dict() | {"model": "another"}})
+    with pytest.raises(HolmesError, match="belongs to another model"):
+        open_index(index, device="cpu").search("dog")
