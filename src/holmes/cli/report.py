@@ -10,8 +10,11 @@ import typer
 from holmes.cli.options import Device, say
 from holmes.errors import HolmesError
 
+REPEATS, PASSES = 200, 10  # of bootstrap and dropout: a page need not wait for the last digit
+
 if TYPE_CHECKING:
     from holmes.plots.data import ReportData
+    from holmes.plots.uncertainty import Sureness
     from holmes.training.revisit import RunFolder
 
 
@@ -49,11 +52,37 @@ def report(
     folders = [run] if compare is None else [run, compare]
     data = gather([one_run(folder) for folder in folders], store, split, video, query, device)
     target = run / "report.html" if out is None else out
-    write_page(target, data.title, data.lead, report_sections(data))
+    sureness = look_at_confidence(one_run(run), store, split, device)
+    write_page(target, data.title, data.lead, report_sections(data, [sureness.section]))
     if figures is not None:
-        for picture in report_pictures(data).values():
+        for picture in (*report_pictures(data).values(), *sureness.pictures):
             picture.save(figures)
     typer.echo(target)
+
+
+def look_at_confidence(run: RunFolder, store: Path | None, split: str, device: str) -> Sureness:
+    """How far the run's confidence can be trusted; or why that is not known."""
+    from holmes.cli.evaluate import find_reader
+    from holmes.evaluation.uncertainty_tables import uncertainty_grids
+    from holmes.plots.uncertainty import no_sureness, sureness
+    from holmes.training.device import choose_device
+    from holmes.training.revisit import store_of
+    from holmes.training.sureness import run_uncertainty
+
+    say("measuring the confidence")
+    try:
+        found = run_uncertainty(
+            run,
+            store_of(run, store),
+            split,
+            choose_device(device),
+            find_reader=find_reader,
+            repeats=REPEATS,
+            passes=PASSES,
+        )
+    except HolmesError as error:
+        return no_sureness(str(error))
+    return sureness(found, [*uncertainty_grids(found)])
 
 
 def one_run(folder: Path) -> RunFolder:

@@ -39,8 +39,8 @@ def run_uncertainty(
         calibration = calibrate_run(run.path, store, device)
     if calibration is None:
         raise HolmesError(
-            f"{run.path} has no calibration, and no videos were held out to fit one; "
-            "train it with --protocol honest."
+            f"{run.path} has no calibration, and too few videos were held out to fit one; "
+            "train it with --protocol honest, and a larger held_out if the collection is small."
         )
     split = store.split(split_name)
     dtype = torch.float16 if device.type == "cuda" else torch.float32
