@@ -1,0 +1,32 @@
+"""Worker processes: answers that arrive together are all heard."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from holmes.media.pool import Outcome, run_jobs
+
+HASTY = """
+import sys
+for line in sys.stdin:
+    sys.stdout.write('{}\\n{}\\n{"failure": ""}\\n')  # one write: all three lines in one read
+    sys.stdout.flush()
+"""
+
+
+def test_answers_that_arrive_together_are_all_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hasty_worker.py").write_text(HASTY)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    sources = [Path(f"video{number}") for number in range(5)]
+    outcomes: list[Outcome] = []
+    work = threading.Thread(
+        target=lambda: outcomes.extend(run_jobs("hasty_worker", {}, sources, workers=2)), daemon=True
+    )
+    work.start()
+    work.join(timeout=60)
+    assert not work.is_alive(), "the pool waits for an answer it has already been given"
+    assert sorted(outcome.source for outcome in outcomes) == sources
+    assert not any(outcome.failure for outcome in outcomes)
