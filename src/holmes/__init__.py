@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["open_index"]
+__all__ = ["open_index", "open_store", "preset", "train"]
 
 # The public verbs live where their work is done and are loaded when first used: `import holmes` is instant.
-_VERBS = {"open_index": "holmes.index.searcher"}
+_VERBS = {
+    "open_index": ("holmes.index.searcher", "open_index"),
+    "open_store": ("holmes.data.store", "Store.open"),
+    "preset": ("holmes.config.presets", "preset"),
+    "train": ("holmes.training.run", "train"),
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _VERBS:
         raise AttributeError(f"module 'holmes' has no attribute '{name}'")
-    return getattr(import_module(_VERBS[name]), name)
+    module, path = _VERBS[name]
+    return attrgetter(path)(import_module(module))
