@@ -103,22 +103,23 @@ def gallery_opinion(
     log_sum_Q = log_evidence_QK.logsumexp(-1)
     if videos > score_QK.shape[-1]:
         all_scores = all_scores or guessed_background(score_QK, videos)
-        log_sum_Q = torch.logaddexp(log_sum_Q, log_unseen(score_QK[:, -1], videos, evidence, all_scores))
+        unseen = videos - score_QK.shape[-1]
+        log_sum_Q = torch.logaddexp(log_sum_Q, log_unseen(score_QK[:, -1], unseen, evidence, all_scores))
     log_strength_Q = torch.logaddexp(log_sum_Q, torch.full_like(log_sum_Q, math.log(videos)))
     return GalleryOpinion(F.softplus(log_evidence_QK), log_strength_Q, videos)
 
 
 def log_unseen(lowest_Q: Tensor, videos: int, evidence: ScoreEvidence, all_scores: Background) -> Tensor:
-    """log Σ e over the videos that score less than `lowest_Q`, if the scores are normal.
+    """log Σ e over so many videos that score less than `lowest_Q`, if the scores are normal.
 
-    The partial expectation of a log-normal, N exp(m + v²/2) Φ(z - v) with m and v the mean and deviation of
-    log e and z the place of `lowest_Q` in deviations.
+    The expectation of a log-normal below a bound, exp(m + v²/2) Φ(z - v) / Φ(z) with m and v the mean and
+    deviation of log e and z the place of `lowest_Q` in deviations.
     """
     deviation_Q = all_scores.deviation_Q.clamp(min=SMALLEST_DEVIATION)
     mean_Q, spread_Q = evidence.log(all_scores.mean_Q), deviation_Q / evidence.temperature
     place_Q = (lowest_Q - all_scores.mean_Q) / deviation_Q
-    tail_Q = torch.special.log_ndtr(place_Q - spread_Q)
-    return math.log(videos) + mean_Q + spread_Q.square() / 2 + tail_Q
+    below_Q = torch.special.log_ndtr(place_Q - spread_Q) - torch.special.log_ndtr(place_Q)
+    return math.log(videos) + mean_Q + spread_Q.square() / 2 + below_Q
 
 
 @torch.inference_mode(False)
