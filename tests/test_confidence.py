@@ -118,15 +118,18 @@ def test_equal_scores_and_a_single_video():
     np.testing.assert_allclose(opinion.probability_QK, 1 / 1_000, rtol=0.05)
     alone = gallery_opinion(torch.tensor([[0.2]]), 1, EVIDENCE)
     assert alone.probability_QK.item() == pytest.approx(1)
-    assert alone.probability_at(100).item() == pytest.approx(1)
+    assert 0.0 < alone.resized(1).vacuity_Q.item() < 1
 
 
 def test_another_size_of_gallery_takes_its_share():
     opinion = gallery_opinion(torch.tensor([[0.5, 0.3, 0.3, 0.3]]), 4, EVIDENCE)
     (first, *others), _ = slow_probabilities([0.5, 0.3, 0.3, 0.3], EVIDENCE)
     for videos in (1, 2, 4, 31):
+        resized = opinion.resized(videos)
         expected = first / (first + sum(others) / 3 * (videos - 1))
-        assert opinion.probability_at(videos).item() == pytest.approx(expected, rel=1e-5)
+        assert resized.probability_QK.item() == pytest.approx(expected, rel=1e-5)
+        _, vacuity = slow_probabilities([0.5] + [0.3] * (videos - 1), EVIDENCE)
+        assert resized.vacuity_Q.item() == pytest.approx(vacuity, rel=1e-5)
 
 
 def drawn_world(queries: int, videos: int, evidence: ScoreEvidence, seed: int):

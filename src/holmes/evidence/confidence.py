@@ -88,11 +88,13 @@ class GalleryOpinion:
         """That the right video is among the best k."""
         return self.probability_QK[:, :k].sum(-1).clamp(max=1)
 
-    def probability_at(self, videos: int) -> Tensor:
-        """Of the best candidate, if the gallery had so many videos of the same kind."""
-        best_Q = self.probability_QK[:, 0]
-        others_Q = (1 - best_Q).clamp(min=0) * (videos - 1) / max(self.videos - 1, 1)
-        return best_Q / (best_Q + others_Q)
+    def resized(self, videos: int) -> GalleryOpinion:
+        """What would be held of the best candidate if it had so many of these other videos beside it."""
+        best_Q = self.log_alpha_QK[:, 0]
+        others_Q = (1 - (best_Q - self.log_strength_Q).exp()).clamp(min=0).log() + self.log_strength_Q
+        share = (videos - 1) / max(self.videos - 1, 1)
+        log_strength_Q = torch.logaddexp(best_Q, others_Q + (math.log(share) if share else -math.inf))
+        return GalleryOpinion(self.log_alpha_QK[:, :1], log_strength_Q, videos)
 
 
 def gallery_opinion(

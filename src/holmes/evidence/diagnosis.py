@@ -41,8 +41,8 @@ class Calibration:
     score_temperature: float  # T and s₀ of the opinion on the gallery
     score_offset: float
     vacuity_ceiling: float  # above it a query is under-determined
-    probability_floor: float  # from it on a query is precise, in a gallery of `videos`
-    videos: int  # of the held-out gallery
+    probability_floor: float  # from it on a query is precise
+    videos: int  # of the held-out gallery; both hold in a gallery of this size
     queries: int
 
     @property
@@ -99,13 +99,14 @@ def judge(
 
 
 def kinds_of(gallery: GalleryOpinion, calibration: Calibration) -> Tensor:
-    """Under-determined: vaguer than queries that find their video. Precise: at least half as clear as usual.
+    """Under-determined: vaguer than held-out queries that find their video. Precise: clearer than most.
 
-    The probability is compared as if the gallery had the size of the held-out one.
+    Compared as if the gallery had the size of the held-out one.
     """
-    precise_Q = gallery.probability_at(calibration.videos) >= calibration.probability_floor
+    resized = gallery.resized(calibration.videos)
+    precise_Q = resized.probability_QK[:, 0] >= calibration.probability_floor
     kinds_Q = torch.where(precise_Q, QueryType.PRECISE, QueryType.POLYSEMOUS)
-    return kinds_Q.masked_fill(gallery.vacuity_Q > calibration.vacuity_ceiling, QueryType.UNDERDETERMINED)
+    return kinds_Q.masked_fill(resized.vacuity_Q > calibration.vacuity_ceiling, QueryType.UNDERDETERMINED)
 
 
 @dataclass(frozen=True)

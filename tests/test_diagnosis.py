@@ -1,0 +1,227 @@
+"""Quantities on a fixed number of candidates, kinds, sentences, and whose calibration it is."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import psi
+
+from holmes.config.schema import ScoreConfig
+from holmes.errors import HolmesError
+from holmes.evaluation.calibrate import best_candidates, fit_calibration
+from holmes.evidence.confidence import gallery_opinion
+from holmes.evidence.diagnosis import Calibration, Diagnoser, explain, judge, kinds_of, read_calibration
+from holmes.evidence.quantities import candidate_quantities, fit_temperature
+from holmes.index.diagnose import Diagnose
+from holmes.records import QueryType, Scores
+
+CALIBRATION = Calibration(
+    model="abc",
+    candidates=20,
+    frame_weight=0.4,
+    clip_weight=0.6,
+    temperature=0.1,
+    score_temperature=0.05,
+    score_offset=0.3,
+    vacuity_ceiling=0.6,
+    probability_floor=0.3,
+    videos=50,
+    queries=200,
+)
+
+
+def random_scores(queries: int, videos: int, seed: int = 0) -> Scores:
+    """Both branches' scores of a gallery in the order of the fused score."""
+    rng = np.random.default_rng(seed)
+    frame, clip = rng.normal(0.2, 0.12, (2, queries, videos))
+    order = np.argsort(-(0.4 * frame + 0.6 * clip), axis=1)
+    taken = [np.take_along_axis(branch, order, 1) for branch in (frame, clip)]
+    return Scores(*(torch.tensor(branch, dtype=torch.float32) for branch in taken))
+
+
+def slow_quantities(frame: list[float], clip: list[float], candidates: int, tau: float) -> dict[str, float]:
+    """From the paper's equations, in loops; Dempster's rule over all pairs."""
+    evidence = []
+    for branch in (frame, clip):
+        amounts = [math.exp(math.tanh(s) / tau) for s in branch]
+        evidence.append(amounts + [0.0] * (candidates - len(amounts)))
+    beliefs, unknown = [], []
+    for amounts in evidence:
+        strength = sum(amounts) + candidates
+        beliefs.append([e / strength for e in amounts])
+        unknown.append(candidates / strength)
+    conflict = sum(b * c for i, b in enumerate(beliefs[0]) for j, c in enumerate(beliefs[1]) if i != j)
+    fused = [
+        (b * c + b * unknown[1] + c * unknown[0]) / (1 - conflict) for b, c in zip(*beliefs, strict=True)
+    ]
+    u = unknown[0] * unknown[1] / (1 - conflict)
+    strength = candidates / u
+    alpha = [b * strength + 1 for b in fused]
+    entropy = sum(a / strength * (psi(strength + 1) - psi(a + 1)) for a in alpha)
+    return {
+        "u": u,
+        "xi": entropy / math.log(candidates),
+        "delta": conflict,
+        "gap": fused[0] - fused[1],
+        "frame_u": unknown[0],
+        "clip_u": unknown[1],
+    }
+
+
+@pytest.mark.parametrize("videos", [3, 20, 35])
+@pytest.mark.parametrize("tau", [0.07, 0.3])
+def test_quantities_against_the_equations(videos, tau):
+    scores, candidates = random_scores(4, videos), 20
+    found = candidate_quantities(scores, candidates, tau)
+    for row in range(4):
+        frame, clip = (branch[row, :candidates].tolist() for branch in (scores.frame_QV, scores.clip_QV))
+        twin = slow_quantities(frame, clip, candidates, tau)
+        ours = {
+            "u": found.uncertainty_Q[row],
+            "xi": found.entropy_Q[row],
+            "delta": found.conflict_Q[row],
+            "gap": found.belief_gap_Q[row],
+            "frame_u": found.frame.uncertainty_Q[row],
+            "clip_u": found.clip.uncertainty_Q[row],
+        }
+        for name, value in twin.items():
+            assert ours[name].item() == pytest.approx(value, rel=2e-4, abs=1e-6), name
+
+
+def test_candidates_beyond_the_fixed_number_change_nothing():
+    scores = random_scores(5, 40)
+    cut = Scores(scores.frame_QV[:, :20], scores.clip_QV[:, :20])
+    one, other = candidate_quantities(scores, 20, 0.1), candidate_quantities(cut, 20, 0.1)
+    torch.testing.assert_close(one.fused.belief_QV, other.fused.belief_QV)
+    torch.testing.assert_close(one.entropy_Q, other.entropy_Q)
+
+
+def test_the_temperature_is_the_likeliest_of_the_choices():
+    scores, owner_Q = random_scores(60, 12, seed=3), torch.arange(60) % 4
+    choices = (0.03, 0.06, 0.1, 0.2, 0.5, 1.0)
+
+    def surprise(tau: float) -> float:
+        frame, clip = (
+            np.exp(np.tanh(branch.double().numpy()) / tau) for branch in (scores.frame_QV, scores.clip_QV)
+        )
+        alpha = 1 + frame + clip + frame * clip / 50
+        return -np.log(alpha[np.arange(60), owner_Q] / alpha.sum(1)).mean()
+
+    assert fit_temperature(scores, owner_Q, 50, choices) == min(choices, key=surprise)
+
+
+def test_kinds_follow_vacuity_and_the_probability_at_the_held_out_size():
+    clear, spread, vague = [0.6, *[0.1] * 19], [0.5, 0.49, 0.49, *[0.1] * 17], [0.1] * 20
+    score_QK = torch.tensor([clear, spread, vague])
+    gallery = gallery_opinion(score_QK, 50, CALIBRATION.evidence)
+    assert kinds_of(gallery, CALIBRATION).tolist() == [
+        QueryType.PRECISE,
+        QueryType.POLYSEMOUS,
+        QueryType.UNDERDETERMINED,
+    ]
+    assert gallery.vacuity_Q[1] < 0.6 < gallery.vacuity_Q[2]
+    # The floor is compared at the held-out size, whatever the size of the gallery.
+    for share, kind in ((0.999, QueryType.PRECISE), (1.001, QueryType.POLYSEMOUS)):
+        floor = gallery.resized(20).probability_QK[1, 0].item() * share
+        between = replace(CALIBRATION, probability_floor=floor, videos=20)
+        assert kinds_of(gallery, between).tolist()[1] == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "sentence"),
+    [
+        (QueryType.PRECISE, 1, "One video stands out from the others."),
+        (QueryType.PRECISE, 2, "Two videos stand out from the others."),
+        (QueryType.POLYSEMOUS, 1, "One video fits best, but others come close."),
+        (QueryType.POLYSEMOUS, 3, "Three videos fit about equally well."),
+        (QueryType.POLYSEMOUS, 14, "14 videos fit about equally well."),
+        (QueryType.UNDERDETERMINED, 20, "The query names almost nothing this collection knows."),
+    ],
+)
+def test_the_sentence(kind, fits, sentence):
+    assert explain(kind, fits)[0] == sentence
+
+
+def test_a_diagnosis_says_what_was_judged():
+    scores = random_scores(6, 20)
+    diagnose: Diagnose = Diagnoser(CALIBRATION)
+    assert diagnose.candidates == 20
+    said = diagnose(scores, 20)
+    judged = judge(scores, 20, CALIBRATION)
+    for row, diagnosis in enumerate(said):
+        assert diagnosis.kind == QueryType(int(judged.kinds_Q[row])).name.lower()
+        assert diagnosis.probability == pytest.approx(judged.gallery.probability_QK[row, 0].item())
+        assert sum(diagnosis.probabilities) == pytest.approx(1, rel=1e-5)
+        assert diagnosis.probabilities[0] == diagnosis.probability == max(diagnosis.probabilities)
+        assert diagnosis.probability_top[5] == pytest.approx(sum(diagnosis.probabilities[:5]))
+        assert sum(diagnosis.beliefs) + diagnosis.quantities["uncertainty"] == pytest.approx(1, rel=1e-5)
+        assert diagnosis.quantities["fits"] == sum(
+            p >= diagnosis.probability / 2 for p in diagnosis.probabilities
+        )
+        assert json.dumps(diagnosis.quantities)
+        assert diagnosis.advice.endswith(".")
+
+
+def test_one_query_equals_its_row():
+    scores = random_scores(4, 35)
+    every = Diagnoser(CALIBRATION)(scores, 5_000)
+    for row in range(4):
+        alone = Scores(scores.frame_QV[row : row + 1], scores.clip_QV[row : row + 1])
+        (one,) = Diagnoser(CALIBRATION)(alone, 5_000)
+        assert one.kind == every[row].kind and one.explanation == every[row].explanation
+        np.testing.assert_allclose(one.probabilities, every[row].probabilities, rtol=1e-5)
+        np.testing.assert_allclose(one.beliefs, every[row].beliefs, rtol=1e-5)
+
+
+def test_a_gallery_of_one_video():
+    (only,) = Diagnoser(CALIBRATION)(Scores(torch.tensor([[0.5]]), torch.tensor([[0.6]])), 1)
+    assert only.probability == pytest.approx(1) and only.quantities["margin"] == 0
+    assert only.probability_top == {5: pytest.approx(1), 10: pytest.approx(1)}
+
+
+def test_a_calibration_survives_json_and_belongs_to_its_model():
+    stored = json.loads(json.dumps(CALIBRATION.to_dict()))
+    assert read_calibration(stored, "abc") == CALIBRATION
+    assert read_calibration(None, "abc") is None
+    with pytest.raises(HolmesError, match="belongs to another model"):
+        read_calibration(stored, "abd")
+    for damaged in ([], {**stored, "version": 99}, {k: v for k, v in stored.items() if k != "temperature"}):
+        with pytest.raises(HolmesError, match="does not know"):
+            read_calibration(damaged, "abc")
+
+
+def world_of_kinds(queries: int, videos: int, seed: int) -> tuple[Scores, torch.Tensor, np.ndarray]:
+    """Precise queries have one good video, polysemous four, under-determined none."""
+    rng = np.random.default_rng(seed)
+    kinds = rng.choice(3, queries, p=[0.6, 0.25, 0.15])
+    owner = rng.integers(0, videos, queries)
+    scores = rng.normal(0.2, 0.06, (2, queries, videos))
+    for query, kind in enumerate(kinds):
+        fitting = {0: [owner[query]], 1: [owner[query], *rng.integers(0, videos, 3)], 2: []}[kind]
+        scores[:, query, fitting] += 0.35
+    return Scores(*torch.tensor(scores, dtype=torch.float32)), torch.tensor(owner), kinds
+
+
+def test_fitted_thresholds_tell_kinds_apart_in_another_gallery():
+    calibration = fit_calibration(*world_of_kinds(400, 80, seed=0)[:2], ScoreConfig(), "m")
+    assert calibration is not None and (calibration.videos, calibration.queries) == (80, 400)
+    scores, owner_Q, kinds = world_of_kinds(600, 300, seed=1)
+    best, all_scores = best_candidates(scores, calibration)
+    judged = judge(best, 300, calibration, all_scores)
+    found = judged.kinds_Q.numpy()
+    assert (found[kinds == 2] == QueryType.UNDERDETERMINED).mean() > 0.8
+    assert (found[kinds == 0] == QueryType.PRECISE).mean() > 0.7
+    assert (found[kinds == 1] == QueryType.POLYSEMOUS).mean() > 0.7
+    # And the probability is true of the top hit, which was never looked at.
+    right = (calibration.score(scores).argmax(1) == owner_Q).double().mean().item()
+    assert judged.gallery.probability_top(1).mean().item() == pytest.approx(right, abs=0.05)
+
+
+def test_too_few_queries_teach_nothing():
+    scores, owner_Q, _ = world_of_kinds(5, 10, seed=0)
+    assert fit_calibration(scores, owner_Q, ScoreConfig(), "m") is None
