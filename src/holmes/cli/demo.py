@@ -183,10 +183,16 @@ def ask(parts: Demo) -> None:
     from holmes.records import QueryType
 
     captions = RenderedWorld.open(parts.world).captions_of("test")
-    for kind in QueryType:
-        caption = next(caption for caption in captions if caption.kind is kind)
-        say(f'\nA {kind.name.lower()} one, written for {caption.video}: "{caption.text}"')
-        search(parts.index, caption.text, top=3)
+    of_kind = {kind: [caption for caption in captions if caption.kind is kind] for kind in QueryType}
+    chosen = {
+        "precise": of_kind[QueryType.PRECISE][0],
+        "polysemous": max(of_kind[QueryType.POLYSEMOUS], key=lambda caption: len(caption.also_fits)),
+        "under-determined": min(of_kind[QueryType.UNDERDETERMINED], key=lambda caption: len(caption.text)),
+    }
+    for kind, caption in chosen.items():
+        fits = f", true of {len(caption.also_fits)} more" if caption.also_fits else ", and true of no other"
+        say(f'\n{kind}, written for {caption.video}{fits}: "{caption.text}"')
+        search(parts.index, caption.text, top=3, filter="*/test/*")
 
 
 def write_report(parts: Demo) -> None:
