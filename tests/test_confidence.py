@@ -1,4 +1,4 @@
-"""The probability of a hit: by hand, against sums over whole galleries, against worlds that follow the model."""
+"""The probability of a hit: by hand, against whole galleries, against worlds that follow the model."""
 
 from __future__ import annotations
 

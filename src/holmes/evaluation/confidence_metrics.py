@@ -28,8 +28,13 @@ class Estimate:
     low: float
     high: float
 
-    def to_json(self) -> dict[str, float]:
-        return asdict(self)
+    def to_json(self) -> dict[str, float | None]:
+        """Null where a figure does not exist, such as the AUROC of queries that are all answered."""
+        return {name: finite(value) for name, value in asdict(self).items()}
+
+
+def finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 def bootstrap_counts(video_Q: ArrayLike, repeats: int, seed: int = 0) -> Counts:

@@ -25,6 +25,7 @@ from holmes.evaluation.confidence_metrics import (
     bootstrap_counts,
     calibration_error,
     estimate,
+    finite,
 )
 from holmes.evaluation.corruptions import Corruption, Reader, corrupted_source
 from holmes.evaluation.partition import agreement
@@ -153,19 +154,18 @@ def kinds(store: Store, asked: Asked) -> dict[str, Any]:
     return {"shares": shares, "right": right, "agreement": known}
 
 
-def gallery_sizes(asked: Asked, calibration: Calibration, seed: int) -> list[dict[str, float]]:
+def gallery_sizes(asked: Asked, calibration: Calibration, seed: int) -> list[dict[str, float | None]]:
     """The same queries in random parts of the gallery: does the probability follow?"""
-    sizes = sorted(
-        {max(SMALLEST_GALLERY, round(share * len(asked.split.videos))) for share in GALLERY_SHARES}
-    )
+    videos = len(asked.split.videos)
+    sizes = {min(videos, max(SMALLEST_GALLERY, round(share * videos))) for share in GALLERY_SHARES}
     rows = []
-    for size in (size for size in sizes if size <= len(asked.split.videos)):
+    for size in sorted(sizes):
         some, owner_Q = smaller_gallery(asked.scores, asked.encoded.owner_Q, size, seed)
         rows.append(size_row(some, owner_Q, calibration))
     return rows
 
 
-def size_row(scores: Scores, owner_Q: Tensor, calibration: Calibration) -> dict[str, float]:
+def size_row(scores: Scores, owner_Q: Tensor, calibration: Calibration) -> dict[str, float | None]:
     said_Q = as_numpy(judge_all(scores, calibration).gallery.probability_top(1))
     right_Q = (rank_of_owner(calibration.score(scores), owner_Q) == 1).cpu().numpy()
     once_BQ = np.ones((1, len(right_Q)), np.int64)
@@ -174,7 +174,7 @@ def size_row(scores: Scores, owner_Q: Tensor, calibration: Calibration) -> dict[
         "said": float(said_Q.mean()),
         "right": float(right_Q.mean()),
         "ece": float(calibration_error(said_Q, right_Q, once_BQ)[0]),
-        "auroc_top1": float(auroc(said_Q, right_Q, once_BQ)[0]),
+        "auroc_top1": finite(auroc(said_Q, right_Q, once_BQ)[0]),
     }
 
 

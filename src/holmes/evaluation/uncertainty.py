@@ -104,7 +104,7 @@ def figures(asked: Asked, name: str, probability_Q: Floats | None, counts_BQ: Co
     return found
 
 
-def advantages(values: dict[str, dict[str, Floats]]) -> dict[str, dict[str, dict[str, float]]]:
+def advantages(values: dict[str, dict[str, Floats]]) -> dict[str, dict[str, dict[str, float | None]]]:
     """How much better ours is than each baseline, on the same resamples; above 0 is better."""
     sign = {"aurc": -1, "auroc_top1": 1, "auroc_top10": 1}
     return {
@@ -134,13 +134,13 @@ def reliabilities(asked: Asked) -> dict[str, dict[str, list[float]]]:
     return points
 
 
-def abstention(asked: Asked, below: float) -> dict[str, float]:
+def abstention(asked: Asked, below: float) -> dict[str, float | None]:
     """What is left if nothing is answered that is less probable."""
     answered_Q = asked.top1[OURS] >= below
     right_Q = asked.rank_Q == 1
     return {
         "below": below,
         "answered": float(answered_Q.mean()),
-        "right_of_answered": float(right_Q[answered_Q].mean()) if answered_Q.any() else float("nan"),
+        "right_of_answered": float(right_Q[answered_Q].mean()) if answered_Q.any() else None,
         "right_of_all": float(right_Q.mean()),
     }

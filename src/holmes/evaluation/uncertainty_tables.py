@@ -65,20 +65,21 @@ def hard_queries_grid(found: dict[str, Any]) -> Grid:
     return grid
 
 
-def abstention_grid(found: dict[str, float]) -> Grid:
+def abstention_grid(found: dict[str, float | None]) -> Grid:
+    values = [found[name] for name in ("answered", "right_of_answered", "right_of_all")]
     return Grid(
         f"Answering only from probability {found['below']:g} on",
         ["answered", "right of the answered", "right of all"],
-        [[f"{found[name]:.1%}" for name in ("answered", "right_of_answered", "right_of_all")]],
+        [["–" if value is None else f"{value:.1%}" for value in values]],
     )
 
 
-def interval(value: dict[str, float] | None) -> str:
-    return (
-        "–" if value is None else f"{short(value['value'])} [{short(value['low'])}, {short(value['high'])}]"
-    )
+def interval(value: dict[str, float | None] | None) -> str:
+    if value is None or value["value"] is None:
+        return "–"
+    return f"{short(value['value'])} [{short(value['low'])}, {short(value['high'])}]"
 
 
-def short(value: float) -> str:
+def short(value: float | None) -> str:
     """Three digits without the leading zero."""
-    return f"{value:.3f}".replace("0.", ".", 1)
+    return "–" if value is None else f"{value:.3f}".replace("0.", ".", 1)

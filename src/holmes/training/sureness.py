@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from statistics import fmean
 from typing import Any
 
@@ -67,12 +67,17 @@ def refuse_other_text(width: int, other: Store) -> None:
         )
 
 
+def mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
 def mean_figures(reports: list[dict[str, Any]]) -> dict[str, Any]:
     """`uncertainty` over several runs: values and interval bounds averaged."""
     first = reports[0]
     return {
         name: {
-            figure: {part: fmean(report[name][figure][part] for report in reports) for part in parts}
+            figure: {part: mean(report[name][figure][part] for report in reports) for part in parts}
             for figure, parts in figures.items()
             if all(figure in report[name] for report in reports)
         }
