@@ -17,12 +17,18 @@ def write_film(path: Path, frames_FHWC: npt.NDArray[np.uint8], frames_per_second
         import av
     except ImportError:
         raise missing_extra("writing videos", "video") from None
-    # Bit-exact: no dates, no version strings. One thread: its number would change the bytes.
+    # Bit-exact: no dates, no version strings. One thread: its number would change the bytes. And no looking
+    # ahead: what the encoder decides from it is not the same every time.
     with av.open(str(path), "w", options={"fflags": "+bitexact", "movflags": "+faststart"}) as container:
         stream: Any = container.add_stream("libx264", rate=frames_per_second)
         stream.height, stream.width = frames_FHWC.shape[1:3]
         stream.pix_fmt = "yuv420p"
-        stream.options = {"preset": "veryfast", "crf": "23", "threads": "1"}
+        stream.options = {
+            "preset": "veryfast",
+            "crf": "23",
+            "threads": "1",
+            "x264-params": "rc-lookahead=0:mbtree=0:sync-lookahead=0",
+        }
         stream.codec_context.gop_size = 4 * frames_per_second
         for image in frames_FHWC:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
