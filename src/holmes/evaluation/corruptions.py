@@ -86,21 +86,27 @@ def corrupted_source(
     bank: FeatureBank, how: Corruption, reader: Reader | None, seed: int
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """The bank's queries, corrupted: their words where a reader is at hand, otherwise their tokens."""
-    generator, rng = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
+    if reader is not None:
+        rng = np.random.default_rng(seed)
+        return read_source(reader, lambda i: corrupt_caption(bank.store.captions[i], how, rng), bank)
+    generator = torch.Generator().manual_seed(seed)
+    return lambda index_Q: corrupt_tokens(*bank.queries(index_Q), how, generator)
 
-    def tokens(index_Q: Tensor) -> tuple[Tensor, Tensor]:
-        return corrupt_tokens(*bank.queries(index_Q), how, generator)
 
-    def words(index_Q: Tensor) -> tuple[Tensor, Tensor]:
-        captions = [corrupt_caption(bank.store.captions[i], how, rng) for i in index_Q.tolist() if i >= 0]
-        rows = [query_tokens(rows_TD) for rows_TD in reader(captions)] if reader is not None else []
+def read_source(
+    reader: Reader, caption: Callable[[int], str], bank: FeatureBank
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """Captions by their numbers, read into the token features of the bank's store; -1 is padding."""
+
+    def read(index_Q: Tensor) -> tuple[Tensor, Tensor]:
+        rows = [query_tokens(rows_TD) for rows_TD in reader([caption(i) for i in index_Q.tolist() if i >= 0])]
         padded = np.zeros((len(index_Q), TOKENS, bank.store.info.text_width), np.float32)
         for place_TD, rows_TD in zip(padded, rows, strict=False):
             place_TD[: len(rows_TD)] = rows_TD
         lengths = [*map(len, rows), *[0] * (len(index_Q) - len(rows))]
         return torch.from_numpy(padded).to(bank.device, bank.dtype), torch.tensor(lengths, device=bank.device)
 
-    return tokens if reader is None else words
+    return read
 
 
 def planted_reader(store: Store) -> Reader | None:

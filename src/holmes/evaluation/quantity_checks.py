@@ -27,7 +27,7 @@ from holmes.evaluation.confidence_metrics import (
     estimate,
     finite,
 )
-from holmes.evaluation.corruptions import Corruption, Reader, corrupted_source
+from holmes.evaluation.corruptions import Corruption, Reader, corrupted_source, read_source
 from holmes.evaluation.partition import agreement
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import score_all
@@ -118,7 +118,11 @@ def hard_scores(
         yield how.value, score_all(encode_queries(model, source, queries, encoded)), None
     if other is not None:
         split = other.split("test")
-        source = FeatureBank(other, bank.device, splits=[split], dtype=bank.dtype).queries
+        if other.info.text_width == bank.store.info.text_width:
+            source = FeatureBank(other, bank.device, splits=[split], dtype=bank.dtype).queries
+        else:
+            assert reader is not None, "other token features need a reader"
+            source = read_source(reader, other.captions.__getitem__, bank)
         yield (
             "other_collection",
             score_all(encode_queries(model, source, split.queries, encoded)),

@@ -45,10 +45,11 @@ def run_uncertainty(
     split = store.split(split_name)
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     bank = FeatureBank(store, device, splits=[split, *([held] if held else [])], dtype=dtype)
-    if other is not None:
+    reader = find_reader(store)
+    if other is not None and reader is None:
         refuse_other_text(checkpoint.config.model.text_width, other)
     return evaluate_uncertainty(
-        checkpoint, bank, split, calibration, held, other, find_reader(store), abstain_below, **options
+        checkpoint, bank, split, calibration, held, other, reader, abstain_below, **options
     )
 
 
