@@ -86,7 +86,7 @@ class Golden:
 
 
 def released_scores(query: QueryEmbedding, video: VideoEmbedding) -> tuple[Scores, Scores]:
-    """Cosine and raw scores in which the padded frames of a short video compete with similarity 0, as released."""
+    """Cosine and raw scores in which padded frames compete with similarity 0, as released."""
     visible = video.frame_mask_VF.unsqueeze(-1)
     blanked = replace(
         video,
