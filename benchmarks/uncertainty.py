@@ -1,0 +1,121 @@
+"""Does the confidence mean anything? The tables and figures of docs/uncertainty.md, in one go.
+
+    python benchmarks/uncertainty.py [--data ../shared/data] [--seeds 0,1,2] [--docs docs/uncertainty.md]
+
+On the planted world, and on real spliced videos where `--data` has them: models are trained and calibrated on
+videos held out of training, then their confidence is measured on the test split beside the baselines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import machine, save_json
+from confidence_parts import parts_table
+from large_galleries import large_galleries
+from method import World, worlds
+from uncertainty_page import tables, write_docs
+
+from holmes.cli.evaluate import find_reader
+from holmes.data.bank import FeatureBank
+from holmes.data.store import Store
+from holmes.encoders.checkpoint import load_checkpoint
+from holmes.evaluation.asked import OURS, ask
+from holmes.evidence.diagnosis import EXTRA, read_calibration
+from holmes.training.device import choose_device
+from holmes.training.protocol import Protocol
+from holmes.training.revisit import find_runs
+from holmes.training.run import RunOptions, train
+from holmes.training.sureness import held_out_videos, run_uncertainty
+
+SIZES = (100, 250, 1_000, 3_000, 10_000, 30_000, 100_000)  # of planted galleries
+
+
+def study(
+    world: World, others: dict[str, Store], folder: Path, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Train with every seed and measure each run."""
+    reports, parts, galleries = [], [], []
+    device = choose_device(options.device)
+    for seed in options.seeds:
+        start, out = time.perf_counter(), folder / "runs" / world.name / str(seed)
+        quiet = RunOptions(device=options.device, compiled=False, shown=False)
+        train(world.store, world.config, out, seed, Protocol.HONEST, quiet)
+        trained = time.perf_counter()
+        (run,) = find_runs(out)
+        other = next((store for name, store in others.items() if name != world.name), None)
+        reports.append(
+            run_uncertainty(
+                run, world.store, "test", device, other, find_reader, 0.5, repeats=options.repeats, seed=0
+            )
+        )
+        checkpoint = load_checkpoint(run.checkpoint, str(device))
+        calibration = read_calibration(checkpoint.extras[EXTRA], checkpoint.digest)
+        test = world.store.split("test")
+        held = held_out_videos(run, world.store, checkpoint.config.training.held_out)
+        assert calibration is not None and held is not None
+        dtype = torch.float16 if device.type == "cuda" else torch.float32
+        bank = FeatureBank(world.store, device, splits=[test, held], dtype=dtype)
+        asked = [ask(checkpoint, bank, split, calibration, 1, 0) for split in (held, test)]
+        parts.append(parts_table(*asked, calibration))
+        if world.name == "planted" and seed == options.seeds[0]:
+            sizes = [size for size in SIZES if size <= options.largest]
+            galleries.append(large_galleries(checkpoint, bank, test, held, calibration, sizes))
+        details = reports[-1]["uncertainty_details"]
+        print(
+            f"{world.name}, seed {seed}: R@1 {100 * details['top1']:.1f}, AURC and ECE of ours "
+            f"{reports[-1]['uncertainty'][OURS]['aurc']['value']:.3f}, "
+            f"{reports[-1]['uncertainty'][OURS]['ece']['value']:.3f}; "
+            f"trained in {trained - start:.0f} s, measured in {time.perf_counter() - trained:.0f} s",
+            flush=True,
+        )
+    return {"world": world.name, "reports": reports, "parts": parts, "galleries": galleries}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with the real data")
+    parser.add_argument("--preset", default="charades")
+    parser.add_argument("--videos", type=int, default=1250, help="training videos of the planted world")
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--set", action="append", default=["held_out=0.2"], metavar="NAME=VALUE")
+    parser.add_argument("--only", help="one world: planted, msvd or msrvtt")
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--repeats", type=int, default=1000, help="of the bootstrap")
+    parser.add_argument(
+        "--largest", type=int, help="videos of the largest planted gallery (default 100000, 1000 on a CPU)"
+    )
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/uncertainty.json"))
+    parser.add_argument("--docs", type=Path, help="a page whose tables and figures to write anew")
+    options = parser.parse_args()
+    options.seeds = [int(seed) for seed in options.seeds.split(",")]
+    options.brief = True
+    device = choose_device(options.device)
+    options.largest = options.largest or (1_000 if device.type == "cpu" else 100_000)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        every = worlds(folder, options.data, options)
+        others = {world.name: world.store for world in every if world.name != "planted"}
+        found = [
+            study(world, others, folder, options) for world in every if options.only in (None, world.name)
+        ]
+    changed = "".join(f", {change}" for change in options.set)
+    seeds = ", ".join(map(str, options.seeds))
+    title = f"{options.preset} preset{changed}, {options.epochs} epochs, seeds {seeds}, on {machine(device)}."
+    made = tables(found)
+    print("\n\n".join((title, *(f"## {name}\n\n{text}" for name, text in made.items()))))
+    save_json(options.json, {"title": title, "found": found})
+    if options.docs is not None:
+        write_docs(options.docs, made, found, title)
+
+
+if __name__ == "__main__":
+    main()

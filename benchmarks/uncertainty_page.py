@@ -1,0 +1,190 @@
+"""The tables of docs/uncertainty.md, averaged over the seeds, and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from holmes.evaluation.asked import OURS
+from holmes.evaluation.uncertainty_tables import FIGURES, NAMES, interval, short
+from holmes.plots.style import LIGHT, svg
+from holmes.plots.uncertainty import draw_gallery_sizes, draw_sureness
+from holmes.training.sureness import mean, mean_figures
+
+BETTER = {"aurc": "AURC", "auroc_top1": "AUROC top 1", "auroc_top10": "AUROC top 10"}
+TUNED = "softmax_entropy_tuned"  # knows our fitted temperature: shown, but no baseline of the sceptic's
+
+
+def tables(found: list[dict[str, Any]]) -> dict[str, str]:
+    return {
+        "confidence": joined(found, confidence_table),
+        "verdict": verdict_table(found),
+        "parts": joined(found, parts_markdown),
+        "several": joined(found, several_table),
+        "hard": joined(found, hard_table),
+        "kinds": joined(found, kinds_table),
+        "galleries": joined(found, galleries_table),
+        "abstention": abstention_table(found),
+    }
+
+
+def joined(found: list[dict[str, Any]], part: Callable[[dict[str, Any]], str]) -> str:
+    made = [(of_one["world"], part(of_one)) for of_one in found]
+    return "\n\n".join(f"*{world}*\n\n{text}" for world, text in made if text)
+
+
+def markdown(columns: list[str], rows: list[list[str]]) -> str:
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def details(found: dict[str, Any], *path: str) -> list[Any]:
+    """One entry of every seed's details."""
+    values = []
+    for report in found["reports"]:
+        value = report["uncertainty_details"]
+        for key in path:
+            value = None if value is None else value.get(key)
+        values.append(value)
+    return values
+
+
+def mean_interval(values: list[dict[str, float | None] | None]) -> str:
+    known = [value for value in values if value is not None]
+    return (
+        interval({part: mean(v[part] for v in known) for part in ("value", "low", "high")}) if known else "–"
+    )
+
+
+def confidence_table(found: dict[str, Any]) -> str:
+    figures = mean_figures([report["uncertainty"] for report in found["reports"]])
+    recall = f"R@1 {100 * fmean(details(found, 'top1')):.1f}, R@10 {100 * fmean(details(found, 'top10')):.1f}"
+    rows = [[NAMES[name], *(interval(of_one.get(f)) for f in FIGURES)] for name, of_one in figures.items()]
+    return f"{recall}\n\n" + markdown(["", *FIGURES.values()], rows)
+
+
+def verdict_table(found: list[dict[str, Any]]) -> str:
+    """Ours less the best baseline; above 0 is better."""
+    rows = []
+    for of_one in found:
+        figures = mean_figures([report["uncertainty"] for report in of_one["reports"]])
+        baselines = [name for name in figures if name not in (OURS, TUNED)]
+        for figure, title in BETTER.items():
+            sign = -1 if figure == "aurc" else 1
+            best = max(baselines, key=lambda name: sign * (figures[name][figure]["value"] or 0))
+            gain = mean_interval(details(of_one, "advantage", best, figure))
+            tuned = mean_interval(details(of_one, "advantage", TUNED, figure))
+            rows.append([of_one["world"], title, NAMES[best], gain, tuned])
+    return markdown(["", "figure", "best baseline", "ours is better by", "than the tuned entropy by"], rows)
+
+
+def parts_markdown(found: dict[str, Any]) -> str:
+    rows = []
+    for place, first in enumerate(found["parts"][0]):
+        same = [of_seed[place] for of_seed in found["parts"]]
+        values = [
+            short(fmean(row[f] for row in same)) if f in first else "–" for f in ("aurc", "auroc_top1", "ece")
+        ]
+        gains = [
+            mean_interval([row.get(f"Δ {f}") for row in same]) if first["kind"] == "added" else "–"
+            for f in ("aurc", "auroc_top1")
+        ]
+        name = f"{first['part']}, alone" if first["kind"] == "alone" else first["part"]
+        rows.append([name, *values, *gains])
+    return markdown(["", "AURC", "AUROC top 1", "ECE", "change of AURC", "change of AUROC"], rows)
+
+
+def several_table(found: dict[str, Any]) -> str:
+    several = [value for value in details(found, "several_fit") if value is not None]
+    if not several:
+        return ""
+    rows = [
+        [
+            NAMES[name],
+            *(mean_interval([s["auroc"][name][part] for s in several]) for part in ("all", "equal_length")),
+        ]
+        for name in several[0]["auroc"]
+    ]
+    share = f"{several[0]['share']:.0%} of {several[0]['queries']:,} queries\n\n"
+    return share + markdown(["", "all", "at equal length"], rows)
+
+
+def hard_table(found: dict[str, Any]) -> str:
+    tasks = [hard["auroc"] for hard in details(found, "hard_queries")]
+    rows = [
+        [NAMES[name], *(mean_interval([of_seed[task][name] for of_seed in tasks]) for task in tasks[0])]
+        for name in next(iter(tasks[0].values()))
+    ]
+    level = details(found, "hard_queries")[0]["corrupted"]
+    return f"corrupted: {level}\n\n" + markdown(["", *(task.replace("_", " ") for task in tasks[0])], rows)
+
+
+def kinds_table(found: dict[str, Any]) -> str:
+    kinds = details(found, "kinds")
+    shares = {name: fmean(k["shares"][name] for k in kinds) for name in kinds[0]["shares"]}
+    right = {name: mean(k["right"].get(name) for k in kinds) for name in shares}
+    known = [k["agreement"] for k in kinds if k["agreement"] is not None]
+    confusion = np.sum([k["confusion"] for k in known], axis=0) if known else None
+    rows = []
+    for place, name in enumerate(shares):
+        of_kind = "–" if right[name] is None else f"{100 * right[name]:.1f}%"
+        counts = [] if confusion is None else [f"{row[place]:,}" for row in confusion]
+        rows.append([name, f"{100 * shares[name]:.1f}%", of_kind, *counts])
+    columns = ["said", "share", "first hit right"]
+    if confusion is None:
+        return markdown(columns, rows)
+    score = (
+        f"macro-F1 {short(fmean(k['macro_F1'] for k in known))}, "
+        f"by chance {short(fmean(k['chance_macro_F1'] for k in known))}; all seeds together\n\n"
+    )
+    return score + markdown([*columns, *(f"planted {name}" for name in shares)], rows)
+
+
+def gallery_rows(found: dict[str, Any]) -> list[dict[str, float]]:
+    """Sizes of galleries, averaged over the seeds."""
+    runs = found["galleries"] or details(found, "gallery_sizes")
+    keys = runs[0][0].keys()
+    return [{key: mean(row[key] for row in same) or 0.0 for key in keys} for same in zip(*runs, strict=True)]
+
+
+def galleries_table(found: dict[str, Any]) -> str:
+    rows = gallery_rows(found)
+    names = {"said": "said", "right": "right", "ece": "ECE", "auroc_top1": "AUROC top 1"}
+    names |= {"uncorrected": "said by a curve through the score"} if "uncorrected" in rows[0] else {}
+    body = [[f"{row['videos']:,.0f}", *(short(row[key]) for key in names)] for row in rows]
+    return markdown(["videos", *names.values()], body)
+
+
+def abstention_table(found: list[dict[str, Any]]) -> str:
+    rows = []
+    for of_one in found:
+        left = details(of_one, "abstention")
+        parts = [
+            mean(row[name] for row in left) for name in ("answered", "right_of_answered", "right_of_all")
+        ]
+        rows.append([of_one["world"], *("–" if part is None else f"{100 * part:.1f}%" for part in parts)])
+    return markdown(["", "answered", "right of the answered", "right of all"], rows)
+
+
+def write_docs(page: Path, made: dict[str, str], found: list[dict[str, Any]], title: str) -> None:
+    """Replace the marked blocks of the page, and draw its figures beside it."""
+    text = page.read_text()
+    for name, table in {**made, "title": title}.items():
+        before, start, rest = text.partition(f"<!-- {name} -->\n")
+        _, end, after = rest.partition(f"<!-- end {name} -->")
+        if start and end:
+            text = f"{before}{start}{table}\n{end}{after}"
+    page.write_text(text)
+    figures = page.parent / "figures"
+    figures.mkdir(exist_ok=True)
+    for of_one in found:
+        first = of_one["reports"][0]["uncertainty_details"]
+        (figures / f"sureness-{of_one['world']}.svg").write_bytes(svg(draw_sureness(first, LIGHT)))
+    sizes = {of_one["world"]: gallery_rows(of_one) for of_one in found if of_one["galleries"]}
+    if sizes:
+        (figures / "gallery-sizes.svg").write_bytes(svg(draw_gallery_sizes(sizes, LIGHT)))
+    print(f"{page} and its figures are up to date")
