@@ -29,6 +29,7 @@ CALIBRATION = Calibration(
     score_temperature=0.05,
     score_offset=0.3,
     vacuity_ceiling=0.6,
+    probability_least=0.1,
     probability_floor=0.3,
     videos=50,
     queries=200,
@@ -130,6 +131,9 @@ def test_kinds_follow_vacuity_and_the_probability_at_the_held_out_size():
         floor = gallery.resized(20).probability_QK[1, 0].item() * share
         between = replace(CALIBRATION, probability_floor=floor, videos=20)
         assert kinds_of(gallery, between).tolist()[1] == kind
+        least = replace(CALIBRATION, probability_least=floor, probability_floor=1.0, videos=20)
+        expected = QueryType.POLYSEMOUS if share < 1 else QueryType.UNDERDETERMINED
+        assert kinds_of(gallery, least).tolist()[1] == expected
 
 
 @pytest.mark.parametrize(
@@ -140,11 +144,18 @@ def test_kinds_follow_vacuity_and_the_probability_at_the_held_out_size():
         (QueryType.POLYSEMOUS, 1, "One video fits best, but others come close."),
         (QueryType.POLYSEMOUS, 3, "Three videos fit about equally well."),
         (QueryType.POLYSEMOUS, 14, "14 videos fit about equally well."),
-        (QueryType.UNDERDETERMINED, 20, "The query names almost nothing this collection knows."),
+        (QueryType.UNDERDETERMINED, 20, "The query names too little to tell the videos apart."),
     ],
 )
 def test_the_sentence(kind, fits, sentence):
     assert explain(kind, fits)[0] == sentence
+
+
+def test_the_sentence_on_a_query_without_evidence():
+    (vague,) = Diagnoser(CALIBRATION)(Scores(torch.full((1, 20), 0.1), torch.full((1, 20), 0.1)), 20)
+    assert vague.kind == "underdetermined"
+    assert vague.explanation == "The query names almost nothing this collection knows."
+    assert vague.quantities["fits"] == 20
 
 
 def test_a_diagnosis_says_what_was_judged():

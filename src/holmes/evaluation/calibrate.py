@@ -18,7 +18,7 @@ from holmes.records import Scores
 CANDIDATES = 100
 TEMPERATURES = tuple(torch.logspace(-2, 0, 41).tolist())  # τ to choose from
 FOUND = 5  # a query found its video if it is among the first five
-FOUND_SHARE = 0.95  # of these queries are not called under-determined
+FOUND_SHARE = 0.95  # of these queries are on the good side of each threshold
 FEWEST_QUERIES = 20
 
 
@@ -31,8 +31,9 @@ def fit_calibration(scores: Scores, owner_Q: Tensor, weights: ScoreConfig, model
     evidence = fit_score_evidence(score_QV, owner_Q)
     gallery = gallery_opinion(score_QV.sort(1, descending=True).values, videos, evidence)
     found_Q = rank_of_owner(score_QV, owner_Q) <= FOUND
-    vacuity_Q = gallery.vacuity_Q
-    clear_Q = vacuity_Q[found_Q] if found_Q.any() else vacuity_Q
+    if not found_Q.any():
+        return None
+    vacuity_Q, probability_Q = gallery.vacuity_Q, gallery.probability_QK[:, 0]
     return Calibration(
         model=model,
         candidates=CANDIDATES,
@@ -41,8 +42,9 @@ def fit_calibration(scores: Scores, owner_Q: Tensor, weights: ScoreConfig, model
         temperature=fit_temperature(scores, owner_Q, CANDIDATES, TEMPERATURES),
         score_temperature=evidence.temperature,
         score_offset=evidence.offset,
-        vacuity_ceiling=clear_Q.quantile(FOUND_SHARE).item(),
-        probability_floor=gallery.probability_QK[:, 0].median().item(),
+        vacuity_ceiling=vacuity_Q[found_Q].quantile(FOUND_SHARE).item(),
+        probability_least=probability_Q[found_Q].quantile(1 - FOUND_SHARE).item(),
+        probability_floor=probability_Q.median().item(),
         videos=videos,
         queries=queries,
     )

@@ -42,8 +42,9 @@ class Calibration:
     score_offset: float
     vacuity_ceiling: float  # above it a query is under-determined
     probability_floor: float  # from it on a query is precise
-    videos: int  # of the held-out gallery; both hold in a gallery of this size
+    videos: int  # of the held-out gallery; the thresholds hold in a gallery of this size
     queries: int
+    probability_least: float = 0.0  # below it a query is under-determined too
 
     @property
     def evidence(self) -> ScoreEvidence:
@@ -99,14 +100,17 @@ def judge(
 
 
 def kinds_of(gallery: GalleryOpinion, calibration: Calibration) -> Tensor:
-    """Under-determined: vaguer than held-out queries that find their video. Precise: clearer than most.
+    """Under-determined: less is known than of held-out queries that found their video. Precise: clear.
 
     Compared as if the gallery had the size of the held-out one.
     """
     resized = gallery.resized(calibration.videos)
-    precise_Q = resized.probability_QK[:, 0] >= calibration.probability_floor
+    probability_Q = resized.probability_QK[:, 0]
+    precise_Q = probability_Q >= calibration.probability_floor
     kinds_Q = torch.where(precise_Q, QueryType.PRECISE, QueryType.POLYSEMOUS)
-    return kinds_Q.masked_fill(resized.vacuity_Q > calibration.vacuity_ceiling, QueryType.UNDERDETERMINED)
+    unknown_Q = resized.vacuity_Q > calibration.vacuity_ceiling
+    unclear_Q = probability_Q < calibration.probability_least
+    return kinds_Q.masked_fill(unknown_Q | unclear_Q, QueryType.UNDERDETERMINED)
 
 
 @dataclass(frozen=True)
@@ -157,12 +161,14 @@ class Diagnoser:
             "margin": score_QK[:, 0] - score_QK[:, min(1, shown - 1)],
             "fits": fits_Q,
         }
+        unknown_Q = gallery.resized(self.calibration.videos).vacuity_Q > self.calibration.vacuity_ceiling
         columns |= {f"probability_top_{k}": gallery.probability_top(k) for k in TOPS}
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return [
-            describe(QueryType(kind), dict(zip(columns, row, strict=True)), probabilities, beliefs)
-            for kind, row, probabilities, beliefs in zip(
+            describe(QueryType(kind), unknown, dict(zip(columns, row, strict=True)), probabilities, beliefs)
+            for kind, unknown, row, probabilities, beliefs in zip(
                 judged.kinds_Q.tolist(),
+                unknown_Q.tolist(),
                 rows,
                 probability_QK.tolist(),
                 quantities.fused.belief_QV[:, :shown].tolist(),
@@ -172,9 +178,13 @@ class Diagnoser:
 
 
 def describe(
-    kind: QueryType, quantities: dict[str, float], probabilities: list[float], beliefs: list[float]
+    kind: QueryType,
+    unknown: bool,
+    quantities: dict[str, float],
+    probabilities: list[float],
+    beliefs: list[float],
 ) -> Diagnosis:
-    explanation, advice = explain(kind, int(quantities["fits"]))
+    explanation, advice = explain(kind, int(quantities["fits"]), unknown)
     return Diagnosis(
         query_type=kind,
         explanation=explanation,
@@ -187,12 +197,13 @@ def describe(
     )
 
 
-def explain(kind: QueryType, fits: int) -> tuple[str, str]:
-    """A sentence on the query, and one on what would help."""
+def explain(kind: QueryType, fits: int, unknown: bool = False) -> tuple[str, str]:
+    """A sentence on the query, and one on what would help; `unknown` if hardly any evidence was found."""
     many = NUMBERS[fits] if fits < len(NUMBERS) else str(fits)
     if kind is QueryType.UNDERDETERMINED:
+        named = "almost nothing this collection knows" if unknown else "too little to tell the videos apart"
         return (
-            "The query names almost nothing this collection knows.",
+            f"The query names {named}.",
             "Name what can be seen: who or what is there, what happens, and where.",
         )
     if kind is QueryType.POLYSEMOUS and fits > 1:
