@@ -180,3 +180,12 @@ def test_the_demo_trains_a_model_that_exists():
     assert config.name == demo.PRESET
     assert config.training.epochs == demo.SETTINGS["epochs"]
     assert config.model.gaussian_widths == (None, 1.0, 8.0)
+
+
+def test_a_damaged_run_is_refused(runs, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(runs / "honest-seed0", copy)
+    for damage in ({}, [], {"seed": 0}, read_json(copy / "run.json") | {"data": {}}):
+        write_json(copy / "run.json", damage)
+        with pytest.raises(HolmesError, match="does not describe a run"):
+            holmes("evaluate", copy)

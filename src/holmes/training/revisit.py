@@ -41,7 +41,7 @@ def find_runs(folder: Path, protocol: Protocol | None = None) -> list[RunFolder]
     if (folder / MANIFEST).exists():
         return [RunFolder(folder, None)]
     manifests = [folder / RUN] if (folder / RUN).exists() else sorted(folder.glob(f"*/{RUN}"))
-    runs = [RunFolder(manifest.parent, read_json(manifest)) for manifest in manifests]
+    runs = [RunFolder(manifest.parent, read_run(manifest)) for manifest in manifests]
     if not runs:
         raise HolmesError(f"{folder} holds neither a run nor a checkpoint; make one with 'holmes train'.")
     chosen = [run for run in runs if protocol is None or run.protocol == protocol.value]
@@ -54,6 +54,15 @@ def find_runs(folder: Path, protocol: Protocol | None = None) -> list[RunFolder]
     if unfinished:
         raise HolmesError(f"{unfinished[0].path} has no checkpoint yet; go on with its 'holmes train'.")
     return chosen
+
+
+def read_run(manifest: Path) -> dict[str, Any]:
+    """What a run says of itself; a foreign or damaged file is refused."""
+    about = read_json(manifest)
+    whole = isinstance(about, dict) and {"seed", "data", "config", "store"} <= about.keys()
+    if not whole or not {"store", "protocol"} <= dict(about["data"]).keys():
+        raise HolmesError(f"{manifest} does not describe a run: it is damaged, or another version wrote it.")
+    return dict(about)
 
 
 def store_of(run: RunFolder, given: Path | None) -> Store:
