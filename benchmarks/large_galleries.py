@@ -53,6 +53,7 @@ def planted_chunks(videos: int, store: Store) -> Iterator[Chunk]:
     """Planted by all cores, in order; a few chunks wait at a time."""
     recipe = store.info.provenance["planted"]
     chunks = -(-videos // CHUNK)
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # for the workers: one core each
     with ProcessPoolExecutor(min(16, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
         waiting = []
         for number in range(chunks):

@@ -33,6 +33,7 @@ from holmes.training.revisit import find_runs
 from holmes.training.run import RunOptions, train
 from holmes.training.sureness import held_out_videos, run_uncertainty
 
+ABSTAIN = 0.2  # answer nothing that is less probable
 SIZES = (100, 250, 1_000, 3_000, 10_000, 30_000, 100_000)  # of planted galleries
 
 
@@ -51,7 +52,7 @@ def study(
         other = next((store for name, store in others.items() if name != world.name), None)
         reports.append(
             run_uncertainty(
-                run, world.store, "test", device, other, find_reader, 0.5, repeats=options.repeats, seed=0
+                run, world.store, "test", device, other, find_reader, ABSTAIN, repeats=options.repeats
             )
         )
         checkpoint = load_checkpoint(run.checkpoint, str(device))
