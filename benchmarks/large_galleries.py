@@ -70,7 +70,7 @@ def planted_chunks(videos: int, store: Store) -> Iterator[Chunk]:
 def distractor_scores(checkpoint: Checkpoint, bank: FeatureBank, encoded: Encoded, videos: int) -> Scores:
     """Both branches' scores of the queries against videos that answer none of them."""
     device = bank.device
-    found: list[Scores] = []
+    found = [Scores(*(torch.zeros((len(encoded.owner_Q), 0), device=device) for _ in range(2)))]
     for frames_VFD, lengths_V, clips_VCD in planted_chunks(videos, bank.store):
         with encoder_precision(device):
             some = checkpoint.model.encode_videos(

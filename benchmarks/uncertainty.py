@@ -99,6 +99,8 @@ def main() -> None:
     options = parser.parse_args()
     options.seeds = [int(seed) for seed in options.seeds.split(",")]
     options.brief = True
+    if options.docs is not None and not options.docs.exists():
+        raise SystemExit(f"uncertainty: {options.docs} does not exist; --docs takes the page to write anew.")
     device = choose_device(options.device)
     options.largest = options.largest or (1_000 if device.type == "cpu" else 100_000)
     with tempfile.TemporaryDirectory() as temporary:
