@@ -133,17 +133,19 @@ def test_killed_runs_go_on_to_the_same_bits(
     launcher: Launcher, store: Store, folder: Path, unbroken: Path
 ) -> None:
     """Killed again and again at every kind of moment, the run ends as if nothing had happened."""
-    run, chance, caught_writing = folder / "killed", random.Random(0), 0
+    run, chance, killed, caught_writing = folder / "killed", random.Random(0), 0, 0
     moments = [after_an_epoch, while_writing, at_any_time, amid_an_epoch, while_writing]
     for kill in moments * 2:
         child = launcher.start(*command(store, run))
         kill(run, child, chance)
         code = child.kill()
-        assert code == -9, f"ended by itself with {code} before it could be killed: {child.said}"
+        assert code in (-9, 0), f"ended by itself with {code}: {child.said}"
+        killed += code == -9
         caught_writing += bool(unfinished(run))
         assert_usable(run)
-        if epochs_saved(run) >= EPOCHS - 1:  # start over: the run is nearly through
+        if epochs_saved(run) >= EPOCHS - 1:  # start over: the run is nearly through, or was quicker than we
             shutil.rmtree(run)
+    assert killed >= 5, "too few runs were caught alive"
     assert caught_writing, "no kill came while a file was being written"
     code, said = launcher.run(*command(store, run))
     assert code == 0, said
