@@ -44,8 +44,9 @@ class World:
 
 def worlds(folder: Path, data: Path, options: argparse.Namespace) -> list[World]:
     """The planted world, and the real ones that are there."""
-    target = folder / "planted"
-    plant(target, PlantSettings(videos=options.videos, seed=0))
+    target = folder / f"planted-{options.videos}"
+    if not target.exists():  # a folder that is used again has it
+        plant(target, PlantSettings(videos=options.videos, seed=0))
     config = with_changes(
         preset(options.preset),
         {
@@ -61,9 +62,10 @@ def worlds(folder: Path, data: Path, options: argparse.Namespace) -> list[World]
         if not (data / name).is_dir():
             print(f"{data / name} is not there: {name} is left out.")
             continue
-        packed = (data / name / "store.json").exists()
-        source = Source(data / name, visual=visual, text=text)
-        store = Store.open(data / name) if packed else pack(source, folder / name)
+        packed = data / name if (data / name / "store.json").exists() else folder / name
+        if not packed.exists():
+            pack(Source(data / name, visual=visual, text=text), packed)
+        store = Store.open(packed)
         small = with_changes(config, {"batch_videos": min(64, config.training.batch_videos)})
         found.append(World(name, store, small, (FULL, BASE_OBJECTIVE)))
     return found

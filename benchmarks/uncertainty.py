@@ -3,14 +3,18 @@
     python benchmarks/uncertainty.py [--data ../shared/data] [--seeds 0,1,2] [--docs docs/uncertainty.md]
 
 On the planted world, and on real spliced videos where `--data` has them: models are trained and calibrated on
-videos held out of training, then their confidence is measured on the test split beside the baselines.
+videos held out of training, then their confidence is measured on the test split beside the baselines. With
+`--work FOLDER` models and measures are kept there, and the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ from method import World, worlds
 from uncertainty_page import tables, write_docs
 
 from holmes.cli.evaluate import find_reader
+from holmes.config.schema import to_dict
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
@@ -78,6 +83,30 @@ def study(
     return {"world": world.name, "reports": reports, "parts": parts, "galleries": galleries}
 
 
+def kept_study(
+    world: World, others: dict[str, Store], folder: Path, options: argparse.Namespace
+) -> dict[str, Any]:
+    """The study of a world, read again if it was made in this folder before with the same settings."""
+    file = folder / f"{world.name}.json"
+    asked = json.dumps(
+        [to_dict(world.config), options.seeds, options.largest, options.repeats, world.store.info.digest]
+    )
+    if not file.exists() or json.loads(file.read_bytes())["asked"] != asked:
+        save_json(file, {"asked": asked, "found": study(world, others, folder, options)})
+    found: dict[str, Any] = json.loads(file.read_bytes())["found"]
+    return found
+
+
+@contextmanager
+def work_folder(given: Path | None) -> Iterator[Path]:
+    if given is not None:
+        given.mkdir(parents=True, exist_ok=True)
+        yield given
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            yield Path(temporary)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -94,6 +123,7 @@ def main() -> None:
         "--largest", type=int, help="videos of the largest planted gallery (default 100000, 1000 on a CPU)"
     )
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--work", type=Path, help="keep models and measures here, to go on later")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/uncertainty.json"))
     parser.add_argument("--docs", type=Path, help="a page whose tables and figures to write anew")
     options = parser.parse_args()
@@ -103,12 +133,13 @@ def main() -> None:
         raise SystemExit(f"uncertainty: {options.docs} does not exist; --docs takes the page to write anew.")
     device = choose_device(options.device)
     options.largest = options.largest or (1_000 if device.type == "cpu" else 100_000)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
+    with work_folder(options.work) as folder:
         every = worlds(folder, options.data, options)
         others = {world.name: world.store for world in every if world.name != "planted"}
         found = [
-            study(world, others, folder, options) for world in every if options.only in (None, world.name)
+            kept_study(world, others, folder, options)
+            for world in every
+            if options.only in (None, world.name)
         ]
     changed = "".join(f", {change}" for change in options.set)
     seeds = ", ".join(map(str, options.seeds))

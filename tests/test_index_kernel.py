@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -16,15 +17,23 @@ needs_triton = pytest.mark.skipif(not kernel.HAS_TRITON, reason="Triton is not i
 
 INTERPRETED = """
 import torch
-from holmes.index.kernel import best_positions, best_positions_fused
+from holmes.index.kernel import best_of_pairs, best_of_pairs_fused, best_positions, weighted_best_fused
 
 torch.manual_seed(0)
-for probes, videos, rows, clips, width in [(1, 3, 48, 32, 40), (17, 5, 160, 32, 384), (130, 4, 48, 16, 72)]:
+for probes, videos, rows, clips, width in [(1, 3, 48, 32, 40), (17, 130, 160, 32, 24), (130, 4, 48, 16, 72)]:
     probes_RD, rows_VPD = torch.randn(probes, width).half(), torch.randn(videos, rows, width).half()
-    fused = best_positions_fused(probes_RD, rows_VPD, clips)
-    plain = best_positions(probes_RD.double(), rows_VPD.double(), clips)
-    for found, expected in zip(fused, plain, strict=True):
-        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-3)
+    frame_weight_R, clip_weight_R = torch.rand(probes), torch.rand(probes)
+    fused_RV = weighted_best_fused(probes_RD, rows_VPD, clips, frame_weight_R, clip_weight_R)
+    frame_RV, clip_RV = best_positions(probes_RD.double(), rows_VPD.double(), clips)
+    expected_RV = frame_weight_R[:, None] * frame_RV + clip_weight_R[:, None] * clip_RV
+    torch.testing.assert_close(fused_RV.double(), expected_RV, rtol=1e-4, atol=1e-3)
+
+    probes_QTD, query_N, video_N = torch.randn(5, 3, width), torch.tensor([4, 0, 2]), torch.tensor([2, 0, 2])
+    similarity = torch.einsum("ntd,npd->ntp", probes_QTD[query_N].double(), rows_VPD[video_N].double())
+    expected = similarity[..., :-clips].amax(-1), similarity[..., -clips:].amax(-1)
+    for best in (best_of_pairs, best_of_pairs_fused):
+        for found, slow in zip(best(probes_QTD, query_N, rows_VPD, video_N, clips), expected, strict=True):
+            torch.testing.assert_close(found.double(), slow, rtol=1e-5, atol=1e-4)
     print("ok")
 """
 
@@ -49,17 +58,34 @@ def test_plain_equals_a_loop(best: Callable[..., tuple[torch.Tensor, torch.Tenso
             assert float(clip_RV[r, v]) == pytest.approx(max(similarity[15:]), abs=1e-5)
 
 
-@needs_triton
-@pytest.mark.parametrize("block", [kernel.FEW_PROBES, kernel.MANY_PROBES], ids=["few", "many"])
-def test_it_compiles_for_a_gpu(block: dict[str, int]) -> None:
+def compiled_for_a_gpu(
+    function: Any, arguments: dict[str, str], sizes: dict[str, int], **options: int
+) -> None:
     """The interpreter accepts more than the compiler does."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile
 
-    sizes = {name: value for name, value in block.items() if name.isupper()} | {"D": 384, "TILE": kernel.TILE}
-    pointers = {"probes": "*fp16", "rows": "*fp16", "best": "*fp32", "R": "i32", "N": "i32"}
-    source = ASTSource(kernel.tile_max_kernel, pointers | dict.fromkeys(sizes, "constexpr"), sizes)
-    options = {name: value for name, value in block.items() if name.islower()}
+    source = ASTSource(function, arguments | dict.fromkeys(sizes, "constexpr"), sizes)
     compiled = compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     assert compiled.asm["cubin"] and compiled.metadata.shared <= 227 * 1024
     assert ".local" not in compiled.asm["ptx"], "registers spill"
+
+
+@needs_triton
+@pytest.mark.parametrize("block", [kernel.FEW_PROBES, kernel.MANY_PROBES], ids=["few", "many"])
+def test_the_scan_compiles_for_a_gpu(block: dict[str, int]) -> None:
+    sizes = {name: value for name, value in block.items() if name.isupper()} | {"D": 384, "TILE": kernel.TILE}
+    arguments = {"probes": "*fp16", "rows": "*fp16", "best": "*fp32", "R": "i32", "N": "i32"}
+    options = {name: value for name, value in block.items() if name.islower()}
+    compiled_for_a_gpu(kernel.tile_max_kernel, arguments, sizes, **options)
+
+
+@needs_triton
+def test_what_follows_the_scan_compiles_for_a_gpu() -> None:
+    arguments = dict.fromkeys(["best", "frame_weight", "clip_weight", "score"], "*fp32") | {"V": "i32"}
+    sizes = {"T": 10, "CLIP_T": 2, "BLOCK_T": 16, "BLOCK_V": kernel.BLOCK_V}
+    compiled_for_a_gpu(kernel.weighted_best_kernel, arguments, sizes)
+    arguments = {"probes": "*fp32", "query": "*i64", "rows": "*fp16", "video": "*i64"}
+    arguments |= {"best_frame": "*fp32", "best_clip": "*fp32", "T": "i32"}
+    sizes = {"P": 160, "CLIPS": 32, "D": 384, "BLOCK_P": kernel.TILE, "BLOCK_D": 512}
+    compiled_for_a_gpu(kernel.best_of_pairs_kernel, arguments, sizes)

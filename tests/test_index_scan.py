@@ -14,7 +14,7 @@ from holmes.index import scan as scanning
 from holmes.index.gallery import Gallery, GallerySlab, open_gallery
 from holmes.index.kernel import best_positions
 from holmes.index.manifest import Manifest
-from holmes.index.scan import Probes, ScanPlan, make_probes, nearest_videos, scan
+from holmes.index.scan import Probes, ScanPlan, make_probes, nearest_videos, scan, score_with
 from holmes.index.segment import StoredVideo, pack_video
 from holmes.index.store import IndexStore, IndexWriter, create_index
 from holmes.index.threads import in_threads
@@ -115,7 +115,9 @@ def test_every_precision_sorts_near_ties(
     create_index(path, Manifest({}, {}, WIDTH, CLIPS))
     with IndexWriter(path) as writer:
         writer.add([random_video(str(i), rng, likeness=0.99) for i in range(150)])
-    monkeypatch.setattr(scanning, "scan_plan", lambda probes, device: ScanPlan(dtype, best_positions, 500))
+    monkeypatch.setattr(
+        scanning, "scan_plan", lambda probes, device: ScanPlan(dtype, score_with(best_positions), 500)
+    )
     query = QueryEmbedding(torch.ones(2, WIDTH) + 0.1 * torch.randn(2, WIDTH))
     assert_exact(path, query)
     gallery = open_gallery(IndexStore.open(path), CPU)
@@ -134,7 +136,9 @@ def test_the_error_bound_holds(dtype: torch.dtype, likeness: float, monkeypatch:
     places_V2 = np.zeros((600, 2), np.int64)
     gallery = Gallery((GallerySlab(0, rows_VPD),), CLIPS, places_V2, torch.ones(600) > 0, CPU)
     probes = make_probes(random_query(50, dual=True), 0.4, 0.6)
-    monkeypatch.setattr(scanning, "scan_plan", lambda probes, device: ScanPlan(dtype, best_positions, 999))
+    monkeypatch.setattr(
+        scanning, "scan_plan", lambda probes, device: ScanPlan(dtype, score_with(best_positions), 999)
+    )
     scanned_QV, error_Q = scan(gallery, probes)
     exact_QV = _in_float64(gallery, probes)
     worst_Q = (scanned_QV - exact_QV).abs().amax(1)

@@ -6,6 +6,7 @@ V videos, P rows of a video, D width
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 
 import numpy as np
@@ -40,6 +41,11 @@ class Gallery:
 
     def __len__(self) -> int:
         return len(self.places_V2)
+
+    @cached_property
+    def live(self) -> int:
+        """How many have not been removed."""
+        return int(self.live_V.sum())
 
 
 def open_gallery(store: IndexStore, device: torch.device) -> Gallery:

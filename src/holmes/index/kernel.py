@@ -1,10 +1,12 @@
-"""The inner loop of search: the best frame and the best clip of every video, for every probe.
+"""The inner loops of search: the best frame and the best clip of every video, for every probe.
 
-`best_positions` is plain torch and runs anywhere. `best_positions_fused` is one pass over the embeddings on a
-GPU: the product of a block stays in registers and only the maximum of each tile of 16 rows is written, a
-sixteenth of what plain torch writes and reads again.
+`best_positions` is plain torch and runs anywhere. On a GPU `weighted_best_fused` reads the embeddings once:
+the product of a block stays in registers, the maximum of each tile of 16 rows is written, a sixteenth of what
+plain torch writes, and a second pass turns a video's tiles into its score. `best_of_pairs_fused` scores
+chosen videos again in float32 where they lie, without gathering them first.
 
-R probes, V videos, P rows of a video (frames, then clips), N rows of all videos, D width
+R probes, V videos, P rows of a video (frames, then clips), N rows of all videos, or chosen pairs of a query
+and a video, T tiles of a video, or probes of a query, D width
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ HAS_TRITON = triton is not None
 # programs fit on a multiprocessor, so that one's maxima are taken while the other multiplies.
 FEW_PROBES = {"BLOCK_R": 16, "BLOCK_N": 128, "BLOCK_D": 128, "num_warps": 4, "num_stages": 3}
 MANY_PROBES = {"BLOCK_R": 128, "BLOCK_N": 128, "BLOCK_D": 64, "num_warps": 4, "num_stages": 3}
+BLOCK_V = 128  # videos whose tiles one program turns into scores
 
 
 def best_positions(probes_RD: Tensor, rows_VPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
@@ -40,11 +43,40 @@ def best_positions_of_many(probes_RD: Tensor, rows_VPD: Tensor, clips: int) -> t
     return similarity_VPR[:, :-clips].amax(1).T, similarity_VPR[:, -clips:].amax(1).T
 
 
-def best_positions_fused(probes_RD: Tensor, rows_VPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
-    """The same through `tile_max`; both counts of rows must be multiples of the tile."""
-    videos, rows, _ = rows_VPD.shape
-    tiles_RVT = tile_max(probes_RD, rows_VPD.flatten(0, 1)).view(-1, videos, rows // TILE)
-    return tiles_RVT[..., : -clips // TILE].amax(-1), tiles_RVT[..., -clips // TILE :].amax(-1)
+def best_of_pairs(
+    probes_QTD: Tensor, query_N: Tensor, rows_VPD: Tensor, video_N: Tensor, clips: int
+) -> tuple[Tensor, Tensor]:
+    """The best frame and the best clip of one video for all probes of one query, each N × T, in float32."""
+    rows_NPD = rows_VPD.index_select(0, video_N).float()
+    similarity_NTP = probes_QTD.index_select(0, query_N) @ rows_NPD.transpose(1, 2)
+    return similarity_NTP[..., :-clips].amax(-1), similarity_NTP[..., -clips:].amax(-1)
+
+
+def weighted_best_fused(
+    probes_RD: Tensor, rows_VPD: Tensor, clips: int, frame_weight_R: Tensor, clip_weight_R: Tensor
+) -> Tensor:
+    """frame weight · best frame + clip weight · best clip, R × V; rows come in multiples of TILE."""
+    videos, tiles = len(rows_VPD), rows_VPD.shape[1] // TILE
+    best_RT = tile_max(probes_RD, rows_VPD.flatten(0, 1))
+    score_RV = torch.empty((len(probes_RD), videos), device=rows_VPD.device, dtype=torch.float32)
+    weighted_best_kernel[(triton.cdiv(videos, BLOCK_V), len(probes_RD))](
+        best_RT, frame_weight_R, clip_weight_R, score_RV, videos,
+        T=tiles, CLIP_T=clips // TILE, BLOCK_T=triton.next_power_of_2(tiles), BLOCK_V=BLOCK_V,
+    )  # fmt: skip
+    return score_RV
+
+
+def best_of_pairs_fused(
+    probes_QTD: Tensor, query_N: Tensor, rows_VPD: Tensor, video_N: Tensor, clips: int
+) -> tuple[Tensor, Tensor]:
+    """`best_of_pairs`, each row read once from where it lies."""
+    (_, probes, width), rows = probes_QTD.shape, rows_VPD.shape[1]
+    frame_NT, clip_NT = torch.empty((2, len(video_N), probes), device=rows_VPD.device).unbind(0)
+    best_of_pairs_kernel[(len(video_N),)](
+        probes_QTD, query_N, rows_VPD, video_N, frame_NT, clip_NT, probes,
+        P=rows, CLIPS=clips, D=width, BLOCK_P=TILE, BLOCK_D=triton.next_power_of_2(width),
+    )  # fmt: skip
+    return frame_NT, clip_NT
 
 
 def tile_max(probes_RD: Tensor, rows_ND: Tensor) -> Tensor:
@@ -93,3 +125,47 @@ if HAS_TRITON:
             best_RT,
             mask=(at_R < R)[:, None] & (at_T < N // TILE)[None, :],
         )
+
+    @triton.jit
+    def weighted_best_kernel(
+        best, frame_weight, clip_weight, score, V,
+        T: tl.constexpr, CLIP_T: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_V: tl.constexpr,
+    ):  # fmt: skip
+        probe = tl.program_id(1).to(tl.int64)
+        at_V = tl.program_id(0) * BLOCK_V + tl.arange(0, BLOCK_V)
+        at_T = tl.arange(0, BLOCK_T)
+        inside_VT = (at_V < V)[:, None] & (at_T < T)[None, :]
+        tile_VT = tl.load(
+            best + probe * V * T + at_V[:, None] * T + at_T[None, :], mask=inside_VT, other=float("-inf")
+        )
+        of_clips_T = at_T >= T - CLIP_T
+        frame_V = tl.max(tl.where(of_clips_T[None, :], float("-inf"), tile_VT), axis=1)
+        clip_V = tl.max(tl.where(of_clips_T[None, :], tile_VT, float("-inf")), axis=1)
+        weighted_V = tl.load(frame_weight + probe) * frame_V + tl.load(clip_weight + probe) * clip_V
+        tl.store(score + probe * V + at_V, weighted_V, mask=at_V < V)
+
+    @triton.jit
+    def best_of_pairs_kernel(
+        probes, query, rows, video, best_frame, best_clip, T,
+        P: tl.constexpr, CLIPS: tl.constexpr, D: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
+    ):  # fmt: skip
+        pair = tl.program_id(0).to(tl.int64)
+        first_probe = tl.load(query + pair) * T
+        first_row = tl.load(video + pair) * P
+        at_P, at_D = tl.arange(0, BLOCK_P), tl.arange(0, BLOCK_D)
+        for t in range(T):
+            probe_D = tl.load(probes + (first_probe + t) * D + at_D, mask=at_D < D, other=0.0)
+            frame_P = tl.full((BLOCK_P,), float("-inf"), tl.float32)
+            clip_P = tl.full((BLOCK_P,), float("-inf"), tl.float32)
+            for start in range(0, P, BLOCK_P):
+                row_PD = tl.load(
+                    rows + (first_row + start + at_P)[:, None] * D + at_D[None, :],
+                    mask=(at_D < D)[None, :],
+                    other=0.0,
+                )
+                similarity_P = tl.sum(row_PD.to(tl.float32) * probe_D[None, :], axis=1)
+                of_clips = start + at_P >= P - CLIPS
+                frame_P = tl.maximum(frame_P, tl.where(of_clips, float("-inf"), similarity_P))
+                clip_P = tl.maximum(clip_P, tl.where(of_clips, similarity_P, float("-inf")))
+            tl.store(best_frame + pair * T + t, tl.max(frame_P, axis=0))
+            tl.store(best_clip + pair * T + t, tl.max(clip_P, axis=0))

@@ -22,9 +22,11 @@ from holmes.evidence.confidence import Background, background
 from holmes.index.gallery import Gallery, GallerySlab
 from holmes.index.kernel import (
     HAS_TRITON,
+    best_of_pairs,
+    best_of_pairs_fused,
     best_positions,
-    best_positions_fused,
     best_positions_of_many,
+    weighted_best_fused,
 )
 from holmes.index.segment import TILE
 from holmes.index.threads import in_threads
@@ -91,54 +93,84 @@ def make_probes(query: QueryEmbedding, frame_weight: float, clip_weight: float) 
 
 def nearest_videos(gallery: Gallery, probes: Probes, top: int, allowed_V: Tensor | None = None) -> Nearest:
     """The `top` best live videos of every query, in the order and with the scores of float32."""
-    allowed_V = gallery.live_V if allowed_V is None else gallery.live_V & allowed_V
-    count = int(allowed_V.sum())
-    top, size = min(top, count), min(top + MARGIN, count)
     near_QV, error_Q = scan(gallery, probes)
-    _require_finite(error_Q)
-    compared_QV = near_QV if count == len(gallery) else near_QV[:, allowed_V]
+    compared_QV, count = near_QV, gallery.live
+    if allowed_V is not None or count < len(gallery):
+        allowed_V = gallery.live_V if allowed_V is None else gallery.live_V & allowed_V
+        compared_QV, count = near_QV[:, allowed_V], int(allowed_V.sum())
+        near_QV.masked_fill_(~allowed_V, -torch.inf)
     all_scores = background(compared_QV if count else torch.zeros_like(error_Q).unsqueeze(1))
-    near_QV.masked_fill_(~allowed_V, -torch.inf)
-    queries = len(near_QV)
-    score_QK, frame_QK, clip_QK = torch.zeros((3, queries, top), device=gallery.device).unbind(0)
-    best: Scored = torch.zeros_like(score_QK, dtype=torch.int64), score_QK, frame_QK, clip_QK
-    open_Q = torch.arange(queries, device=gallery.device)
+    if not bool(all_scores.mean_Q.isfinite().all()):
+        raise HolmesError("the index holds numbers that are not finite; run 'holmes index check'.")
+    best = prove_best(gallery, probes, near_QV, error_Q, min(top, count), count)
+    return Nearest(*best, all_scores=all_scores, compared=count)
+
+
+def prove_best(
+    gallery: Gallery, probes: Probes, near_QV: Tensor, error_Q: Tensor, top: int, count: int
+) -> Scored:
+    """The best `top` of `count` videos from scores that are off by at most `error_Q`: the nearest ones are
+    scored again, for some queries more and more of them, until no other can belong among the best."""
+    empty_QK = torch.zeros((len(near_QV), top), device=near_QV.device)
+    best: Scored = (empty_QK.long(), empty_QK, empty_QK.clone(), empty_QK.clone())
+    open_Q, size = torch.arange(len(near_QV), device=near_QV.device), min(top + MARGIN, count)
     while top and len(open_Q):
-        near_QM, videos_QM = near_QV[open_Q].topk(size)
-        found = rescore(gallery, _rows(probes, open_Q), videos_QM.sort(1).values)
+        near_QM, videos_QM = near_QV.topk(size)
+        found = rescore(gallery, probes, videos_QM.sort(1).values)
         for whole_QK, part_QM in zip(best, found, strict=True):
             whole_QK[open_Q] = part_QM[:, :top]
         # No video that was not scored again can have more than this.
-        others_Q = near_QM[:, -1] + error_Q[open_Q]
-        done_Q = (found[1][:, top - 1] > others_Q) | (size == count)
-        open_Q, size = open_Q[~done_Q], min(2 * size, count)
-    _require_finite(score_QK)
-    return Nearest(*best, all_scores=all_scores, compared=count)
+        others_Q = near_QM[:, -1] + error_Q
+        left_Q = ((found[1][:, top - 1] <= others_Q) & (size < count)).nonzero()[:, 0]
+        if len(left_Q):
+            probes, near_QV, error_Q = _rows(probes, left_Q), near_QV[left_Q], error_Q[left_Q]
+        open_Q, size = open_Q[left_Q], min(2 * size, count)
+    return best
 
 
 def scan(gallery: Gallery, probes: Probes) -> tuple[Tensor, Tensor]:
     """Scores of all videos in the fastest precision, Q × V, and how far each query's can be off."""
-    queries, used_QT = len(probes.rows_QTD), probes.frame_weight_QT + probes.clip_weight_QT > 0
-    exact_RD, owner_R = probes.rows_QTD[used_QT], used_QT.nonzero()[:, 0]
-    frame_weight_R1 = probes.frame_weight_QT[used_QT].unsqueeze(1)
-    clip_weight_R1 = probes.clip_weight_QT[used_QT].unsqueeze(1)
+    queries, (exact_RD, frame_weight_R, clip_weight_R, owner_R) = len(probes.rows_QTD), _in_use(probes)
     plan = scan_plan(len(exact_RD), gallery.device)
     rounded_RD = exact_RD.to(plan.dtype)
     score_QV = torch.zeros((queries, len(gallery)), device=gallery.device)
 
     def scan_block(block: GallerySlab) -> Tensor:
         rows_VPD = converted(block.rows_VPD, plan.dtype)
-        frame_RV, clip_RV = (best.float() for best in plan.best(rounded_RD, rows_VPD, gallery.clips))
-        weighted_RV = frame_weight_R1 * frame_RV + clip_weight_R1 * clip_RV
-        score_QV[:, block.first : block.first + len(rows_VPD)].index_add_(0, owner_R, weighted_RV)
-        return torch.maximum(frame_RV.abs(), clip_RV.abs()).amax(1)
+        weighted_RV, largest_R = plan.score(
+            rounded_RD, rows_VPD, gallery.clips, frame_weight_R, clip_weight_R
+        )
+        part_QV = score_QV[:, block.first : block.first + len(rows_VPD)]
+        if owner_R is None:
+            part_QV.copy_(weighted_RV)
+        else:
+            part_QV.index_add_(0, owner_R, weighted_RV)
+        return largest_R
 
     largest = in_threads(scan_block, blocks(gallery, plan.rows), gallery.device)
     largest_R = torch.stack([torch.zeros_like(exact_RD[:, 0]), *largest]).amax(0)
-    error_R = rounding_error(exact_RD, rounded_RD, largest_R)
-    weight_R = (frame_weight_R1 + clip_weight_R1).squeeze(1)
-    error_Q = torch.zeros(queries, device=gallery.device).index_add_(0, owner_R, weight_R * error_R)
-    return score_QV, error_Q
+    error_R = (frame_weight_R + clip_weight_R) * rounding_error(exact_RD, rounded_RD, largest_R)
+    if owner_R is None:
+        return score_QV, error_R
+    return score_QV, torch.zeros(queries, device=gallery.device).index_add_(0, owner_R, error_R)
+
+
+def _in_use(probes: Probes) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The probes of weight, in a row, and the query of each; none where every query is one probe."""
+    if probes.rows_QTD.shape[1] == 1:
+        return (
+            probes.rows_QTD[:, 0],
+            probes.frame_weight_QT[:, 0].contiguous(),
+            probes.clip_weight_QT[:, 0].contiguous(),
+            None,
+        )
+    used_QT = probes.frame_weight_QT + probes.clip_weight_QT > 0
+    return (
+        probes.rows_QTD[used_QT],
+        probes.frame_weight_QT[used_QT],
+        probes.clip_weight_QT[used_QT],
+        used_QT.nonzero()[:, 0],
+    )
 
 
 def blocks(gallery: Gallery, rows: int) -> list[GallerySlab]:
@@ -153,11 +185,38 @@ def blocks(gallery: Gallery, rows: int) -> list[GallerySlab]:
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """How to scan: the precision, the inner loop, and how many rows it is given at once."""
+    """How to scan: the precision, the inner loop, and how many rows it is given at once.
+
+    The inner loop takes probes, rows, the number of clips and both weights; it gives the scores, R × V, and
+    each probe's largest similarity that was rounded after its sum.
+    """
 
     dtype: torch.dtype
-    best: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
+    score: Callable[[Tensor, Tensor, int, Tensor, Tensor], tuple[Tensor, Tensor]]
     rows: int
+
+
+def score_with(
+    best: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]],
+) -> Callable[[Tensor, Tensor, int, Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """The inner loop around a function for the best frames and clips."""
+
+    def score(
+        probes_RD: Tensor, rows_VPD: Tensor, clips: int, frame_weight_R: Tensor, clip_weight_R: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        frame_RV, clip_RV = (part.float() for part in best(probes_RD, rows_VPD, clips))
+        weighted_RV = frame_weight_R.unsqueeze(1) * frame_RV + clip_weight_R.unsqueeze(1) * clip_RV
+        return weighted_RV, torch.maximum(frame_RV.abs(), clip_RV.abs()).amax(1)
+
+    return score
+
+
+def score_fused(
+    probes_RD: Tensor, rows_VPD: Tensor, clips: int, frame_weight_R: Tensor, clip_weight_R: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The inner loop of a GPU. Its sums stay float32, so nothing is rounded after them."""
+    weighted_RV = weighted_best_fused(probes_RD, rows_VPD, clips, frame_weight_R, clip_weight_R)
+    return weighted_RV, torch.zeros_like(frame_weight_R)
 
 
 def scan_plan(probes: int, device: torch.device) -> ScanPlan:
@@ -167,14 +226,14 @@ def scan_plan(probes: int, device: torch.device) -> ScanPlan:
     converted, to bfloat16 where the CPU multiplies that and the probes are worth it.
     """
     if device.type == "cuda" and HAS_TRITON:
-        return ScanPlan(torch.float16, best_positions_fused, GPU_WRITES * TILE // probes)
+        return ScanPlan(torch.float16, score_fused, GPU_WRITES * TILE // probes)
     if device.type != "cpu":
-        return ScanPlan(torch.float16, best_positions_of_many, GPU_WRITES // probes)
+        return ScanPlan(torch.float16, score_with(best_positions_of_many), GPU_WRITES // probes)
     if probes <= 2:
-        return ScanPlan(torch.float16, best_positions, 20480)
+        return ScanPlan(torch.float16, score_with(best_positions), 20480)
     dtype = torch.bfloat16 if probes >= 16 and _multiplies_bfloat16() else torch.float32
     best = best_positions if probes < 64 else best_positions_of_many
-    return ScanPlan(dtype, best, min(1280, 2**21 // probes))
+    return ScanPlan(dtype, score_with(best), min(1280, 2**21 // probes))
 
 
 def converted(rows_VPD: Tensor, dtype: torch.dtype) -> Tensor:
@@ -203,13 +262,12 @@ def rescore(gallery: Gallery, probes: Probes, videos_QM: Tensor) -> Scored:
     """These videos of each query in float32, sorted by score; equals keep the order of the gallery."""
     frame_QM = torch.zeros(videos_QM.shape, device=gallery.device)
     clip_QM = torch.zeros_like(frame_QM)
+    best = best_of_pairs_fused if gallery.device.type == "cuda" and HAS_TRITON else best_of_pairs
 
     def score_pairs(pairs: tuple[GallerySlab, Tensor]) -> None:
         slab, (query_N, at_N) = pairs[0], pairs[1].unbind(1)
-        rows_NPD = slab.rows_VPD.index_select(0, videos_QM[query_N, at_N] - slab.first).float()
-        similarity_NTP = probes.rows_QTD.index_select(0, query_N) @ rows_NPD.transpose(1, 2)
-        best_frame_NT = similarity_NTP[..., : -gallery.clips].amax(-1)
-        best_clip_NT = similarity_NTP[..., -gallery.clips :].amax(-1)
+        video_N = videos_QM[query_N, at_N] - slab.first
+        best_frame_NT, best_clip_NT = best(probes.rows_QTD, query_N, slab.rows_VPD, video_N, gallery.clips)
         frame_QM[query_N, at_N] = (probes.frame_weight_QT[query_N] * best_frame_NT).sum(-1)
         clip_QM[query_N, at_N] = (probes.clip_weight_QT[query_N] * best_clip_NT).sum(-1)
 
@@ -235,11 +293,6 @@ def _pairs(gallery: Gallery, videos_QM: Tensor) -> list[tuple[GallerySlab, Tenso
         step = max(1, at_once // (4 * slab.rows_VPD[:1].numel()))
         pieces += [(slab, pairs_N2[at : at + step]) for at in range(0, len(pairs_N2), step)]
     return pieces
-
-
-def _require_finite(numbers: Tensor) -> None:
-    if not bool(numbers.isfinite().all()):
-        raise HolmesError("the index holds numbers that are not finite; run 'holmes index check'.")
 
 
 def _rows(probes: Probes, at_Q: Tensor) -> Probes:
