@@ -1,20 +1,24 @@
 """What only a GPU can show: the fused kernels equal their plain twins, bf16 stays close to float32, and a
-recorded step equals a plain one. Without a GPU the kernels are checked in Triton's interpreter instead
+recorded step equals a plain one; search is exact. Without a GPU the kernels are checked in Triton's interpreter instead
 (test_kernels.py)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from holmes.config.presets import preset
 from holmes.config.schema import with_changes
 from holmes.encoders.attention_kernel import attend_fused
 from holmes.encoders.gaussian import attend, gaussian_weights
 from holmes.encoders.model import HolmesModel
-from holmes.records import Batch, Stage
+from holmes.index.gallery import Gallery, GallerySlab
+from holmes.index.scan import make_probes, nearest_videos
+from holmes.records import Batch, QueryEmbedding, Stage
 from holmes.training.assemble import build_objective
 from holmes.training.graph import STEPS_BEFORE, GraphedStep
 from holmes.training.optimizer import FlatAdam
@@ -135,3 +139,32 @@ def test_padding_does_not_matter_on_the_gpu() -> None:
         padded = model.encode_queries(noisy.tokens_QTD, batch.token_lengths_Q).query_QD
     assert relative(one, whole[3:4]) < 1e-3
     assert relative(padded, whole) < 1e-3
+
+
+@pytest.mark.parametrize("dual", [False, True], ids=["single", "dual"])
+def test_search_is_exact(dual: bool) -> None:
+    """The fused scan and rescoring find what float64 finds, in a gallery of several heights with holes."""
+    torch.manual_seed(0)
+    heights, slabs, first = (48, 160), [], 0
+    for height in heights:
+        rows_VPD = F.normalize(torch.randn(700, height, 384, device="cuda"), dim=-1).half()
+        slabs.append(GallerySlab(first, rows_VPD))
+        first += len(rows_VPD)
+    live_V = torch.rand(first, device="cuda") > 0.1
+    gallery = Gallery(tuple(slabs), 32, np.zeros((first, 2), np.int64), live_V, torch.device("cuda"))
+    for queries in (1, 40, 300):
+        tokens = torch.randn(queries, 5, 384, device="cuda") if dual else None
+        weights = torch.full((queries, 5), 0.2, device="cuda") if dual else None
+        query = QueryEmbedding(torch.randn(queries, 384, device="cuda"), tokens, weights)
+        probes = make_probes(query, 0.4, 0.6)
+        found = nearest_videos(gallery, probes, 10)
+        parts = []
+        for slab in slabs:
+            similarity = torch.einsum("qtd,vpd->qtvp", probes.rows_QTD.double(), slab.rows_VPD.double())
+            best = similarity[..., :-32].amax(-1), similarity[..., -32:].amax(-1)
+            both = zip((probes.frame_weight_QT, probes.clip_weight_QT), best, strict=True)
+            parts.append(sum((weight_QT[..., None] * best_QTV).sum(1) for weight_QT, best_QTV in both))
+        exact_QV = torch.cat(parts, 1).masked_fill(~live_V, -torch.inf)
+        score_QK, video_QK = exact_QV.topk(10)
+        torch.testing.assert_close(found.score_QK.double(), score_QK, atol=1e-5, rtol=0)
+        assert torch.equal(found.videos_QK, video_QK)
