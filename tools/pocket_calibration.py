@@ -20,24 +20,33 @@ from holmes.config.schema import ScoreConfig
 from holmes.data.pooling import video_clips, video_frames
 from holmes.evaluation.calibrate import fit_calibration
 from holmes.evidence.diagnosis import Calibration
+from holmes.index.embedders import ZeroShot
 from holmes.records import Scores
 
 
-@torch.inference_mode()
 def calibrate_pocket(
     see: Callable[[Tensor], Tensor], read: Callable[[Tensor], Tensor], items: Items, model: str
 ) -> Calibration | None:
-    """Score sentences over videos as a search does, and fit the calibration of the model with this digest."""
-    seen = np.split(see(items.frames).numpy(), items.frame_offsets[1:-1].numpy())
+    """Fit the calibration of the model with this digest."""
+    weights = ScoreConfig(ZeroShot.frame_weight, ZeroShot.clip_weight)
+    return fit_calibration(*search_scores(see, read, items), weights, model)
+
+
+@torch.inference_mode()
+def search_scores(
+    see: Callable[[Tensor], Tensor], read: Callable[[Tensor], Tensor], items: Items
+) -> tuple[Scores, Tensor]:
+    """Every sentence over every item, as a search scores them, and the item each belongs to."""
+    rows = F.normalize(see(items.frames), dim=-1).numpy()
+    seen = np.split(rows, items.frame_offsets[1:-1].numpy())
     asked_QD = F.normalize(read(items.sentences), dim=-1)
-    owner_Q = torch.arange(len(items)).repeat_interleave(items.sentence_offsets.diff())
-    scores = Scores(
-        *(
-            torch.stack([best_match(asked_QD, pool(rows_ND)) for rows_ND in seen], 1)
-            for pool in (video_frames, video_clips)
-        )
+    frame_QV, clip_QV = (
+        torch.stack([best_match(asked_QD, pool(rows_ND)) for rows_ND in seen], 1)
+        for pool in (video_frames, video_clips)
     )
-    return fit_calibration(scores, owner_Q, ScoreConfig(), model)
+    return Scores(frame_QV, clip_QV), torch.arange(len(items)).repeat_interleave(
+        items.sentence_offsets.diff()
+    )
 
 
 def best_match(asked_QD: Tensor, rows_PD: np.ndarray) -> Tensor:

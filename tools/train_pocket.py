@@ -6,7 +6,8 @@ DATA/joint holds image-text pairs in the space of EfficientNet-Lite2 features (5
 Flickr8k pictures and MSR-VTT clips, with captions and splits. Validation is Flickr8k's, and long videos
 spliced from MSR-VTT training clips that are held out; the final model is trained on those clips too. The test
 is the spliced MSR-VTT test split in DATA/msrvtt, beside the untrained route: ImageNet class names through
-MiniLM, weighted by what Lite2's own classifier says. The class names are read from timm's files.
+MiniLM, weighted by what Lite2's own classifier says. The class names are read from timm's files. Videos are
+scored as a search scores them, by their best frame and their best clip.
 
 Shapes: B items of a batch, C captions of each, F frames, N = B·C sentences, D width of the joint space.
 """
@@ -22,13 +23,15 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from pocket_calibration import calibrate_pocket, search_scores
 from pocket_data import Items, Sentences, class_names, read_joint, read_spliced_test, splice
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from holmes.files import atomic_file
+from holmes.files import atomic_file, write_json
+from holmes.index.embedders import ZeroShot
 from holmes.media.backbones.lite2 import weights_path
-from holmes.media.backbones.pocket import NAME_SCALE, WEIGHTS, Pocket
+from holmes.media.backbones.pocket import CALIBRATION, NAME_SCALE, SCALE, WEIGHTS, Pocket
 from holmes.progress import progress_bar
 
 HELD_OUT_CLIPS = 300
@@ -41,14 +44,14 @@ class Recipe:
     """How a candidate is built and trained."""
 
     members: int = 1  # heads trained apart and set side by side
-    hidden: int = 512
-    width: int = 256  # of each member
+    hidden: int = 1024
+    width: int = 128  # of each member
     names: bool = True  # whether frames also come as class names
-    epochs: int = 20
+    epochs: int = 40
     batch: int = 512
     clip_share: int = 4  # how often a clip comes for each time a picture does
     twin_weight: float = 0.3  # two captions of one item should be neighbours too
-    dropout: float = 0.3
+    dropout: float = 0.5
     rate: float = 1e-3
     decay: float = 0.05
 
@@ -56,8 +59,8 @@ class Recipe:
 CANDIDATES = {
     "components only": Recipe(names=False),
     "with class names": Recipe(),
-    "three small members": Recipe(members=3, hidden=256, width=128),
-    "three members": Recipe(members=3, hidden=512, width=128),
+    "three small members": Recipe(members=3, hidden=512, epochs=20, dropout=0.3),
+    "three members": Recipe(members=3),
 }
 
 
@@ -130,12 +133,11 @@ def train(recipe: Recipe, sets: list[Items], classes: Classes, seed: int, what: 
             for batch in pool[torch.randperm(len(pool))][: steps * recipe.batch].view(steps, recipe.batch):
                 batch = batch.unique()
                 of_pictures, of_clips = batch[batch < len(pictures)], batch[batch >= len(pictures)]
-                loss = contrast(
-                    heads,
+                drawn = (
                     pictures.draw(of_pictures, 1, CAPTIONS),
                     clips.draw(of_clips - len(pictures), FRAMES, CAPTIONS),
-                    recipe,
                 )
+                loss = contrast(heads, *drawn, recipe)
                 optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
@@ -155,7 +157,9 @@ def contrast(
     alone = len(pictures[0])
     total = frames.new_zeros(())
     for visual, text, log_scale in zip(heads.visual, heads.text, heads.log_scale, strict=True):
-        seen, read_ND = visual(frames, named), text(sentences_NS)
+        with torch.autocast("cpu", torch.bfloat16):
+            seen, read_ND = visual(frames, named), text(sentences_NS)
+        seen, read_ND = seen.float(), read_ND.float()
         scale = log_scale.clamp(max=4.6).exp()
         cosine = read_ND @ seen.T
         clip_NBF = cosine[:, alone:].unflatten(1, (-1, FRAMES)) * SHARPNESS
@@ -169,16 +173,10 @@ def contrast(
     return total
 
 
-@torch.inference_mode()
 def recall(see: Callable[[Tensor], Tensor], read: Callable[[Tensor], Tensor], items: Items) -> list[float]:
-    """R@1, 5, 10 in percent of every sentence over all items; an item scores by its best frame."""
-    seen, asked_QD = F.normalize(see(items.frames), dim=-1), F.normalize(read(items.sentences), dim=-1)
-    lengths = items.frame_offsets.diff()
-    item_of_frame = torch.arange(len(items)).repeat_interleave(lengths)
-    owner_Q = torch.arange(len(items)).repeat_interleave(items.sentence_offsets.diff())
-    cosine = asked_QD @ seen.T
-    score_QV = cosine.new_full((len(cosine), len(items)), -2.0)
-    score_QV.scatter_reduce_(1, item_of_frame.expand(len(cosine), -1), cosine, "amax")
+    """R@1, 5, 10 in percent of every sentence over all items, scored as in a search."""
+    scores, owner_Q = search_scores(see, read, items)
+    score_QV = ZeroShot.frame_weight * scores.frame_QV + ZeroShot.clip_weight * scores.clip_QV
     rank_Q = (score_QV >= score_QV.gather(1, owner_Q[:, None])).sum(1)
     return [round(100 * (rank_Q <= k).float().mean().item(), 2) for k in (1, 5, 10)]
 
@@ -224,18 +222,21 @@ def main() -> None:
         name: recall(classes.named, lambda vectors: vectors, items) for name, items in validation.items()
     }
     print(f"{'untrained':20} {untrained}")
-    scores = {}
+    scores, tried = {}, {}
     for name, recipe in CANDIDATES.items():
-        heads = train(recipe, [Items.of(pictures), Items.of(kept)], classes, options.seed, name)
+        heads = tried[name] = train(recipe, [Items.of(pictures), Items.of(kept)], classes, options.seed, name)
         found = {where: recall(heads.see, heads.read, items) for where, items in validation.items()}
         scores[name] = sum(sum(recalls) for recalls in found.values())
-        print(f"{name:20} {found}")
+        print(f"{name:20} {found}", flush=True)
     best = max(scores, key=lambda name: scores[name])
     print(f"chosen on validation: {best}")
 
     final = train(CANDIDATES[best], [Items.of(pictures), Items.of(clips)], classes, options.seed, "final")
     save(options.out, final, classes, mean, basis)
     shipped = Pocket(path=options.out)  # what is tested is what is kept, run as it will be run
+    calibration = calibrate_pocket(tried[best].see, tried[best].read, validation["spliced"], shipped.digest)
+    if calibration is not None:
+        write_json(options.out.with_name(CALIBRATION), calibration.to_dict())
     test = {
         "spliced msrvtt test": read_spliced_test(options.data / "msrvtt", sentences),
         "flickr8k test": Items.of(read_joint(joint, "flickr8k", sentences, "test")),
@@ -252,6 +253,7 @@ def main() -> None:
 
 
 def save(path: Path, heads: PocketHeads, classes: Classes, mean: Tensor, basis: Tensor) -> None:
+    """float16, and a byte a weight with a scale a row where most of the weights are."""
     tensors = {
         "pca.mean": mean,
         "pca.basis": basis,
@@ -260,8 +262,16 @@ def save(path: Path, heads: PocketHeads, classes: Classes, mean: Tensor, basis: 
         "classes.names": classes.names,
         **{name: tensor for name, tensor in heads.state_dict().items() if name != "log_scale"},
     }
+    kept = {}
+    for name, tensor in tensors.items():
+        if name.startswith(("visual.", "text.")) and tensor.dim() == 2:
+            scale = tensor.abs().amax(1, keepdim=True).clamp(min=1e-8) / 127
+            kept[name] = (tensor / scale).round().to(torch.int8)
+            kept[name + SCALE] = scale
+        else:
+            kept[name] = tensor.half().contiguous()
     with atomic_file(path) as file:
-        file.write(save_tensors({name: tensor.half().contiguous() for name, tensor in tensors.items()}))
+        file.write(save_tensors(kept))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def dropout(values: Tensor, rate: float, training: bool) -> Tensor:
         return values
     threshold = byte_threshold(rate)
     keep = random_bytes(values.shape, values.device) >= threshold
-    return torch.where(keep, values * kept_scale(threshold), 0)
+    return values * keep * kept_scale(threshold)
 
 
 def relu_dropout(values: Tensor, rate: float, training: bool) -> Tensor:
@@ -40,14 +40,14 @@ class ReluDropout(torch.autograd.Function):
         threshold = byte_threshold(rate)
         ctx.scale = kept_scale(threshold)
         keep = random_bytes(values.shape, values.device) >= threshold
-        output = torch.where(keep & (values > 0), values * ctx.scale, 0)
+        output = torch.relu(values).mul_(keep).mul_(ctx.scale)
         ctx.save_for_backward(output)
         return output
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (output,) = ctx.saved_tensors
-        return torch.where(output > 0, gradients[0] * ctx.scale, 0), None
+        return torch.ops.aten.threshold_backward(gradients[0], output, 0).mul_(ctx.scale), None
 
 
 def byte_threshold(rate: float) -> int:

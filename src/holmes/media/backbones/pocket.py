@@ -13,17 +13,20 @@ import hashlib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from holmes.errors import HolmesError
-from holmes.files import sha256_file
+from holmes.files import read_json, sha256_file
 from holmes.media.backbones.base import Image, Matrix
 from holmes.media.backbones.lite2 import SIDE, Lite2
 from holmes.media.backbones.pretrained import folder_digest
 from holmes.media.backbones.text import TransformersText, load_minilm, minilm_folder
 
 WEIGHTS = Path(__file__).parents[1] / "pocket" / "pocket.safetensors"
+CALIBRATION = "calibration.json"  # beside the weights
+SCALE = ".scale"  # ends the names of what a row of bytes is multiplied by
 NORM_TINY = 1e-5
 NAME_SCALE = 10.0  # brings class-name sentences, of length 1, to the size of normalised components
 
@@ -38,7 +41,7 @@ class Pocket:
     window = 1
 
     def __init__(self, threads: int | None = None, path: Path = WEIGHTS) -> None:
-        self._threads = threads
+        self._threads, self._path = threads, path
         self._weights = read_weights(path)
         self._members = 1 + max(int(name.split(".")[1]) for name in self._weights if name.startswith("text."))
         self._lite2 = Lite2(threads)
@@ -64,6 +67,13 @@ class Pocket:
     def read(self, sentences_NS: Matrix) -> Matrix:
         """MiniLM vectors into the joint space."""
         return self._heads("text", sentences_NS)
+
+    @cached_property
+    def calibration(self) -> dict[str, Any] | None:
+        """What was learned about its confidence; None where it was made for other weights or encoders."""
+        file = self._path.with_name(CALIBRATION)
+        kept = read_json(file) if file.exists() else {}
+        return kept if kept.get("model") == self.digest else None
 
     @cached_property
     def _minilm(self) -> TransformersText:
@@ -102,8 +112,10 @@ def read_weights(path: Path) -> dict[str, Matrix]:
     from safetensors.numpy import load_file
 
     try:
-        return {name: tensor.astype(np.float32) for name, tensor in load_file(path).items()}
+        kept = {name: tensor.astype(np.float32) for name, tensor in load_file(path).items()}
     except (SafetensorError, OSError) as error:
         raise HolmesError(
             f"the pocket model's weights cannot be read ({error}); install Holmes again."
         ) from None
+    scales = {name: kept.pop(name + SCALE) for name in list(kept) if name + SCALE in kept}
+    return kept | {name: kept[name] * scale for name, scale in scales.items()}
