@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holmes.data.pooling import pool_bounds, pool_rows, query_tokens, unit_rows, video_clips, video_frames
+from holmes.data.pooling import (
+    overlapping_clips,
+    pool_bounds,
+    pool_rows,
+    query_tokens,
+    unit_rows,
+    video_clips,
+    video_frames,
+)
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))
 assert GOLDEN
@@ -75,3 +83,15 @@ def test_released_configuration(path: Path) -> None:
                 )  # the golden model's longest query
                 expected = golden["batch/query_tokens"][3 * video + query]
                 np.testing.assert_allclose(tokens, expected[: len(tokens)], atol=1e-6)
+
+
+@pytest.mark.parametrize(("count", "least"), [(1, 5.0), (7, 1.0), (58, 5.0), (400, 5.0), (400, 40.0)])
+def test_overlapping_clips_are_means_around_their_places(count: int, least: float) -> None:
+    rows_ND = np.random.default_rng(0).normal(size=(count, 6)).astype(np.float32)
+    clips_LD = overlapping_clips(rows_ND, least)
+    assert clips_LD.shape == (32, 6)
+    for number, clip_D in enumerate(clips_LD):
+        middle, half = (number + 0.5) * count / 32, max(least, count / 32) / 2
+        start = min(max(round(middle - half), 0), count - 1)
+        mean_D = np.mean(rows_ND[start : max(round(middle + half), start + 1)], axis=0)
+        np.testing.assert_allclose(clip_D, mean_D / np.linalg.norm(mean_D), atol=1e-4)

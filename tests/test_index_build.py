@@ -50,7 +50,7 @@ def test_a_video_becomes_its_pooled_rows_and_their_seconds(tmp_path: Path, fake:
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     np.testing.assert_allclose(short.rows_PD[:120].astype(np.float32), unit, atol=1e-3)
     np.testing.assert_allclose(short.spans_P2[:120, 0], np.arange(120) / RATE)
-    clip = rows[15:19].mean(0)  # clip 4 of 32: rows 15 to 18 of 120
+    clip = rows[12:22].mean(0)  # clip 4 of 32, rows 15 to 18 of 120: five seconds around them
     clip /= np.linalg.norm(clip)
     np.testing.assert_allclose(short.rows_PD[128 + 4].astype(np.float32), clip, atol=1e-3)
     np.testing.assert_allclose(short.spans_P2[128 + 4], [7.5, 9.5])

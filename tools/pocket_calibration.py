@@ -9,6 +9,7 @@ Q sentences, V videos, P positions, D width
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,10 +18,10 @@ from pocket_data import Items
 from torch import Tensor
 
 from holmes.config.schema import ScoreConfig
-from holmes.data.pooling import video_clips, video_frames
+from holmes.data.pooling import overlapping_clips, video_frames
 from holmes.evaluation.calibrate import fit_calibration
 from holmes.evidence.diagnosis import Calibration
-from holmes.index.embedders import ZeroShot
+from holmes.index.embedders import CLIP_SECONDS, ZeroShot
 from holmes.records import Scores
 
 
@@ -40,13 +41,13 @@ def search_scores(
     rows = F.normalize(see(items.frames), dim=-1).numpy()
     seen = np.split(rows, items.frame_offsets[1:-1].numpy())
     asked_QD = F.normalize(read(items.sentences), dim=-1)
+    clips = partial(overlapping_clips, least=CLIP_SECONDS)  # there is a frame a second
     frame_QV, clip_QV = (
         torch.stack([best_match(asked_QD, pool(rows_ND)) for rows_ND in seen], 1)
-        for pool in (video_frames, video_clips)
+        for pool in (video_frames, clips)
     )
-    return Scores(frame_QV, clip_QV), torch.arange(len(items)).repeat_interleave(
-        items.sentence_offsets.diff()
-    )
+    owner_Q = torch.arange(len(items)).repeat_interleave(items.sentence_offsets.diff())
+    return Scores(frame_QV, clip_QV), owner_Q
 
 
 def best_match(asked_QD: Tensor, rows_PD: np.ndarray) -> Tensor:

@@ -32,6 +32,7 @@ from holmes.files import atomic_file, write_json
 from holmes.index.embedders import ZeroShot
 from holmes.media.backbones.lite2 import weights_path
 from holmes.media.backbones.pocket import CALIBRATION, NAME_SCALE, SCALE, WEIGHTS, Pocket
+from holmes.memory import keep_freed_memory
 from holmes.progress import progress_bar
 
 HELD_OUT_CLIPS = 300
@@ -201,6 +202,7 @@ def main() -> None:
             f"train_pocket: {options.data}/joint is not there; give the data's folder with --data."
         )
     began = time.monotonic()
+    keep_freed_memory()
 
     sentences = Sentences(options.cache)
     names = class_names()

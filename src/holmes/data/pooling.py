@@ -45,6 +45,18 @@ def video_clips(rows_ND: Array) -> Rows:
     return unit_rows(pool_rows(rows_ND, CLIPS))
 
 
+def overlapping_clips(rows_ND: Array, least: float) -> Rows:
+    """32 unit rows at the places of `video_clips`, each the mean of at least so many rows around its own."""
+    rows_ND = np.asarray(rows_ND, np.float32)
+    count = len(rows_ND)
+    middle_L = (np.arange(CLIPS) + 0.5) * count / CLIPS
+    half = max(least, count / CLIPS) / 2
+    start_L = np.rint(middle_L - half).clip(0, count - 1).astype(np.int64)
+    end_L = np.maximum(np.rint(middle_L + half).clip(max=count).astype(np.int64), start_L + 1)
+    sums_ND = np.concatenate([np.zeros_like(rows_ND[:1], np.float64), np.cumsum(rows_ND, 0, np.float64)])
+    return unit_rows((sums_ND[end_L] - sums_ND[start_L]) / (end_L - start_L)[:, None])
+
+
 def video_frames(rows_ND: Array) -> Rows:
     """The rows as they are up to 128, pooled to 128 beyond; unit length."""
     return unit_rows(rows_ND if len(rows_ND) <= FRAMES else pool_rows(rows_ND, FRAMES))

@@ -174,7 +174,7 @@ def _is_in(writer: IndexWriter, video: VideoFeatures, stamp: int) -> bool:
 
 
 def _embed(videos: Sequence[VideoFeatures], stamps: dict[str, int], embedder: Embedder) -> list[StoredVideo]:
-    embedded = embedder.videos([video.rows for video in videos])
+    embedded = embedder.videos([video.rows for video in videos], [video.duration for video in videos])
     stored = []
     for video, (frames_FD, clips_CD) in zip(videos, embedded, strict=True):
         spans_N2 = row_spans(video.times, video.duration)

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holmes.data.pooling import query_tokens, video_clips, video_frames
+from holmes.data.pooling import overlapping_clips, query_tokens, video_clips, video_frames
 from holmes.encoders.checkpoint import MANIFEST as CHECKPOINT_MANIFEST
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
@@ -38,6 +38,9 @@ Rows = NDArray[np.float32]
 DEFAULT_MODEL = "pocket"
 FEATURES_OF_CHECKPOINT = {"visual": "lite2", "text": "minilm"}  # where a checkpoint does not say
 BEST = "best"  # the checkpoint inside the folder of a training run
+# A joint model sees single frames, and clips of a minute's video would be two of them. Averaged over five
+# seconds they find more: on validation data R@1 19.3 instead of 18.2, R@10 61.5 instead of 60.2.
+CLIP_SECONDS = 5.0
 ENCODED_AT_ONCE = 32  # videos, in one pass of a trained model
 
 
@@ -63,8 +66,8 @@ class Embedder(Protocol):
         """The encoder its features come from."""
         ...
 
-    def videos(self, features: Sequence[Rows]) -> list[tuple[Rows, Rows]]:
-        """Frames and clips of videos given by their feature rows."""
+    def videos(self, features: Sequence[Rows], seconds: Sequence[float]) -> list[tuple[Rows, Rows]]:
+        """Frames and clips of videos given by their feature rows and their lengths."""
         ...
 
     def queries(self, sentences: Sequence[str]) -> QueryEmbedding: ...
@@ -81,14 +84,25 @@ class ZeroShot:
 
     @property
     def record(self) -> dict[str, Any]:
-        return {"kind": "zero-shot", "name": self.backbone.name, "digest": self.backbone.digest}
+        return {
+            "kind": "zero-shot",
+            "name": self.backbone.name,
+            "digest": self.backbone.digest,
+            "clip_seconds": CLIP_SECONDS,
+        }
 
     @property
     def calibration(self) -> Any:
         return getattr(self.backbone, "calibration", None)
 
-    def videos(self, features: Sequence[Rows]) -> list[tuple[Rows, Rows]]:
-        return [(video_frames(rows_ND), video_clips(rows_ND)) for rows_ND in features]
+    def videos(self, features: Sequence[Rows], seconds: Sequence[float]) -> list[tuple[Rows, Rows]]:
+        return [
+            (
+                video_frames(rows_ND),
+                overlapping_clips(rows_ND, CLIP_SECONDS * len(rows_ND) / max(length, 1e-3)),
+            )
+            for rows_ND, length in zip(features, seconds, strict=True)
+        ]
 
     def queries(self, sentences: Sequence[str]) -> QueryEmbedding:
         return QueryEmbedding(torch.from_numpy(self.backbone.sentences(sentences)))
@@ -142,7 +156,7 @@ class TrainedHolmes:
             )
         return text
 
-    def videos(self, features: Sequence[Rows]) -> list[tuple[Rows, Rows]]:
+    def videos(self, features: Sequence[Rows], seconds: Sequence[float]) -> list[tuple[Rows, Rows]]:
         starts = range(0, len(features), ENCODED_AT_ONCE)
         return [
             video for start in starts for video in self._encode(features[start : start + ENCODED_AT_ONCE])
@@ -202,11 +216,11 @@ def recorded_embedder(record: dict[str, Any], folder: str | None = None) -> Embe
 
 
 def check_same_model(record: dict[str, Any], embedder: Embedder) -> None:
-    for digest in ("digest", "text_digest"):
-        if record.get(digest) != embedder.record.get(digest):
+    for what in ("digest", "text_digest", "clip_seconds"):
+        if record.get(what) != embedder.record.get(what):
             raise HolmesError(
-                f"the index was made with '{record.get('name')}' ({str(record.get(digest))[:12]}), not with "
-                f"'{embedder.record['name']}' ({str(embedder.record.get(digest))[:12]}); "
+                f"the index was made with '{record.get('name')}' ({str(record.get(what))[:12]}), not with "
+                f"'{embedder.record['name']}' ({str(embedder.record.get(what))[:12]}); "
                 "use that model, or build another index."
             )
 
