@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,3 +36,14 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
 def save_json(path: Path, value: Any) -> None:
     write_json(path, value)
     print(f"written to {path}")
+
+
+@contextmanager
+def work_folder(given: Path | None) -> Iterator[Path]:
+    """The folder to work in: the given one, which is kept, or one that is removed at the end."""
+    if given is not None:
+        given.mkdir(parents=True, exist_ok=True)
+        yield given
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            yield Path(temporary)

@@ -9,13 +9,12 @@ how far the partition agrees with the planted kinds; how much aligned mass falls
 from __future__ import annotations
 
 import argparse
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import machine, print_table, save_json
+from common import machine, print_table, save_json, work_folder
 
 from holmes.config.ablations import BASE_OBJECTIVE, BEST_CLIP, FULL, INTRA, TRANSPORT, Ablation
 from holmes.config.presets import preset
@@ -137,12 +136,12 @@ def main() -> None:
     parser.add_argument("--only", help="one world: planted, msvd or msrvtt")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--work", type=Path, help="keep stores and runs here, to go on later")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/method.json"))
     options = parser.parse_args()
     seeds = [int(seed) for seed in options.seeds.split(",")]
     device = choose_device(options.device)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
+    with work_folder(options.work) as folder:
         rows = [
             row
             for world in worlds(folder, options.data, options)

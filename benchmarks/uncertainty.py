@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from common import machine, save_json
+from common import machine, save_json, work_folder
 from confidence_parts import parts_table
 from large_galleries import large_galleries
 from method import World, worlds
@@ -95,16 +92,6 @@ def kept_study(
         save_json(file, {"asked": asked, "found": study(world, others, folder, options)})
     found: dict[str, Any] = json.loads(file.read_bytes())["found"]
     return found
-
-
-@contextmanager
-def work_folder(given: Path | None) -> Iterator[Path]:
-    if given is not None:
-        given.mkdir(parents=True, exist_ok=True)
-        yield given
-    else:
-        with tempfile.TemporaryDirectory() as temporary:
-            yield Path(temporary)
 
 
 def main() -> None:
