@@ -62,6 +62,20 @@ def sound(path: Path, seconds: float = 1.0) -> Path:
     return path
 
 
+def long_sound(path: Path, pictures: int, seconds: int) -> Path:
+    """Black pictures for some seconds, 10 a second, and silence for more."""
+    with av.open(str(path), "w") as container:
+        film, voice = container.add_stream("libx264", rate=10), container.add_stream("aac", rate=8000)
+        film.width, film.height, film.pix_fmt = 64, 48, "yuv420p"
+        voice.layout = "mono"
+        for _ in range(10 * pictures):
+            container.mux(film.encode(av.VideoFrame(64, 48, "rgb24")))
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 8000 * seconds), np.float32), "fltp", "mono")
+        silence.sample_rate = 8000
+        container.mux([*film.encode(None), *voice.encode(silence), *voice.encode(None)])
+    return path
+
+
 def turn_clockwise(path: Path) -> Path:
     """Set the track header's matrix as a phone held upright does: shown a quarter turn clockwise."""
     data = bytearray(path.read_bytes())

@@ -93,6 +93,17 @@ def test_bad_files_stop_nothing(tmp_path: Path) -> None:
     }
 
 
+def test_a_video_read_in_part_is_told(tmp_path: Path) -> None:
+    whole = seconds_of_gray(tmp_path / "whole.mkv", *range(20, 220, 10))
+    cut = tmp_path / "cut.mkv"
+    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    summary = extract([whole, cut], tmp_path / "features", MeanColour())
+    assert summary.extracted == (whole, cut) and not summary.failures
+    (partial,) = summary.partial
+    assert partial.source == cut and partial.reason == summary.folder[video_id(cut)].note
+    assert "of its 19.9 seconds" in partial.reason
+
+
 def test_running_again_does_what_is_left(tmp_path: Path) -> None:
     first = seconds_of_gray(tmp_path / "first.mp4", 40)
     extract([first], tmp_path / "features", MeanColour())
@@ -181,7 +192,7 @@ for line in sys.stdin:
         time.sleep(60)
     for _ in range(3):
         print("{}", flush=True)
-    print(json.dumps({"failure": "bad" if name == "bad" else ""}), flush=True)
+    print(json.dumps({"failure": "bad" if name == "bad" else "", "note": f"{name} it was"}), flush=True)
 """
 
 
@@ -189,7 +200,9 @@ def test_a_worker_that_dies_costs_one_job(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "toy_worker.py").write_text(WORKER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     jobs = [Path(name) for name in ("one", "crash", "two", "bad", "leave", "stuck", "three", "four")]
-    outcomes = {o.source.name: o.failure for o in run_jobs("toy_worker", {}, jobs, workers=2, patience=2.0)}
+    told = list(run_jobs("toy_worker", {}, jobs, workers=2, patience=2.0))
+    outcomes = {outcome.source.name: outcome.failure for outcome in told}
+    assert {o.note for o in told if not o.failure} == {f"{n} it was" for n in ("one", "two", "three", "four")}
     assert set(outcomes) == {job.name for job in jobs}
     assert all(outcomes[name] == "" for name in ("one", "two", "three", "four"))
     assert outcomes["bad"] == "bad"

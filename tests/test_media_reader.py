@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("av")
 from holmes.media.reader import LONGEST_HOLD, VideoError, VideoReader
-from media_files import gray_video, sound, turn_clockwise, video
+from media_files import gray_video, long_sound, sound, turn_clockwise, video
 
 
 def levels(samples: list) -> list[int]:
@@ -122,8 +122,16 @@ def test_a_file_cut_short_gives_what_it_has(tmp_path: Path) -> None:
     whole = video(tmp_path / "whole.mkv", noise, [i / 10 for i in range(100)])
     cut = tmp_path / "cut.mkv"
     cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
-    samples = list(VideoReader(cut, rate=2.0))
-    assert 5 <= len(samples) <= 15
+    reader = VideoReader(cut, rate=2.0)
+    assert 5 <= len(list(reader)) <= 15
+    assert f"pictures for {reader.duration:.1f} of its 9.9 seconds" in reader.note
+
+
+def test_sound_that_outlasts_the_pictures_is_no_fault(tmp_path: Path) -> None:
+    """The file lasts 8 s, its pictures 2 s, and their track says so."""
+    path = long_sound(tmp_path / "film.mp4", pictures=2, seconds=8)
+    reader = VideoReader(path, rate=1.0)
+    assert len(list(reader)) == 2 and reader.note == ""
 
 
 @pytest.mark.parametrize("suffix,codec", [(".mp4", "libx264"), (".mkv", "libx264"), (".avi", "mpeg4")])

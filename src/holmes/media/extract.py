@@ -42,6 +42,7 @@ class ExtractionSummary:
     extracted: tuple[Path, ...]
     reused: tuple[Path, ...]  # already there, from the file as it is
     failures: tuple[Failure, ...]
+    partial: tuple[Failure, ...]  # extracted, though some of the file could not be read
     seconds: float
 
 
@@ -73,17 +74,25 @@ def extract(
     if isinstance(backbone, str):
         outcomes = _in_processes(waiting, folder, backbone, workers)
     else:
-        outcomes = (_outcome(source, folder, encoder) for source in waiting)
-    extracted, failures = [], []
+        outcomes = (outcome_of(source, lambda it: extract_video(it, folder, encoder)) for source in waiting)
+    extracted, failures, partial = [], [], []
     with progress_bar("extracting videos", len(sources), len(reused), progress) as advance:
         for outcome in outcomes:
             if outcome.failure:
                 failures.append(Failure(outcome.source, outcome.failure))
             else:
                 extracted.append(outcome.source)
+            if outcome.note:
+                partial.append(Failure(outcome.source, outcome.note))
             advance(1)
-    seconds = time.monotonic() - began
-    return ExtractionSummary(folder, tuple(extracted), tuple(sorted(reused)), tuple(failures), seconds)
+    return ExtractionSummary(
+        folder,
+        extracted=tuple(extracted),
+        reused=tuple(sorted(reused)),
+        failures=tuple(failures),
+        partial=tuple(partial),
+        seconds=time.monotonic() - began,
+    )
 
 
 def extract_video(
@@ -121,23 +130,19 @@ def extract_video(
     return features
 
 
-def _outcome(source: Path, folder: FeatureFolder, backbone: VisualBackbone) -> Outcome:
-    return Outcome(source, failure_of(lambda: extract_video(source, folder, backbone)))
-
-
-def failure_of(work: Callable[[], object]) -> str:
-    """Why `work` failed, in one line; nothing if it did not."""
+def outcome_of(source: Path, work: Callable[[Path], VideoFeatures]) -> Outcome:
+    """What became of `source`: the features' note, or in one line why there are none."""
     try:
-        work()
+        return Outcome(source, note=work(source).note)
     except HolmesError as error:
-        return str(error)
+        reason = str(error)
     except OSError as error:
-        return f"reading or writing failed ({error.strerror or error})"
+        reason = f"reading or writing failed ({error.strerror or error})"
     except MemoryError:
-        return "there is not enough memory for its frames"
+        reason = "there is not enough memory for its frames"
     except Exception as error:  # the decoder and the encoders are others' code
-        return " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    return ""
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return Outcome(source, failure=reason)
 
 
 def _in_processes(

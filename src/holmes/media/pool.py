@@ -1,8 +1,9 @@
 """Worker processes that do one job at a time and may die doing it: the job fails, another worker goes on.
 
 A worker is `python -m MODULE SETUP`. It reads a JSON line for each job and answers with lines: `{}` as a sign
-of life, `{"failure": "…"}` (empty when all went well) at the end. It ends when its input does, so workers
-never outlive us. Plain processes, because multiprocessing's would run the caller's script again.
+of life, `{"failure": "…", "note": "…"}` (each empty when all went well) at the end. It ends when its input
+does, so workers never outlive us. Plain processes, because multiprocessing's would run the caller's script
+again.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ PATIENCE = 600.0  # seconds without a sign of life before a worker counts as stu
 class Outcome:
     source: Path
     failure: str = ""  # one line; empty when all went well
+    note: str = ""  # what was wrong with a source that could be used nevertheless
 
 
 def run_jobs(
@@ -105,7 +107,7 @@ class _Worker:
         if not line:
             return self._buried()
         answer = json.loads(line)
-        return Outcome(self._source, answer["failure"]) if "failure" in answer else None
+        return Outcome(self._source, **answer) if answer else None
 
     def kill(self, patience: float) -> Outcome:
         self._process.kill()

@@ -23,6 +23,7 @@ LONGEST_HOLD = 60.0  # seconds one picture may fill; a longer pause gets no furt
 LARGEST_GAP = 3600.0  # seconds; timestamps that jump further, or backwards, are counted on from the last one
 LARGEST_FRAME = 8192 * 8192  # pixels; more is a broken header, or more memory than a frame is worth
 MANY_FAULTS = 500  # packets in a row that do not decode: the rest of the file is not video
+MISSED, MISSED_SHARE = 2.0, 0.2  # more seconds and more of the file than this without a picture get a note
 USUAL_RATE = 25.0  # frames a second of a file that says nothing about it
 
 
@@ -96,6 +97,13 @@ class VideoReader:
                 length = float((frame.duration or 0) * frame.time_base) if frame.time_base else 0.0
                 self.duration = last + (length if 0 < length <= LONGEST_HOLD else usual_length)
                 yield last, frame
+            self._note_missing(_promised(container, stream))
+
+    def _note_missing(self, promised: float) -> None:
+        """Note pictures that end long before the file says: it was cut short, or its end is damaged."""
+        if 0 < self.duration < promised - max(MISSED, MISSED_SHARE * promised):
+            missing = f"it has pictures for {self.duration:.1f} of its {promised:.1f} seconds"
+            self.note = f"{missing}; {self.note}" if self.note else missing
 
     def _decode(self, av: Any, container: Any, stream: Any) -> Iterator[Any]:
         """Frames in order; packets that do not decode are left out and noted."""
@@ -176,6 +184,13 @@ def _frames_per_second(stream: Any) -> float:
         if 0.01 <= rate <= 1000:
             return rate
     return USUAL_RATE
+
+
+def _promised(container: Any, stream: Any) -> float:
+    """Seconds the track, or else the file, says it lasts; 0 where neither does."""
+    if stream.duration is not None and stream.time_base is not None:
+        return float(stream.duration * stream.time_base)
+    return (container.duration or 0) / 1_000_000
 
 
 def _pixel_aspect(stream: Any) -> float:

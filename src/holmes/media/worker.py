@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from holmes.media.backbones import load_visual
-from holmes.media.extract import extract_video, failure_of
-from holmes.media.features import FeatureFolder
+from holmes.media.extract import extract_video, outcome_of
+from holmes.media.features import FeatureFolder, VideoFeatures
 
 
 def main() -> None:
@@ -24,11 +23,12 @@ def main() -> None:
     def answer(words: dict[str, Any]) -> None:
         print(json.dumps(words), file=answers, flush=True)
 
-    def extract_it(source: Path) -> None:
-        extract_video(source, folder, backbone, setup["threads"], alive=lambda: answer({}))
+    def extract_it(source: Path) -> VideoFeatures:
+        return extract_video(source, folder, backbone, setup["threads"], alive=lambda: answer({}))
 
     for line in sys.stdin:
-        answer({"failure": failure_of(partial(extract_it, Path(json.loads(line))))})
+        outcome = outcome_of(Path(json.loads(line)), extract_it)
+        answer({"failure": outcome.failure, "note": outcome.note})
 
 
 if __name__ == "__main__":
