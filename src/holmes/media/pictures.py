@@ -15,14 +15,22 @@ JPEG_LIMIT = 10_000  # bytes of a thumbnail at most
 
 
 def square(image: Image, side: int, scaled: int | None = None) -> Image:
-    """The centre `side` × `side` of `image`, after scaling its short side to `scaled` (default: `side`)."""
-    height, width = image.shape[:2]
-    scale = (scaled or side) / min(height, width)
-    if scale != 1:
-        image = _resize(image, (max(side, round(width * scale)), max(side, round(height * scale))))
-        height, width = image.shape[:2]
-    top, left = (height - side) // 2, (width - side) // 2
-    return image[top : top + side, left : left + side]
+    """The centre `side` × `side` of `image`, after scaling its short side to `scaled` (default: `side`).
+
+    Only the centre is really scaled: the whole of a picture thousands of times wider than high would not fit
+    into memory.
+    """
+    scale = (scaled or side) / min(image.shape[:2])
+    top, bottom = _centre(image.shape[0], side, scale)
+    left, right = _centre(image.shape[1], side, scale)
+    return _resize(image, (side, side), (left, top, right, bottom))
+
+
+def _centre(length: int, side: int, scale: float) -> tuple[float, float]:
+    """Start and end, along one edge of a picture, of what becomes its `side` centre pixels when scaled."""
+    scaled = max(side, round(length * scale))
+    start = (scaled - side) // 2
+    return start * length / scaled, (start + side) * length / scaled
 
 
 def thumbnail(image: Image, width: int = 160, height: int = 90) -> bytes:
@@ -60,10 +68,14 @@ class ThumbnailStrip:
         return list(self._kept)
 
 
-def _resize(image: npt.NDArray[np.uint8], size: tuple[int, int]) -> npt.NDArray[np.uint8]:
+def _resize(
+    image: npt.NDArray[np.uint8],
+    size: tuple[int, int],
+    part: tuple[float, float, float, float] | None = None,  # left, top, right, bottom; default: all of it
+) -> npt.NDArray[np.uint8]:
     from PIL import Image as Pillow
 
-    return np.asarray(Pillow.fromarray(image).resize(size, Pillow.Resampling.BICUBIC))
+    return np.asarray(Pillow.fromarray(image).resize(size, Pillow.Resampling.BICUBIC, part))
 
 
 def _jpeg(image: npt.NDArray[np.uint8], quality: int) -> bytes:
