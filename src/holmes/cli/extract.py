@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from holmes.cli.printable import printable
+
 
 def extract(
     videos: Annotated[list[Path], typer.Argument(help="Video files, and folders to search for them.")],
@@ -24,20 +26,23 @@ def extract(
 ) -> None:
     """Turn videos into features, one file a video; run it again to do what is left.
 
-    A file that cannot be read is left out and listed with the reason; the exit code is then 1.
+    A file that cannot be read is left out and listed with the reason; the exit code is then 1. One that
+    can be read in part is kept, and listed too.
     """
-    from rich.console import Console
-
     from holmes.media.extract import extract as run
 
     summary = run(videos, out, backbone, rate=rate, workers=workers, progress=True)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for partial in summary.partial:
+        _say(f"read in part {partial.source}: {partial.reason}")
     for failure in summary.failures:
-        console.print(f"left out {failure.source}: {failure.reason}", markup=False)
-    console.print(
+        _say(f"left out {failure.source}: {failure.reason}")
+    _say(
         f"{len(summary.extracted)} videos extracted in {summary.seconds:.0f} s, "
-        f"{len(summary.reused)} already there, {len(summary.failures)} failed: {out}",
-        markup=False,
+        f"{len(summary.reused)} already there, {len(summary.failures)} failed: {out}"
     )
     if summary.failures:
         raise typer.Exit(1)
+
+
+def _say(line: str) -> None:
+    typer.echo(printable(line), err=True)

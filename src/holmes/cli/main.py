@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import sys
+from typing import NoReturn, cast
 
 import typer
 
 from holmes.cli import ablate, data, demo, evaluate, extract, index, report, search, sweep, train
+from holmes.cli.printable import printable
 from holmes.errors import HolmesError
 
 # Failures of the system that its user can mend.
@@ -21,7 +23,17 @@ USERS = {
     errno.ENOENT,
     errno.ENOTDIR,
     errno.EISDIR,
+    errno.EEXIST,
+    errno.ENOTEMPTY,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.EIO,
 }
+INTERRUPTED = 130
+# What typer raises for wrong options and commands; of its classes it exports only the one of wrong values.
+WrongUse = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 app = typer.Typer(
     name="holmes",
@@ -44,19 +56,35 @@ app.command()(demo.demo)
 
 def main() -> None:
     try:
-        app()
+        code = app(standalone_mode=False)  # raises what standalone mode would show in a box
     except HolmesError as error:
         fail(str(error), 2)
-    except KeyboardInterrupt:
-        fail("interrupted; run the same command again to go on.", 130)
+    except WrongUse as error:
+        explain(error)
+    except typer.Abort:
+        code = INTERRUPTED
     except OSError as error:
         if error.errno not in USERS:
             raise
-        fail(f"{error.strerror}: {error.filename or 'the output folder'}.", 2)
+        fail(f"{error.strerror}{f': {error.filename}' if error.filename else ''}.", 2)
+    if code == INTERRUPTED:  # typer's word for Ctrl-C
+        fail("interrupted; run the same command again to go on.", code)
+    sys.exit(code)
 
 
-def fail(message: str, code: int) -> None:
-    print(f"holmes: {message}", file=sys.stderr)
+def explain(error: typer.BadParameter) -> NoReturn:
+    """Wrong options and commands: what is wrong and where help is."""
+    message = error.format_message()
+    if type(error).__name__ == "NoArgsIsHelpError":  # no command was given: the message is the help
+        typer.echo(message, nl=False)  # empty where typer has already shown it in colour
+        sys.exit(error.exit_code)
+    command = error.ctx.command_path if error.ctx else "holmes"
+    end = "" if message.endswith((".", "?")) else "."
+    fail(f"{message}{end} See '{command} --help'.", error.exit_code)
+
+
+def fail(message: str, code: int) -> NoReturn:
+    print(f"holmes: {printable(message)}", file=sys.stderr)
     sys.exit(code)
 
 
