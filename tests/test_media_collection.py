@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,28 @@ def test_what_cannot_become_a_collection_is_refused_whole(tmp_path: Path) -> Non
     with pytest.raises(HolmesError, match="no sentences"):
         write_collection(tmp_path / "c", "mine", features, [], Letters())
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    "wrong,reason",
+    [
+        ({"split": "trian"}, "'trian'; did you mean 'train'"),
+        ({"text": " \n "}, "is blank"),
+        ({"kind": "precize"}, "'precize'; did you mean 'precise'"),
+        ({"moment": (19.0, -3.0)}, "moment .19.0, -3.0. of 'gray'"),
+        ({"moment": (-1.0, 3.0)}, "moment"),
+        ({"moment": (float("nan"), 3.0)}, "moment"),
+        ({"moment": (1.0, float("inf"))}, "moment"),
+    ],
+)
+def test_a_wrong_sentence_among_right_ones_is_named(tmp_path: Path, wrong: dict, reason: str) -> None:
+    film = seconds_of_gray(tmp_path / "film.mp4", 40)
+    features = extract([film], tmp_path / "features", MeanColour()).folder
+    right = Sentence(video_id(film), "gray", "train", (0.0, 1.0))
+    with pytest.raises(HolmesError, match=reason) as caught:
+        write_collection(tmp_path / "c", "mine", features, [right, replace(right, **wrong)], Letters())
+    assert "\n" not in str(caught.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["features", "film.mp4"]
 
 
 def test_the_rendered_world_becomes_a_collection(tmp_path: Path) -> None:

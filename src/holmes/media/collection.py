@@ -8,6 +8,7 @@ FOLDER/moments.json, kinds.json, also_fits.json            what else is known of
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -18,14 +19,17 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from holmes.errors import HolmesError
+from holmes.errors import HolmesError, unknown
 from holmes.files import atomic_file, sync_folder, write_json
 from holmes.media.backbones.base import Matrix, TextBackbone
 from holmes.media.features import FeatureFolder
 from holmes.media.rendered import RenderedWorld
 from holmes.progress import progress_bar
+from holmes.records import QueryType
 
 SENTENCES_AT_ONCE = 256
+SPLITS = ("train", "val", "test")
+KINDS = tuple(kind.name.lower() for kind in QueryType)
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ def write_collection(
         raise HolmesError(f"{folder} already exists; choose another name or remove it.")
     if not sentences:
         raise HolmesError("no sentences: a collection needs captions to train on.")
+    for sentence in sentences:
+        _check(sentence)
     missing = sorted({s.video for s in sentences} - set(features.ids()))
     if missing:
         raise HolmesError(f"{features.path} lacks {len(missing)} captioned videos, such as '{missing[0]}'.")
@@ -92,6 +98,18 @@ def world_sentences(world: RenderedWorld, features: FeatureFolder) -> list[Sente
     ]
 
 
+def _check(sentence: Sentence) -> None:
+    words = " ".join(sentence.text.split())[:60]
+    if not words:
+        raise HolmesError(f"a sentence of '{sentence.video}' is blank; give it words or leave it out.")
+    if sentence.split not in SPLITS:
+        raise unknown(f"split of '{words}':", sentence.split, SPLITS)
+    if sentence.kind is not None and sentence.kind not in KINDS:
+        raise unknown(f"kind of '{words}':", sentence.kind, KINDS)
+    if sentence.moment is not None and not 0 <= sentence.moment[0] < sentence.moment[1] < math.inf:
+        raise HolmesError(f"moment {sentence.moment} of '{words}' is not a start and a later end in seconds.")
+
+
 def _sentence_ids(sentences: Sequence[Sentence]) -> list[str]:
     """<video>#enc#<number>, numbered within each video."""
     numbers: dict[str, int] = {}
@@ -119,7 +137,7 @@ def _write_videos(
 def _write_captions(folder: Path, name: str, ids: Sequence[str], sentences: Sequence[Sentence]) -> None:
     """Where no sentence is for validation, the test split serves: the custom of the field."""
     splits = {sentence.split for sentence in sentences}
-    for split in ("train", "val", "test"):
+    for split in SPLITS:
         source = "test" if split == "val" and "val" not in splits else split
         lines = [
             f"{id} {' '.join(sentence.text.split())}\n"
