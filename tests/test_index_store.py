@@ -27,7 +27,7 @@ def make_video(name: str, frames: int, seed: int = 0) -> StoredVideo:
 
 @pytest.fixture
 def index(tmp_path: Path) -> Path:
-    create_index(tmp_path / "index", Manifest({"digest": "m"}, {"digest": "x"}, WIDTH, CLIPS))
+    create_index(tmp_path / "index", Manifest({"digest": "m"}, {}, WIDTH, CLIPS))
     return tmp_path / "index"
 
 
@@ -140,7 +140,7 @@ def test_mistakes_are_refused_and_change_nothing(index: Path, tmp_path: Path) ->
         writer.add([video])
         with pytest.raises(HolmesError, match="no video named 'b'"):
             writer.remove(["a", "b"])
-        with pytest.raises(HolmesError, match="twice"):
+        with pytest.raises(HolmesError, match="a was given twice"):
             writer.add([video, video])
         wide = pack_video("w", 1.0, np.ones((1, 9)), np.ones((32, 9)), np.zeros((1, 2)), np.zeros((32, 2)))
         with pytest.raises(HolmesError, match="w do not have"):
@@ -174,8 +174,40 @@ def test_check_finds_changed_bytes(index: Path) -> None:
     with IndexWriter(index) as writer:
         writer.add([make_video("a", 3)])
     rows = next(index.rglob("rows.f16"))
-    content = bytearray(rows.read_bytes())
-    content[100] ^= 1
-    rows.write_bytes(content)
+    flip_a_byte(rows)
     (fault,) = IndexStore.open(index).faults()
     assert str(rows) in fault
+
+
+def flip_a_byte(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[100] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("file", ["rows.f16", "spans.f32"])
+def test_damage_is_never_copied_under_a_new_checksum(index: Path, file: str) -> None:
+    with IndexWriter(index) as writer:
+        writer.add([make_video("a", 3), make_video("b", 3)])
+        flip_a_byte(next(index.rglob(file)))
+        merging = [make_video(name, 3) for name in "cde"]  # more than there are, so the old ones join them
+        for change in (writer.compact, lambda: writer.add(merging)):
+            with pytest.raises(HolmesError, match=rf"{file} is damaged .*Remove {index} and build it again"):
+                change()
+        writer.add([make_video("f", 3)])  # beside the damaged ones, nothing is copied
+    (fault,) = IndexStore.open(index).faults()
+    assert file in fault, "still there to be found"
+
+
+def test_a_creation_cut_short_is_taken_up(tmp_path: Path) -> None:
+    index, manifest = tmp_path / "index", Manifest({}, {}, WIDTH, CLIPS)
+    (index / "segments").mkdir(parents=True)
+    (index / "lock").touch()
+    (index / ".manifest.json.x1y2.part").write_bytes(b"{")
+    create_index(index, manifest)
+    with IndexWriter(index) as writer:
+        writer.add([make_video("a", 3)])
+    assert list(index.glob(".*")) == []
+    (index / "manifest.json").unlink()
+    with pytest.raises(HolmesError, match="not empty"):
+        create_index(index, manifest)  # what somebody kept there is not thrown away

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from holmes.errors import HolmesError
 from holmes.files import sha256_file, sync_folder
-from holmes.index.manifest import FileEntry, SegmentEntry
+from holmes.index.manifest import FileEntry, SegmentEntry, damaged
 
 TILE = 16  # rows; frames are padded to a multiple of it
 ROWS, SPANS, VIDEOS, NAMES = "rows.f16", "spans.f32", "videos.bin", "names.bin"
@@ -91,7 +91,7 @@ class Segment:
             _check_size(folder / file, entry)
         records = _verified(folder / VIDEOS, entry)
         if len(records) != entry.videos * RECORD.itemsize:
-            raise damaged(folder / VIDEOS, f"it does not describe {entry.videos} videos")
+            raise _damaged(folder / VIDEOS, f"it does not describe {entry.videos} videos")
         records_V = np.frombuffer(records, RECORD)
         self.frames_V = records_V["frames"].astype(np.int64)
         self.rows_V = records_V["rows"].astype(np.int64)
@@ -101,15 +101,15 @@ class Segment:
         self.spans_N2 = self._positions(SPANS, "<f4", 2)
         padding_V = self.rows_V - clips - self.frames_V
         if not ((self.frames_V > 0) & (padding_V >= 0) & (np.diff(self.rows_V, prepend=0) >= 0)).all():
-            raise damaged(folder / VIDEOS, "its records contradict each other")
+            raise _damaged(folder / VIDEOS, "its records contradict each other")
         self.names = os.fsdecode(_verified(folder / NAMES, entry)).split("\0")[:-1]
         if len(self.names) != entry.videos:
-            raise damaged(folder / NAMES, f"it does not name {entry.videos} videos")
+            raise _damaged(folder / NAMES, f"it does not name {entry.videos} videos")
 
     def _positions(self, file: str, dtype: str, width: int) -> NDArray[Any]:
-        numbers = _map(self.folder / file, dtype, self.entry)
-        if len(numbers) != self.rows_V.sum() * width:
-            raise damaged(self.folder / file, f"it does not hold {self.rows_V.sum()} rows of {width}")
+        numbers, rows = _map(self.folder / file, dtype, self.entry), int(self.rows_V.sum())
+        if len(numbers) != rows * width:
+            raise _damaged(self.folder / file, f"it does not hold {rows} rows of {width}")
         return numbers.reshape(-1, width)
 
     @cached_property
@@ -164,8 +164,8 @@ def write_segment(folder: Path, videos: Sequence[StoredVideo]) -> SegmentEntry:
     return SegmentEntry(folder.name, len(videos), files)
 
 
-def damaged(path: Path, why: str) -> HolmesError:
-    return HolmesError(f"{path} is damaged ({why}). Build the index again, or restore the file from a copy.")
+def _damaged(path: Path, why: str) -> HolmesError:
+    return damaged(path.parents[2], f"{path} is damaged ({why})")  # INDEX/segments/NUMBER/FILE
 
 
 def _write(path: Path, arrays: Iterable[Any]) -> FileEntry:
@@ -189,15 +189,15 @@ def _map(path: Path, dtype: str, entry: SegmentEntry) -> NDArray[Any]:
 
 def _check_size(path: Path, entry: SegmentEntry) -> None:
     if path.name not in entry.files:
-        raise damaged(path, "the manifest does not list it")
+        raise _damaged(path, "the manifest does not list it")
     size = path.stat().st_size  # a missing file is the caller's matter: it may have been compacted away
     if size != entry.files[path.name].bytes or size == 0:
-        raise damaged(path, f"{size} bytes long, not {entry.files[path.name].bytes}")
+        raise _damaged(path, f"{size} bytes long, not {entry.files[path.name].bytes}")
 
 
 def _verified(path: Path, entry: SegmentEntry) -> bytes:
     """A small file's bytes, as they were written."""
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != entry.files[path.name].sha256:
-        raise damaged(path, "its checksum does not match")
+        raise _damaged(path, "its checksum does not match")
     return content

@@ -15,6 +15,7 @@ import fnmatch
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -23,10 +24,11 @@ from types import TracebackType
 from typing import IO, Any
 
 from holmes.errors import HolmesError
-from holmes.index.manifest import FILE_NAME, Manifest, SegmentEntry, read_manifest, write_manifest
-from holmes.index.segment import TILE, Segment, StoredVideo, damaged, write_segment
+from holmes.index.manifest import FILE_NAME, Manifest, SegmentEntry, damaged, read_manifest, write_manifest
+from holmes.index.segment import TILE, Segment, StoredVideo, write_segment
 
 SEGMENTS, LOCK = "segments", "lock"
+UNFINISHED = f".{FILE_NAME}.*.part"  # a manifest that a killed process was writing
 SEGMENT_VIDEOS = 4096  # a full segment: half a GB at 160 rows of 384
 OPEN_ATTEMPTS = 20  # each one needs a compaction to end within the few ms of opening
 
@@ -91,12 +93,19 @@ class IndexStore:
 
 
 def create_index(path: Path | str, manifest: Manifest) -> None:
-    """An empty index in a new or empty folder."""
+    """An empty index in a new or empty folder, or one whose creation was cut short."""
     path = Path(path)
-    if path.exists() and (not path.is_dir() or any(entry.name != LOCK for entry in path.iterdir())):
+    if path.exists() and not (path.is_dir() and all(_is_left_over(entry) for entry in path.iterdir())):
         raise HolmesError(f"{path} exists and is not empty; choose another place for the index.")
     (path / SEGMENTS).mkdir(parents=True, exist_ok=True)
     write_manifest(path, manifest)
+
+
+def _is_left_over(entry: Path) -> bool:
+    """What there may be before there is a manifest."""
+    if entry.name == SEGMENTS:
+        return entry.is_dir() and not any(entry.iterdir())
+    return entry.name == LOCK or fnmatch.fnmatch(entry.name, UNFINISHED)
 
 
 class IndexWriter:
@@ -126,9 +135,9 @@ class IndexWriter:
 
     def add(self, videos: Sequence[StoredVideo]) -> None:
         """Add videos; one whose name the index already has takes its place."""
-        names = {video.name for video in videos}
-        if len(names) < len(videos):
-            raise HolmesError("the same video was given twice.")
+        twice = [name for name, times in Counter(video.name for video in videos).items() if times > 1]
+        if twice:
+            raise HolmesError(f"{twice[0]} was given twice.")
         for start in range(0, len(videos), SEGMENT_VIDEOS):
             self._add_segment(videos[start : start + SEGMENT_VIDEOS])
 
@@ -142,6 +151,7 @@ class IndexWriter:
 
     def compact(self) -> None:
         """Rewrite into few full segments without the removed videos, and free their space."""
+        self._refuse_damage(self.store.segments)
         entries: list[SegmentEntry] = []
         waiting: list[StoredVideo] = []
         for segment in self.store.segments:
@@ -160,8 +170,15 @@ class IndexWriter:
         segments = dict(zip([entry.name for entry in kept], self.store.segments, strict=True))
         while kept and kept[-1].live <= len(videos) and kept[-1].live + len(videos) <= SEGMENT_VIDEOS:
             entry = kept.pop()
+            self._refuse_damage([segments[entry.name]])
             videos = [*segments[entry.name].live(entry), *videos]
         self._commit([*kept, self._write(videos)])
+
+    def _refuse_damage(self, segments: Sequence[Segment]) -> None:
+        """Copied, damaged rows would get a checksum that calls them sound."""
+        faults = [fault for segment in segments for fault in segment.faults()]
+        if faults:
+            raise damaged(self.path, "; ".join(faults))
 
     def _without(self, names: set[str]) -> list[SegmentEntry]:
         """The segments' entries with these videos marked as removed."""
@@ -204,7 +221,7 @@ class IndexWriter:
         for folder in (self.path / SEGMENTS).iterdir():
             if folder.name not in named:
                 shutil.rmtree(folder, ignore_errors=True)
-        for file in self.path.glob(f".{FILE_NAME}.*.part"):
+        for file in self.path.glob(UNFINISHED):
             file.unlink(missing_ok=True)
 
 
