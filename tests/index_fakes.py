@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,7 +44,7 @@ def write_features(folder: Path, videos: dict[str, list[tuple[str, float]]]) -> 
     identity = Identity(FakeJoint.name, FakeJoint.digest, WIDTH, True)
     features = FeatureFolder.create(folder, identity, RATE)
     for name, scenes in videos.items():
-        rng = np.random.default_rng(zlib.crc32(name.encode()))
+        rng = np.random.default_rng(zlib.crc32(os.fsencode(name)))
         seen = [meaning(scene) for scene, seconds in scenes for _ in range(int(seconds * RATE))]
         rows = np.stack(seen) + 0.05 * rng.normal(size=(len(seen), WIDTH))
         source = Path(f"/films/{name}.mp4")

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from holmes.config.schema import HolmesConfig, ModelConfig
 from holmes.encoders.checkpoint import save_checkpoint, update_extras
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA, Calibration
-from holmes.index import embedders
+from holmes.index import builder, embedders
 from holmes.index.builder import add_videos, build_index, compact_index, pooled_spans, row_spans
 from holmes.index.embedders import TrainedHolmes, ZeroShot, load_embedder
+from holmes.index.manifest import Manifest
 from holmes.index.searcher import open_index
-from holmes.index.store import IndexStore, IndexWriter
+from holmes.index.store import IndexStore, IndexWriter, create_index
 from holmes.media.backbones.base import JointBackbone
+from holmes.media.extract import ExtractionSummary, Failure
+from holmes.media.features import FeatureFolder, Fingerprint
 from holmes.records import VideoEmbedding
 from holmes.similarity import branch_scores, combined_score
 from index_fakes import FILMS, RATE, WIDTH, FakeJoint, write_features
@@ -178,8 +184,10 @@ def test_a_checkpoint_may_move_but_not_change(tmp_path: Path, fake: type[FakeJoi
     features, index = write_features(tmp_path / "features", FILMS), tmp_path / "index"
     build_index(index, [features.path], load_embedder(str(tmp_path / "run"), "fake", "fake"))
     (tmp_path / "run").rename(tmp_path / "moved")
-    with pytest.raises(HolmesError):
+    with pytest.raises(HolmesError, match=f"not in {tmp_path / 'run'}; say with --model where it is now"):
         open_index(index, device="cpu").search("dog")
+    with pytest.raises(HolmesError, match=f"not in {tmp_path / 'films'}; say with --model"):
+        open_index(index, device="cpu", model=str(tmp_path / "films")).search("dog")
     assert open_index(index, device="cpu", model=str(tmp_path / "moved")).search("dog").hits
     checkpoint(tmp_path / "moved", dual=False, seed=1)
     with pytest.raises(HolmesError, match="build another index"):
@@ -213,3 +221,111 @@ def test_a_calibrated_checkpoint_says_how_sure(tmp_path: Path, fake: type[FakeJo
     update_extras(run, {EXTRA: calibration.to_dict() | {"model": "another"}})
     with pytest.raises(HolmesError, match="belongs to another model"):
         open_index(index, device="cpu").search("dog")
+
+
+@pytest.mark.parametrize("rate", [-1.0, 0.0, float("nan"), float("inf"), 101.0])
+def test_a_rate_that_cannot_be_leaves_no_index(tmp_path: Path, fake: type[FakeJoint], rate: float) -> None:
+    (tmp_path / "v.mp4").touch()
+    with pytest.raises(HolmesError, match=r"not between \.01 and 100"):
+        build_index(tmp_path / "index", [tmp_path / "v.mp4"], ZeroShot(fake()), rate=rate)
+    assert not (tmp_path / "index").exists()
+
+
+def test_what_cannot_fill_an_index_makes_none(tmp_path: Path, fake: type[FakeJoint]) -> None:
+    embedder, index = ZeroShot(fake()), tmp_path / "index"
+    empty = write_features(tmp_path / "empty", {})
+    for videos, words in (
+        ([], "no videos found"),
+        ([tmp_path / "nope.mp4"], "nope.mp4 does not exist"),
+        ([tmp_path / ("x" * 300)], "does not exist"),
+        ([empty.path], "features of no video"),
+    ):
+        with pytest.raises(HolmesError, match=words):
+            build_index(index, videos, embedder)
+        assert not index.exists()
+    create_index(index, Manifest(embedder.record, {}, WIDTH, 32))
+    with pytest.raises(HolmesError, match="made elsewhere"):
+        add_videos(index, [write_features(tmp_path / "features", FILMS).path], embedder)
+
+
+def test_other_features_say_how_to_get_the_right_ones(tmp_path: Path, fake: type[FakeJoint]) -> None:
+    features = write_features(tmp_path / "features", FILMS)
+    fake.digest = "e2" * 32
+    with pytest.raises(HolmesError, match="extract with --backbone fake --rate 2"):
+        build_index(tmp_path / "index", [features.path], ZeroShot(fake()))
+
+
+@pytest.fixture
+def coast_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that extraction takes for /films/coast.mp4."""
+
+    def extract(files: list[Path], out: Path, name: str, **_: object) -> ExtractionSummary:
+        folder = write_features(out, {"coast": FILMS["coast"]})
+        return ExtractionSummary(folder, (Path("/films/coast.mp4"),), (), (), (), 0.0)
+
+    monkeypatch.setattr(builder, "extract", extract)
+    (tmp_path / "coast.mp4").touch()
+    return tmp_path / "coast.mp4"
+
+
+def test_a_video_given_twice_is_one(tmp_path: Path, fake: type[FakeJoint], coast_file: Path) -> None:
+    features, index = write_features(tmp_path / "features", FILMS).path, tmp_path / "index"
+    file = next((features / "videos").glob("kitchen-*"))
+    shutil.copy(file, file.with_name("copy.safetensors"))  # another file, the same source
+    summary = build_index(index, [features, features, coast_file], ZeroShot(fake()))
+    assert (summary.added, summary.unchanged, summary.failures) == (3, 0, ())
+
+
+def test_features_that_cannot_be_read_are_left_out(tmp_path: Path, fake: type[FakeJoint]) -> None:
+    features, index = write_features(tmp_path / "features", FILMS), tmp_path / "index"
+    coast, kitchen, _ = map(features.file, features.ids())
+    coast.write_bytes(coast.read_bytes()[:500])
+    half = load_file(kitchen)
+    half["times"] = half["times"][:-1]
+    with safe_open(kitchen, "numpy") as opened:
+        about = opened.metadata()
+    save_file(half, kitchen, about)
+    summary = build_index(index, [features.path], ZeroShot(fake()))
+    assert summary.added == 1 and list(IndexStore.open(index).places) == ["/films/street.mp4"]
+    damaged, contradictory = summary.failures
+    assert damaged.source == coast and "damaged" in damaged.reason
+    assert contradictory.source == kitchen and "do not belong together" in contradictory.reason
+
+
+def test_videos_read_in_part_are_named(tmp_path: Path, fake: type[FakeJoint]) -> None:
+    features, index = write_features(tmp_path / "features", FILMS), tmp_path / "index"
+    features.write(replace(features[features.ids()[0]], note="it ends early"), Fingerprint(1, 1))
+    summary = build_index(index, [features.path], ZeroShot(fake()))
+    assert summary.partial == (Failure(Path("/films/coast.mp4"), "it ends early"),)
+
+
+def test_what_a_killed_extraction_left_is_swept(
+    tmp_path: Path, fake: type[FakeJoint], coast_file: Path
+) -> None:
+    index = tmp_path / "index"
+    build_index(index, [coast_file], ZeroShot(fake()))
+    for again in (lambda: add_videos(index, [coast_file], ZeroShot(fake())), lambda: compact_index(index)):
+        left = [index / "features" / "videos" / ".x.safetensors.1.part", index / "features" / ".y.2.part"]
+        for file in left:
+            file.touch()
+        again()
+        assert not any(file.exists() for file in left)
+    assert len(FeatureFolder.open(index / "features")) == 1
+
+
+def test_frames_go_through_the_encoder_of_the_index(
+    tmp_path: Path, fake: type[FakeJoint], coast_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Other(FakeJoint):
+        name, digest = "other", "e2" * 32
+
+    checkpoint(tmp_path / "run", dual=False)
+    features, index = write_features(tmp_path / "features", FILMS), tmp_path / "index"
+    build_index(index, [features.path], load_embedder(str(tmp_path / "run"), "fake", "fake"))
+    monkeypatch.setattr(embedders, "load_visual", lambda name: Other())
+    for attempt in (
+        lambda: build_index(index, [coast_file], load_embedder(str(tmp_path / "run"), "other", "fake")),
+        lambda: add_videos(index, [coast_file]),
+    ):
+        with pytest.raises(HolmesError, match=r"features of 'fake' \(d1d1.*not of 'other' \(e2e2"):
+            attempt()

@@ -6,7 +6,8 @@ N raw rows, L pooled rows
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,8 +17,14 @@ from numpy.typing import NDArray
 
 from holmes.data.pooling import pool_bounds
 from holmes.errors import HolmesError
-from holmes.index.embedders import Embedder, check_same_model, extraction_record, recorded_embedder
-from holmes.index.manifest import FILE_NAME, Manifest, read_manifest
+from holmes.index.embedders import (
+    Embedder,
+    check_same_encoder,
+    check_same_model,
+    extraction_record,
+    recorded_embedder,
+)
+from holmes.index.manifest import FILE_NAME, Manifest
 from holmes.index.segment import StoredVideo, pack_video
 from holmes.index.store import IndexWriter, create_index
 from holmes.media.extract import Failure, extract
@@ -39,6 +46,7 @@ class BuildSummary:
     added: int
     unchanged: int  # already in the index, from the same features
     failures: tuple[Failure, ...]
+    partial: tuple[Failure, ...] = ()  # added, though some of the file could not be read
 
 
 def build_index(
@@ -52,18 +60,23 @@ def build_index(
 ) -> BuildSummary:
     """Make an index of `videos` (files, folders, or feature folders), or go on with an unfinished one."""
     path, videos = Path(path), list(videos)
-    if (path / FILE_NAME).exists():
-        check_same_model(read_manifest(path).model, embedder)
-    else:
-        folders, files = _sort_out(videos)
-        rate = rate or (folders[0].rate if folders else embedder.visual.rate)
-        manifest = Manifest(embedder.record, extraction_record(embedder, rate), embedder.width, CLIPS)
-        for features in folders:
-            _check_features(features, manifest)
-        if files:
-            find_videos(files)  # a mistake in their names must not leave an empty index behind
-        create_index(path, manifest)
+    if not (path / FILE_NAME).exists():
+        _create(path, videos, embedder, rate)
     return add_videos(path, videos, embedder, rate=rate, workers=workers, progress=progress)
+
+
+def _create(path: Path, videos: list[Path | str], embedder: Embedder, rate: float | None) -> None:
+    """An empty index, made only if no mistake in the names or features of `videos` stops it from filling."""
+    folders, files = _sort_out(videos)
+    if rate is None:
+        rate = folders[0].rate if folders else embedder.visual.rate
+    manifest = Manifest(embedder.record, extraction_record(embedder, rate), embedder.width, CLIPS)
+    for features in folders:
+        _check_features(features, manifest)
+    named = find_videos(files) if files or not folders else []
+    if not folders and not any(os.path.exists(file) for file in named):
+        raise HolmesError(f"{named[0]} does not exist; name video files, or folders with some.")
+    create_index(path, manifest)
 
 
 def add_videos(
@@ -79,23 +92,23 @@ def add_videos(
     path = Path(path)
     with IndexWriter(path) as writer:
         manifest = writer.store.manifest
-        if rate is not None and rate != manifest.extraction.get("rate"):
-            raise HolmesError(
-                f"{path} was sampled {manifest.extraction.get('rate'):g} times a second, not {rate:g}; "
-                "leave --rate away, or build another index."
-            )
+        _check_extraction(path, manifest, rate)
         embedder = embedder or recorded_embedder(manifest.model)
+        check_same_model(manifest.model, embedder)
         sources, failures = _extract(path, videos, manifest, embedder, workers, progress)
-        added = unchanged = 0
+        waiting, partial, added, unchanged = iter(sources.items()), list[Failure](), 0, 0
         with progress_bar("embedding videos", len(sources), shown=progress) as advance:
-            for some in _batches(sources, VIDEOS_AT_ONCE):
-                stamps = {video.id: _stamp(video) for video in some}
-                new = [video for video in some if not _is_in(writer, video, stamps[video.id])]
+            while some := list(islice(waiting, VIDEOS_AT_ONCE)):
+                read, unread = _read(some)
+                stamps = {video.id: _stamp(video) for video in read}
+                new = [video for video in read if not _is_in(writer, video, stamps[video.id])]
                 if new:
                     writer.add(_embed(new, stamps, embedder))
-                added, unchanged = added + len(new), unchanged + len(some) - len(new)
+                added, unchanged = added + len(new), unchanged + len(read) - len(new)
+                failures += unread
+                partial += [Failure(video.source, video.note) for video in new if video.note]
                 advance(len(some))
-    return BuildSummary(added, unchanged, failures)
+    return BuildSummary(added, unchanged, tuple(failures), tuple(partial))
 
 
 def compact_index(path: Path | str) -> int:
@@ -104,6 +117,7 @@ def compact_index(path: Path | str) -> int:
     before = _size(path)
     with IndexWriter(path) as writer:
         writer.compact()
+        _sweep(path / FEATURES)
         folders, _ = _sort_out([path / FEATURES])
         kept = {video_id(Path(name)) for name in writer.store.places}
         for features in folders:
@@ -116,12 +130,29 @@ def _size(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
+def _sweep(features: Path) -> None:
+    """Delete what a killed extraction left. Only for the holder of the index's lock: no other is at work."""
+    for part in features.rglob(".*.part"):
+        part.unlink(missing_ok=True)
+
+
 def _sort_out(videos: Iterable[Path | str]) -> tuple[list[FeatureFolder], list[Path | str]]:
     """Folders of features, and the other files and folders, which are videos."""
     paths = list(videos)
-    with_features = [path for path in paths if (Path(path) / FEATURE_MANIFEST).exists()]
+    with_features = [path for path in paths if os.path.exists(Path(path) / FEATURE_MANIFEST)]
     folders = [FeatureFolder.open(path) for path in with_features]
     return folders, [path for path in paths if path not in with_features]
+
+
+def _check_extraction(path: Path, manifest: Manifest, rate: float | None) -> None:
+    if not manifest.extraction:
+        raise HolmesError(f"{path} holds embeddings made elsewhere; videos cannot be added to it.")
+    recorded = manifest.extraction["rate"]
+    if rate is not None and rate != recorded:
+        raise HolmesError(
+            f"{path} was sampled {recorded:g} times a second, not {rate:g}; "
+            "leave --rate away, or build another index."
+        )
 
 
 def _extract(
@@ -131,19 +162,21 @@ def _extract(
     embedder: Embedder,
     workers: int | None,
     progress: bool,
-) -> tuple[list[tuple[FeatureFolder, str]], tuple[Failure, ...]]:
-    """Where the features of every video are, extracting those that were not."""
+) -> tuple[dict[str, FeatureFolder], list[Failure]]:
+    """Where the features of every video are, by its id, extracting those that were not."""
     folders, files = _sort_out(videos)
     for features in folders:
         _check_features(features, manifest)
-    found = [(features, id) for features in folders for id in features.ids()]
+    found = {id: features for features in folders for id in features.ids()}
     if not files:
-        return found, ()
+        return found, []
+    check_same_encoder(manifest.extraction["backbone"], embedder)
+    _sweep(path / FEATURES)
     rate = float(manifest.extraction["rate"])
     name = embedder.visual.name
     summary = extract(files, path / FEATURES, name, rate=rate, workers=workers, progress=progress)
-    done = [*summary.extracted, *summary.reused]
-    return found + [(summary.folder, video_id(source)) for source in done], summary.failures
+    done = {video_id(source): summary.folder for source in (*summary.extracted, *summary.reused)}
+    return found | done, list(summary.failures)
 
 
 def _check_features(features: FeatureFolder, manifest: Manifest) -> None:
@@ -151,14 +184,33 @@ def _check_features(features: FeatureFolder, manifest: Manifest) -> None:
     if features.backbone.digest != backbone["digest"] or features.rate != rate:
         raise HolmesError(
             f"{features.path} holds features of '{features.backbone.name}' at {features.rate:g} a second; "
-            f"the index needs those of '{backbone['name']}' ({backbone['digest'][:12]}) at {rate:g}."
+            f"the index needs those of '{backbone['name']}' ({backbone['digest'][:12]}) at {rate:g}: "
+            f"extract with --backbone {backbone['name']} --rate {rate:g}."
         )
+    if not features.ids():
+        raise HolmesError(f"{features.path} holds features of no video: 'holmes extract' adds some.")
 
 
-def _batches(sources: Sequence[tuple[FeatureFolder, str]], size: int) -> Iterator[list[VideoFeatures]]:
-    waiting = iter(sources)
-    while some := [folder[id] for folder, id in islice(waiting, size)]:
-        yield some
+def _read(sources: Sequence[tuple[str, FeatureFolder]]) -> tuple[list[VideoFeatures], list[Failure]]:
+    """Videos' features, each video once, and the files that cannot be used."""
+    videos: dict[Path, VideoFeatures] = {}
+    failures = []
+    for id, folder in sources:
+        try:
+            video = folder[id]
+            _check_rows(video, folder.backbone.width)
+            videos[video.source] = video
+        except HolmesError as error:
+            failures.append(Failure(folder.file(id), str(error)))
+    return list(videos.values()), failures
+
+
+def _check_rows(video: VideoFeatures, width: int) -> None:
+    count = len(video.times)
+    if not count or video.rows.shape != (count, width) or video.times.shape != (count,):
+        raise HolmesError(f"its rows and times do not belong together; extract {video.source} again.")
+    if not all(np.isfinite(numbers).all() for numbers in (video.rows, video.times, video.duration)):
+        raise HolmesError(f"it holds numbers that are not finite; extract {video.source} again.")
 
 
 def _stamp(video: VideoFeatures) -> int:

@@ -7,6 +7,7 @@ V videos, Q queries, N raw rows, F frames, C clips, T tokens, D width
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -23,6 +24,7 @@ from holmes.encoders.checkpoint import MANIFEST as CHECKPOINT_MANIFEST
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA as CALIBRATION
+from holmes.index.manifest import LEAST_RATE, MOST_RATE
 from holmes.media.backbones import (
     JointBackbone,
     TextBackbone,
@@ -36,6 +38,7 @@ from holmes.records import QueryEmbedding
 Rows = NDArray[np.float32]
 
 DEFAULT_MODEL = "pocket"
+TRAINED = "holmes"  # the kind of a model that has a checkpoint
 FEATURES_OF_CHECKPOINT = {"visual": "lite2", "text": "minilm"}  # where a checkpoint does not say
 BEST = "best"  # the checkpoint inside the folder of a training run
 # A joint model sees single frames, and clips of a minute's video would be two of them. Averaged over five
@@ -124,7 +127,7 @@ class TrainedHolmes:
     @property
     def record(self) -> dict[str, Any]:
         return {
-            "kind": "holmes",
+            "kind": TRAINED,
             "name": str(self.folder),
             "digest": self.checkpoint.digest,
             "visual": self._visual_name,
@@ -193,9 +196,9 @@ class TrainedHolmes:
 
 def load_embedder(name: str, visual: str | None = None, text: str | None = None) -> Embedder:
     """The folder of a checkpoint, or of a run and then its best one; or the name of a joint encoder."""
-    for folder in (Path(name), Path(name) / BEST):
-        if (folder / CHECKPOINT_MANIFEST).exists():
-            return TrainedHolmes(folder, visual, text)
+    folder = _checkpoint_folder(name)
+    if folder is not None:
+        return TrainedHolmes(folder, visual, text)
     if visual or text:
         raise HolmesError(f"--visual and --text belong to a trained checkpoint; '{name}' is not one.")
     backbone = load_visual(name)
@@ -207,9 +210,16 @@ def load_embedder(name: str, visual: str | None = None, text: str | None = None)
     return ZeroShot(backbone)
 
 
+def _checkpoint_folder(name: str) -> Path | None:
+    folders = (Path(name), Path(name) / BEST)
+    return next((folder for folder in folders if os.path.exists(folder / CHECKPOINT_MANIFEST)), None)
+
+
 def recorded_embedder(record: dict[str, Any], folder: str | None = None) -> Embedder:
     """The very model an index was made with; `folder` says where its checkpoint is now, if it has moved."""
     name = folder or str(record.get("name"))
+    if record.get("kind") == TRAINED and _checkpoint_folder(name) is None:
+        raise HolmesError(f"the checkpoint of this index is not in {name}; say with --model where it is now.")
     embedder = load_embedder(name, record.get("visual"), record.get("text"))
     check_same_model(record, embedder)
     return embedder
@@ -225,5 +235,18 @@ def check_same_model(record: dict[str, Any], embedder: Embedder) -> None:
             )
 
 
+def check_same_encoder(backbone: dict[str, Any], embedder: Embedder) -> None:
+    """`backbone` is what an index remembers of the encoder that made its features."""
+    visual = embedder.visual
+    if visual.digest != backbone["digest"]:
+        raise HolmesError(
+            f"the index has features of '{backbone['name']}' ({backbone['digest'][:12]}), not of "
+            f"'{visual.name}' ({visual.digest[:12]}); use that encoder, or build another index."
+        )
+
+
 def extraction_record(embedder: Embedder, rate: float) -> dict[str, Any]:
+    """What an index remembers of how its videos become features."""
+    if not LEAST_RATE <= rate <= MOST_RATE:
+        raise HolmesError(f"rate {rate:g} is not between .01 and 100 samples a second.")
     return {"backbone": asdict(identify(embedder.visual)), "rate": rate}
