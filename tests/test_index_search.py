@@ -130,6 +130,12 @@ def test_mistakes_are_one_line(index: Index, tmp_path: Path) -> None:
     for wrong, words in (
         (lambda: index.search("  "), "sentence is empty"),
         (lambda: index.search("dog", top=0), "at least 1"),
+        (lambda: index.search("dog", top="3"), "at least 1, not '3'"),
+        (lambda: index.search("dog", top=2.5), "at least 1, not 2.5"),
+        (lambda: index.search(5), "must be text, not '5'"),
+        (lambda: index.search_many(["dog", None]), "must be text, not 'None'"),
+        (lambda: index.search_many("dog"), "a list of sentences"),
+        (lambda: index.search("caf\udce9 bar"), r"'caf\\udce9 bar' is not valid UTF-8"),
         (lambda: index.search("dog", abstain_below=0.5), "never calibrated"),
         (lambda: holmes.open_index(tmp_path / "nothing"), "is no index"),
         (lambda: holmes.open_index(index.store.path, device="tpu"), "unknown device"),

@@ -134,12 +134,25 @@ class Index:
         return torch.tensor(allowed_V, device=self.device)
 
     def _refuse(self, sentences: Sequence[str], top: int) -> None:
-        if not all(sentence.strip() for sentence in sentences):
-            raise HolmesError("the sentence is empty; describe a moment in a few words.")
-        if top < 1:
-            raise HolmesError(f"top must be at least 1, not {top}.")
+        if isinstance(sentences, str):
+            raise HolmesError("search_many takes a list of sentences; use search for one.")
+        for sentence in sentences:
+            check_sentence(sentence)
+        if not isinstance(top, int | np.integer) or top < 1:
+            raise HolmesError(f"top must be a whole number, at least 1, not {top!r}.")
         if not len(self.store):
             raise HolmesError(f"{self.store.path} holds no videos; add some with 'holmes index add'.")
+
+
+def check_sentence(sentence: object) -> None:
+    if not isinstance(sentence, str):
+        raise HolmesError(f"a sentence must be text, not {str(sentence)[:40]!r}.")
+    if not sentence.strip():
+        raise HolmesError("the sentence is empty; describe a moment in a few words.")
+    try:
+        sentence.encode()
+    except UnicodeEncodeError:
+        raise HolmesError(f"the sentence {ascii(sentence)[:80]} is not valid UTF-8; type it anew.") from None
 
 
 def open_index(
