@@ -127,6 +127,19 @@ def test_a_folder_of_another_encoder_is_refused(tmp_path: Path) -> None:
         extract([source], tmp_path, MeanColour())
 
 
+def test_a_folder_that_a_kill_left_unfinished_is_gone_on_with(tmp_path: Path) -> None:
+    source = seconds_of_gray(tmp_path / "film.mp4", 40)
+    (tmp_path / "features" / "videos").mkdir(parents=True)
+    (tmp_path / "features" / ".features.json.x1y2.part").write_text('{"format"')
+    assert len(extract([source], tmp_path / "features", MeanColour()).folder) == 1
+    for name in ("videos/mine.txt", "mine.part", "videos"):
+        folder = tmp_path / f"with {Path(name).name}"
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).touch()
+        with pytest.raises(HolmesError, match="not a feature folder"):
+            extract([source], folder, MeanColour())
+
+
 def test_damaged_feature_files_are_named_and_mended(tmp_path: Path) -> None:
     source = seconds_of_gray(tmp_path / "film.mp4", 40)
     folder = extract([source], tmp_path / "features", MeanColour()).folder

@@ -101,7 +101,7 @@ class FeatureFolder:
                     f"{path} was sampled {folder.rate:g} times a second, not {rate:g}; use another folder."
                 )
             return folder
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and not _is_vacant(path):
             raise HolmesError(f"{path} exists and is not a feature folder; choose another place.")
         (path / VIDEOS).mkdir(parents=True, exist_ok=True)
         manifest = {"format": FORMAT, "version": VERSION, "backbone": asdict(backbone), "rate": rate}
@@ -183,6 +183,15 @@ def video_id(source: Path) -> str:
     path = os.path.abspath(source)
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", Path(path).stem)[:60].lstrip(".") or "video"
     return f"{plain}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:10]}"
+
+
+def _is_vacant(path: Path) -> bool:
+    """Whether a feature folder may be made here: nothing is, or what a kill left before the manifest was."""
+    if not path.is_dir():
+        return False
+    begun = path / VIDEOS
+    left = [entry for entry in path.iterdir() if not entry.match(f".{MANIFEST}.*.part")]
+    return not left or (left == [begun] and begun.is_dir() and not any(begun.iterdir()))
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
