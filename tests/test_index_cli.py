@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,10 @@ import pytest
 from holmes.cli.main import main
 from holmes.index import embedders
 from holmes.index.diagnose import PlainDiagnose, PlainDiagnosis
+from holmes.index.manifest import Manifest
+from holmes.index.store import create_index
+from holmes.media import extract as extraction
+from holmes.media.features import Fingerprint
 from index_fakes import FILMS, FakeJoint, write_features
 
 
@@ -20,10 +27,11 @@ class Shell:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.monkeypatch, self.capsys = monkeypatch, capsys
+        self.stdin: io.TextIOBase | None = None  # instead of what is typed
 
     def __call__(self, *words: str | Path, typed: str = "") -> tuple[int, str, str]:
         self.monkeypatch.setattr(sys, "argv", ["holmes", *map(str, words)])
-        self.monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        self.monkeypatch.setattr(sys, "stdin", self.stdin or io.StringIO(typed))
         with pytest.raises(SystemExit) as ended:
             main()
             sys.exit(0)
@@ -98,3 +106,51 @@ def test_mistakes_exit_with_2_and_one_line(shell: Shell, tmp_path: Path) -> None
     rows.write_bytes(bytes(rows.stat().st_size))
     code, _, said = shell("index", "check", index)
     assert code == 2 and str(rows) in said and said.count("\n") == 1
+    assert f"Remove {index} and build it again" in said
+    code, _, said = shell("index", "compact", index)
+    assert code == 2 and str(rows) in said, "damage is not made to look sound"
+    shutil.rmtree(index)
+    assert shell("index", "build", index, features)[0] == 0 and shell("index", "check", index)[0] == 0
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_a_sentence_that_is_no_text_is_one_line(shell: Shell, tmp_path: Path, typed: bool) -> None:
+    features, index = write_features(tmp_path / "features", FILMS).path, tmp_path / "index"
+    shell("index", "build", index, features)
+    sentence = b"caf\xe9 bar"
+    if typed:
+        shell.stdin = io.TextIOWrapper(io.BytesIO(sentence), encoding="utf-8")
+        code, _, said = shell("search", index)
+    else:
+        code, _, said = shell("search", index, os.fsdecode(sentence))
+    assert code == 2 and "not valid UTF-8" in said and said.count("\n") == 1
+
+
+def test_names_are_shown_without_control_characters(shell: Shell, tmp_path: Path) -> None:
+    strange = "a\x1b[31m\n[/red]\udce9"
+    features, index = (
+        write_features(tmp_path / "features", {strange: [("dog runs beach", 10)]}),
+        tmp_path / "index",
+    )
+    features.write(replace(features[features.ids()[0]], note="it\nends"), Fingerprint(1, 1))
+    features.file("bad\x1b[2J").write_bytes(b"")
+    code, _, said = shell("index", "build", index, features.path)
+    assert code == 1 and "\x1b" not in said and r"bad\x1b[2J.safetensors: " in said
+    assert r"read in part: /films/a\x1b[31m\n[/red]\udce9.mp4: it\nends" in said
+    code, said, _ = shell("search", index, "dog")
+    assert code == 0 and r"/films/a\x1b[31m\n[/red]\udce9.mp4" in said
+
+
+def test_info_shows_any_path_of_a_model(shell: Shell, tmp_path: Path) -> None:
+    backbone = {"name": "e[/bold]", "digest": "d", "width": 8, "joint": True}
+    model = {"kind": "holmes", "name": "/x[/red]y\x1b", "digest": "m"}
+    create_index(tmp_path / "index", Manifest(model, {"backbone": backbone, "rate": 2.0}, 8, 32))
+    code, said, _ = shell("index", "info", tmp_path / "index")
+    assert code == 0 and r"/x[/red]y\x1b (holmes, m)" in said and "e[/bold], 2.0 a second" in said
+
+
+def test_a_name_that_is_too_long_stops_no_other_video(shell: Shell, tmp_path: Path) -> None:
+    features, index = write_features(tmp_path / "features", FILMS).path, tmp_path / "index"
+    shell.monkeypatch.setattr(extraction, "load_visual", lambda name: FakeJoint())
+    code, _, said = shell("index", "build", index, features, "x" * 300, "--workers", "1")
+    assert code == 1 and "3 videos added" in said and said.count("left out") == 1

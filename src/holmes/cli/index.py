@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holmes.cli.printable import printable
+
 if TYPE_CHECKING:
     from holmes.index.builder import BuildSummary
 
@@ -109,6 +111,7 @@ def info(
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     backbone = extraction.get("backbone", {})
     table = Table(show_header=False, box=None)
@@ -116,21 +119,22 @@ def info(
     table.add_row("videos", f"{len(store):,}, {length}")
     table.add_row("removed", f"{removed:,}" + (", 'compact' frees their space" if removed else ""))
     table.add_row("on disk", f"{size / 2**20:,.1f} MiB in {len(store.segments)} segments")
-    table.add_row("model", f"{model.get('name')} ({model.get('kind')}, {str(model.get('digest'))[:12]})")
-    table.add_row("features", f"{backbone.get('name')}, {extraction.get('rate')} a second")
+    digest = str(model.get("digest"))[:12]
+    table.add_row("model", Text(printable(f"{model.get('name')} ({model.get('kind')}, {digest})")))
+    table.add_row("features", Text(printable(f"{backbone.get('name')}, {extraction.get('rate')} a second")))
     Console(highlight=False).print(table)
 
 
 @app.command()
 def check(index: Folder) -> None:
     """Verify every byte of an index."""
-    from holmes.errors import HolmesError
+    from holmes.index.manifest import damaged
     from holmes.index.store import IndexStore
 
     store = IndexStore.open(index)
     faults = store.faults()
     if faults:
-        raise HolmesError("; ".join(faults) + ". Build the index again, or restore it from a copy.")
+        raise damaged(index, "; ".join(faults))
     _say(f"{_videos(len(store))} in {len(store.segments)} segments, all as written: {index}")
 
 
@@ -144,6 +148,8 @@ def compact(index: Folder) -> None:
 
 
 def _report(index: Path, summary: BuildSummary) -> None:
+    for short in summary.partial:
+        _say(f"read in part: {short.source}: {short.reason}")
     for failure in summary.failures:
         _say(f"left out {failure.source}: {failure.reason}")
     _say(
@@ -159,7 +165,7 @@ def _videos(count: int) -> str:
 
 
 def _say(line: str) -> None:
-    typer.echo(line.encode(errors="replace").decode(), err=True)
+    typer.echo(printable(line), err=True)
 
 
 def _print_json(value: object) -> None:

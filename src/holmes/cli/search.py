@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holmes.cli.printable import printable
+from holmes.errors import HolmesError
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -67,6 +70,8 @@ def _sentences(sentence: str | None) -> Iterator[str]:
             words = input("what happens? " if sys.stdin.isatty() else "").strip()
         except EOFError:
             return
+        except UnicodeDecodeError:
+            raise HolmesError("a sentence is not valid UTF-8.") from None
         if not words:
             return
         yield words
@@ -93,8 +98,7 @@ def _show(index: Index, answer: Answer) -> None:
 def _hit(rank: int, hit: Hit, duration: float) -> Iterator[Text]:
     from rich.text import Text
 
-    name = hit.video.encode(errors="replace").decode()
-    head = Text(f"{rank:3}  ").append(name, style="bold")
+    head = Text(f"{rank:3}  ").append(printable(hit.video), style="bold")
     head.append(f"  score {hit.score:.3f}  belief {hit.belief:.2f}", style="dim")
     if hit.probability is not None:
         head.append(f"  probability {hit.probability:.2f}", style="dim")
