@@ -249,6 +249,15 @@ def test_unknown_encoders_are_one_line(name: str, reason: str, monkeypatch: pyte
     assert "\n" not in str(caught.value)
 
 
+def test_only_encoders_that_would_do_are_proposed() -> None:
+    with pytest.raises(HolmesError, match="frames 'minilm'") as caught:
+        load_visual("minilm")
+    assert str(caught.value).endswith("Known: clip-vit-base-patch32, i3d, lite2, pocket.")
+    with pytest.raises(HolmesError, match="sentences 'lite2'") as caught:
+        load_text("lite2")
+    assert str(caught.value).endswith("Known: clip-vit-base-patch32, minilm, pocket.")
+
+
 def test_a_folder_without_a_model_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(HolmesError, match=r"no config\.json"):
         load_visual(str(tmp_path))

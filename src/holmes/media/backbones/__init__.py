@@ -31,6 +31,8 @@ __all__ = [
 
 DEFAULT = "lite2"
 OWNERS = {"clip-": "openai", "siglip-": "google", "siglip2-": "google"}  # who publishes models so called
+FRAME_ENCODERS = ("pocket", "lite2", "i3d", "clip-vit-base-patch32")
+SENTENCE_ENCODERS = ("pocket", "minilm", "clip-vit-base-patch32")
 JOINT_TYPES = ("clip", "siglip", "siglip2")
 
 
@@ -87,7 +89,9 @@ def _load_folder(name: str, threads: int | None, wants_frames: bool) -> VisualBa
 
     owner = next((owner for start, owner in OWNERS.items() if name.startswith(start)), None)
     if not Path(name).is_dir() and "/" not in name and owner is None:
-        raise unknown("encoder", name, ["pocket", "lite2", "minilm", "i3d", "clip-vit-base-patch32"])
+        if wants_frames:
+            raise unknown("encoder of frames", name, FRAME_ENCODERS)
+        raise unknown("encoder of sentences", name, SENTENCE_ENCODERS)
     folder = model_folder(f"{owner}/{name}" if owner and not Path(name).is_dir() else name)
     if Path(name).is_dir():
         name = str(Path(name).resolve())  # recorded, so that it is found from any place
