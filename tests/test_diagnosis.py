@@ -236,3 +236,28 @@ def test_fitted_thresholds_tell_kinds_apart_in_another_gallery():
 def test_too_few_queries_teach_nothing():
     scores, owner_Q, _ = world_of_kinds(5, 10, seed=0)
     assert fit_calibration(scores, owner_Q, ScoreConfig(), "m") is None
+
+
+def test_quantities_stay_finite_where_right_videos_stand_far_apart():
+    """The fitted τ is then at its smallest, and the product of both branches' evidence beyond float32."""
+    scores = Scores(*(0.1 + 0.6 * torch.eye(30) for _ in range(2)))
+    calibration = fit_calibration(scores, torch.arange(30), ScoreConfig(), "m")
+    assert calibration is not None and calibration.temperature <= 0.011
+    best, all_scores = best_candidates(scores, calibration)
+    for diagnosis in Diagnoser(calibration)(best, 30, all_scores):
+        assert all(math.isfinite(value) for value in diagnosis.quantities.values())
+        assert diagnosis.beliefs[0] > 0.99 and all(math.isfinite(belief) for belief in diagnosis.beliefs)
+        assert diagnosis.kind == "precise" and diagnosis.probability > 0.99
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"score_temperature": 0}, {"score_temperature": math.nan}, {"temperature": "a"}, {"candidates": 0},
+     {"videos": 2.5}],
+)  # fmt: skip
+def test_a_damaged_calibration_is_refused(damage):
+    scores, owner_Q, _ = world_of_kinds(100, 30, seed=0)
+    calibration = fit_calibration(scores, owner_Q, ScoreConfig(), "m")
+    assert calibration is not None and read_calibration(calibration.to_dict(), "m") == calibration
+    with pytest.raises(HolmesError, match="the calibration is damaged"):
+        read_calibration(calibration.to_dict() | damage, "m")

@@ -17,9 +17,10 @@ from holmes.evaluation.evaluate import retrieval_metrics
 from holmes.files import read_json
 from holmes.training.experiments import Study, ablate, run_rows, sweep, train_seeds
 from holmes.training.logbook import Logbook, read_metrics
+from holmes.training.optimizer import FlatAdam
 from holmes.training.protocol import Protocol, choose_splits
 from holmes.training.resume import Progress, StateKeeper
-from holmes.training.run import train
+from holmes.training.run import RunOptions, train
 from tiny_runs import QUIET, logged, tiny_settings, tiny_world
 
 
@@ -238,10 +239,57 @@ def test_ablations_go_on_row_by_row(store, tmp_path):
 
 
 def test_a_sweep_has_the_presets_own_value_and_trains_it_once(store, tmp_path):
-    study = Study(store, tiny_settings(epochs=1, inter_temperature=0.3), tmp_path, options=QUIET)
+    settings = tiny_settings(epochs=1, warm_up_epochs=0, inter_temperature=0.3)
+    study = Study(store, settings, tmp_path, options=QUIET)
     swept = sweep(study, "tau")
     assert [point["value"] for point in swept["points"]] == [0.02, 0.04, 0.06, 0.08, 0.1, 0.2, 0.3, 0.5]
     assert swept["default"] == 0.3 and swept["setting"] == "evidence.inter_temperature"
     folders = sorted(path.name for path in tmp_path.iterdir())
     assert len(folders) == 8 and "full-seed0" in folders
     assert run_rows(study, []) == []
+
+
+def test_rows_that_could_not_differ_are_refused(store, tmp_path):
+    study = Study(store, tiny_settings(epochs=2, warm_up_epochs=2), tmp_path, options=QUIET)
+    with pytest.raises(HolmesError, match="stage 2 is never reached"):
+        run_rows(study, [])
+    both = Study(store, tiny_settings(), tmp_path, protocols=list(Protocol), options=QUIET)
+    with pytest.raises(HolmesError, match="one protocol"):
+        run_rows(both, [])
+
+
+def test_broken_weights_are_not_saved(store, tmp_path, monkeypatch):
+    """The last update of an epoch is followed by no loss that would show it."""
+    step = FlatAdam.step
+
+    def break_at_the_end(self, *args, **kwargs):
+        norm = step(self, *args, **kwargs)
+        break_at_the_end.calls += 1
+        if break_at_the_end.calls == 4:  # the last of the second epoch
+            self.values.fill_(math.nan)
+        return norm
+
+    break_at_the_end.calls = 0
+    monkeypatch.setattr(FlatAdam, "step", break_at_the_end)
+    with pytest.raises(HolmesError, match="the weights are not finite after epoch 2; last good checkpoint"):
+        train(store, tiny_settings(epochs=3), tmp_path / "run", options=QUIET)
+    weights = load_checkpoint(tmp_path / "run" / "best").model.state_dict().values()
+    assert all(weight.isfinite().all() for weight in weights)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"config": "small"}, "config must be settings such as holmes.preset"),
+        ({"seed": -1}, "seed -1 is not between"),
+        ({"seed": 2**40}, "is not between 0 and"),
+        ({"protocol": "onest"}, "unknown protocol 'onest'; did you mean 'honest'"),
+        ({"options": RunOptions(device="mps")}, "unknown device 'mps'"),
+        ({"options": RunOptions(device="cpu:7")}, "unknown device 'cpu:7'"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_written(store, tmp_path, changes, line):
+    asked = {"config": tiny_settings(), "seed": 0, "protocol": "honest", "options": QUIET} | changes
+    with pytest.raises(HolmesError, match=line):
+        train(store, out=tmp_path / "run", **asked)
+    assert not (tmp_path / "run").exists()

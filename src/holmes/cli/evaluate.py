@@ -57,7 +57,7 @@ def evaluate(
     protocols = parse_protocols(protocol or "both")
     runs = find_runs(run, protocols[0] if len(protocols) == 1 else None)
     found = evaluate_runs(runs, store, split, choose_device(device))
-    if uncertainty or abstain_below is not None:
+    if uncertainty or abstain_below is not None or other is not None:
         add_uncertainty(found, runs, store, split, device, other, abstain_below)
     ours = {f"ours, {name}": figures for name, figures in found["summary"].items()}
     first = found["reports"][0]
@@ -67,7 +67,11 @@ def evaluate(
     if "uncertainty" in found:
         from holmes.evaluation.uncertainty_tables import uncertainty_grids
 
-        show(*uncertainty_grids(first))
+        measured = [report for report in found["reports"] if "uncertainty" in report]
+        for report in measured[:1]:
+            show(*uncertainty_grids(Path(report["run"]).name, report))
+        if len(measured) > 1:
+            say(f"the other {len(measured) - 1} runs and their means are in the JSON; write it with --json")
     if json is not None:
         write_json(json, found)
 
@@ -81,19 +85,31 @@ def add_uncertainty(
     other: Path | None,
     abstain_below: float | None,
 ) -> None:
-    """`uncertainty` and its details in every report, and the figures over all runs."""
+    """`uncertainty` and its details in every report, and the figures over the seeds of a protocol."""
     from holmes.data.store import Store
     from holmes.training.device import choose_device
     from holmes.training.revisit import store_of
-    from holmes.training.sureness import mean_figures, run_uncertainty
+    from holmes.training.sureness import UncalibratedError, mean_figures, run_uncertainty
 
     elsewhere = None if other is None else Store.open(other)
+    by_protocol: dict[str, list[Any]] = {}
     for report, run in zip(found["reports"], runs, strict=True):
         say(f"measuring the confidence of {run.path}")
-        report |= run_uncertainty(
-            run, store_of(run, store), split, choose_device(device), elsewhere, find_reader, abstain_below
-        )
-    found["uncertainty"] = mean_figures([report["uncertainty"] for report in found["reports"]])
+        try:
+            report |= run_uncertainty(
+                run, store_of(run, store), split, choose_device(device), elsewhere, find_reader, abstain_below
+            )
+        except UncalibratedError as error:
+            if len(runs) == 1:
+                raise
+            say(f"left out: {error}")
+            continue
+        by_protocol.setdefault(run.protocol or "checkpoint", []).append(report["uncertainty"])
+    if not by_protocol:
+        raise HolmesError("none of these runs has a calibration; train one with --protocol honest.")
+    means = {protocol: mean_figures(reports) for protocol, reports in by_protocol.items()}
+    found["uncertainty"] = means.get("honest", next(iter(means.values())))
+    found["uncertainty_by_protocol"] = means
 
 
 def find_reader(store: Store) -> Reader | None:

@@ -54,8 +54,8 @@ def parse_seeds(seeds: str) -> list[int]:
         numbers = [int(seed) for seed in seeds.split(",")]
     except ValueError:
         raise HolmesError(f"--seeds {seeds}: write whole numbers, for example --seeds 0,1,2.") from None
-    if min(numbers) < 0 or len(set(numbers)) < len(numbers):
-        raise HolmesError(f"--seeds {seeds}: seeds must differ and must not be negative.")
+    if min(numbers) < 0 or max(numbers) >= 2**31 or len(set(numbers)) < len(numbers):
+        raise HolmesError(f"--seeds {seeds}: seeds must differ and be between 0 and {2**31 - 1}.")
     return numbers
 
 

@@ -82,7 +82,7 @@ def look_at_confidence(run: RunFolder, store: Path | None, split: str, device: s
         )
     except HolmesError as error:
         return no_sureness(str(error))
-    return sureness(found, [*uncertainty_grids(found)])
+    return sureness(found, [*uncertainty_grids(run.path.name, found)])
 
 
 def one_run(folder: Path) -> RunFolder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ from holmes.cli.options import (
     say,
     show,
 )
+from holmes.errors import HolmesError
 
 
 def sweep(
@@ -39,7 +40,7 @@ def sweep(
     from holmes.config.ablations import SWEEPS
     from holmes.config.ablations import sweep as rows_of
     from holmes.evaluation.tables import Grid, number
-    from holmes.files import read_json, write_json
+    from holmes.files import write_json
     from holmes.plots.sweep import save_sweeps
     from holmes.training.experiments import leads
     from holmes.training.experiments import sweep as run
@@ -52,7 +53,7 @@ def sweep(
     if not leads():
         return
     path = out / "sweep.json"
-    before = read_json(path)["sweeps"] if path.exists() else {}
+    before = read_sweeps(path) if path.exists() else {}
     sweeps = {name: (before | found)[name] for name in SWEEPS if name in before | found}
     write_json(path, {"format": "holmes-sweep", "version": 1, "sweeps": sweeps})
     save_sweeps(sweeps, out)
@@ -63,3 +64,14 @@ def sweep(
             for total in [point["metrics"]["SumR"]]
         ]
         show(Grid(f"SumR over {name} ({swept['setting']})", [name, "SumR"], rows))
+
+
+def read_sweeps(path: Path) -> dict[str, Any]:
+    """What was swept before; a damaged file is no reason to lose what has just been trained."""
+    from holmes.files import read_json
+
+    try:
+        return dict(read_json(path)["sweeps"])
+    except (HolmesError, TypeError, KeyError, ValueError):
+        say(f"{path} is damaged and is written anew, with this sweep alone")
+        return {}

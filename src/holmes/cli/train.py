@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holmes.cli.options import Compile, Device, Preset, Settings, StoreToRead, make_study, show
+from holmes.cli.options import Compile, Device, Preset, Settings, StoreToRead, make_study, say, show
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def train_one(study: Study) -> dict[str, dict[str, Any]]:
 
     if any(study.out.glob(f"*/{RUN}")):
         raise HolmesError(f"{study.out} holds runs of several seeds; give another --out, or --seeds.")
+    if (study.out / "result.json").exists():
+        say(f"{study.out} is finished; these are its figures")
     (seed,), (protocol,) = study.seeds, study.protocols
     result = run(study.store, study.config, study.out, seed, protocol, study.options)
     return {f"ours, {protocol.value}, seed {seed}": result["metrics"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
@@ -124,6 +125,8 @@ class LossConfig:
 
     def __post_init__(self) -> None:
         require(self.hard_pool > 0, f"hard_pool must be positive, not {self.hard_pool}.")
+        for name in ("contrastive_clip", "contrastive_frame", "diversity", "intra", "inter", "margin"):
+            require(getattr(self, name) >= 0, f"{name} must not be negative, not {getattr(self, name):g}.")
 
 
 @dataclass(frozen=True)
@@ -161,8 +164,13 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         require(self.epochs > 0, f"epochs must be positive, not {self.epochs}.")
-        require(self.batch_videos > 0, f"batch_videos must be positive, not {self.batch_videos}.")
+        require(self.batch_videos > 1, f"batch_videos must be at least 2, not {self.batch_videos}.")
         require(self.warm_up_epochs >= 0, f"warm_up_epochs must not be negative, not {self.warm_up_epochs}.")
+        require(self.learning_rate >= 0, f"learning_rate must not be negative, not {self.learning_rate:g}.")
+        require(0 <= self.lr_warm_up < 1, f"lr_warm_up {self.lr_warm_up} is outside [0, 1).")
+        require(self.weight_decay >= 0, f"weight_decay must not be negative, not {self.weight_decay:g}.")
+        require(self.gradient_norm > 0, f"gradient_norm must be positive, not {self.gradient_norm:g}.")
+        require(self.patience >= 0, f"patience must not be negative, not {self.patience}.")
         require(0 < self.held_out < 1, f"held_out {self.held_out} is outside (0, 1).")
 
 
@@ -226,7 +234,10 @@ def coerce(value: Any, hint: Any, name: str) -> Any:
             return {"true": True, "false": False}[str(value).lower()]
         if hint is int and float(value) != int(float(value)):
             raise ValueError
-        return int(float(value)) if hint is int else hint(value)
+        number = int(float(value)) if hint is int else hint(value)
+        if hint is float and not math.isfinite(number):
+            raise ValueError
+        return number
     except (ValueError, TypeError, KeyError, OverflowError):
         raise HolmesError(
             f"setting {name}: '{value}' is not a valid {getattr(hint, '__name__', hint)}."

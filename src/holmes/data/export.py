@@ -19,10 +19,13 @@ from holmes.files import atomic_file, sync_folder, write_json
 from holmes.progress import progress_bar
 from holmes.records import QueryType
 
+HDF5_OVERHEAD = 2048  # bytes a data set takes beyond its numbers, about
+
 
 def export_store(store: Store, folder: Path, shown: bool = False) -> None:
     if folder.exists():
         raise HolmesError(f"{folder} already exists; choose another name or remove it.")
+    refuse_full_disk(store, folder.parent)
     building = folder.parent / f".{folder.name}.building"
     shutil.rmtree(building, ignore_errors=True)
     try:
@@ -40,6 +43,20 @@ def export_store(store: Store, folder: Path, shown: bool = False) -> None:
         sync_folder(folder.parent)
     finally:
         shutil.rmtree(building, ignore_errors=True)
+
+
+def refuse_full_disk(store: Store, place: Path) -> None:
+    """HDF5 does not survive a disk that fills up, so there must be room before it starts."""
+    place.mkdir(parents=True, exist_ok=True)
+    needed = 2 * (store.tokens.nbytes + store.frames.nbytes) + HDF5_OVERHEAD * (
+        len(store.query_ids) + len(store.video_ids)
+    )
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        raise HolmesError(
+            f"{place} has {free / 1e6:.0f} MB free, the export needs about {needed / 1e6:.0f}; "
+            "make room for it."
+        )
 
 
 def write_captions(store: Store, folder: Path) -> None:

@@ -5,6 +5,8 @@ Q queries, V videos, K candidates
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -12,6 +14,7 @@ from holmes.config.schema import ScoreConfig
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evidence.confidence import Background, background, fit_score_evidence, gallery_opinion
 from holmes.evidence.diagnosis import Calibration
+from holmes.evidence.odds import fit_odds_correction
 from holmes.evidence.quantities import fit_temperature
 from holmes.records import Scores
 
@@ -19,6 +22,7 @@ CANDIDATES = 100
 TEMPERATURES = tuple(torch.logspace(-2, 0, 41).tolist())  # τ to choose from
 FOUND = 5  # a query found its video if it is among the first five
 FOUND_SHARE = 0.95  # of these queries are on the good side of each threshold
+CLEAR = 0.95  # a hit this probable is clear, however good the other queries are
 FEWEST_QUERIES = 20
 
 
@@ -29,10 +33,13 @@ def fit_calibration(scores: Scores, owner_Q: Tensor, weights: ScoreConfig, model
         return None
     score_QV = weights.frame_weight * scores.frame_QV + weights.clip_weight * scores.clip_QV
     evidence = fit_score_evidence(score_QV, owner_Q)
-    gallery = gallery_opinion(score_QV.sort(1, descending=True).values, videos, evidence)
-    found_Q = rank_of_owner(score_QV, owner_Q) <= FOUND
+    rank_Q = rank_of_owner(score_QV, owner_Q)
+    found_Q = rank_Q <= FOUND
     if not found_Q.any():
         return None
+    plain = gallery_opinion(score_QV.sort(1, descending=True).values, videos, evidence)
+    correction = fit_odds_correction(plain.probability_QK[:, 0], rank_Q == 1, videos)
+    gallery = replace(plain, correction=correction)
     vacuity_Q, probability_Q = gallery.vacuity_Q, gallery.probability_QK[:, 0]
     return Calibration(
         model=model,
@@ -44,7 +51,9 @@ def fit_calibration(scores: Scores, owner_Q: Tensor, weights: ScoreConfig, model
         score_offset=evidence.offset,
         vacuity_ceiling=vacuity_Q[found_Q].quantile(FOUND_SHARE).item(),
         probability_least=probability_Q[found_Q].quantile(1 - FOUND_SHARE).item(),
-        probability_floor=probability_Q.median().item(),
+        probability_floor=min(probability_Q.median().item(), CLEAR),
+        odds_shift=correction.shift,
+        odds_slope=correction.slope,
         videos=videos,
         queries=queries,
     )

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 CUTOFFS = (1, 5, 10, 100)
+NOWHERE = 2**62  # the place of a video without a score
 
 
 def rank_of_owner(scores_QV: Tensor, owner_Q: Tensor) -> Tensor:
@@ -18,7 +19,8 @@ def rank_of_owner(scores_QV: Tensor, owner_Q: Tensor) -> Tensor:
     """
     own_Q1 = scores_QV.gather(1, owner_Q.unsqueeze(1))
     # Counted from the end: a comparison with NaN is false, and must not pass for a hit.
-    return scores_QV.shape[1] - (scores_QV < own_Q1).sum(1)
+    rank_Q = scores_QV.shape[1] - (scores_QV < own_Q1).sum(1)
+    return rank_Q.masked_fill(own_Q1.squeeze(1).isnan(), NOWHERE)
 
 
 def recall(ranks_Q: Tensor, cutoffs: tuple[int, ...] = CUTOFFS) -> dict[str, float]:

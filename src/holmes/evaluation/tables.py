@@ -94,11 +94,11 @@ def report_grids(title: str, report: dict[str, Any]) -> Iterator[Grid]:
                 [[f"{row['queries']:,}", *(number(row[key]) for key in row if key != "queries")]],
             )
     if "partition" in report:
-        yield partition_grid(report["partition"])
+        yield partition_grid(report["partition"], "by training's rule, which knows the right video")
 
 
-def partition_grid(found: dict[str, Any]) -> Grid:
-    grid = Grid("Kinds of queries: known (rows) and found (columns)", ["", *found["kinds"], "F1"])
+def partition_grid(found: dict[str, Any], how: str) -> Grid:
+    grid = Grid(f"Kinds of queries: known (rows) and found (columns) {how}", ["", *found["kinds"], "F1"])
     for kind, row, score in zip(found["kinds"], found["confusion"], found["F1"], strict=True):
         grid.rows.append([kind, *(f"{count:,}" for count in row), f"{score:.2f}"])
     grid.notes.append(f"macro-F1 {found['macro_F1']:.2f}; by chance {found['chance_macro_F1']:.2f}")

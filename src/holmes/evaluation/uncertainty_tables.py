@@ -22,10 +22,10 @@ NAMES = {
 }
 
 
-def uncertainty_grids(found: dict[str, Any]) -> Iterator[Grid]:
+def uncertainty_grids(run: str, found: dict[str, Any]) -> Iterator[Grid]:
     """Everything of `evaluate_uncertainty`."""
     details = found["uncertainty_details"]
-    yield confidence_grid(found["uncertainty"], f"How sure: {details['queries']:,} queries")
+    yield confidence_grid(found["uncertainty"], f"How sure {run} is: {details['queries']:,} queries")
     sizes = Grid("Galleries of other sizes", ["videos", "said", "right", "ECE", "AUROC top 1"])
     for row in details["gallery_sizes"]:
         parts = (row["said"], row["right"], row["ece"], row["auroc_top1"])
@@ -35,7 +35,7 @@ def uncertainty_grids(found: dict[str, Any]) -> Iterator[Grid]:
         yield several_fit_grid(details["several_fit"])
     yield hard_queries_grid(details["hard_queries"])
     if details["kinds"]["agreement"] is not None:
-        yield partition_grid(details["kinds"]["agreement"])
+        yield partition_grid(details["kinds"]["agreement"], "without knowing the right video")
     if details["abstention"] is not None:
         yield abstention_grid(details["abstention"])
 

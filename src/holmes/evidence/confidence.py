@@ -22,9 +22,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holmes.evidence.dirichlet import at_least_float32
+from holmes.evidence.odds import OddsCorrection
 
 SMALLEST_DEVIATION = 1e-4  # of a gallery's scores
 STARTS = (0.0, 1.0, 3.0)  # s₀ above the mean, in deviations: the likelihood may have several hills
+SMALLEST_REST = 1e-12  # of the probability that the first hit leaves to the others
+ABOUT_EQUAL = 0.5  # a video fits about as well as the best if it is at least this share as probable
 PENALTY = 1e-4  # keeps T and s₀ finite where every query is answered, or none
 
 
@@ -73,11 +76,25 @@ class GalleryOpinion:
     log_alpha_QK: Tensor
     log_strength_Q: Tensor  # log S
     videos: int
+    correction: OddsCorrection | None = None
 
     @property
     def probability_QK(self) -> Tensor:
-        """Of each candidate, to be the right video of all."""
-        return (self.log_alpha_QK - self.log_strength_Q.unsqueeze(-1)).exp()
+        """Of each candidate, to be the right video of all.
+
+        A correction is that of the first; the others share what it leaves, none with more than the first.
+        """
+        plain_QK = (self.log_alpha_QK - self.log_strength_Q.unsqueeze(-1)).exp()
+        if self.correction is None:
+            return plain_QK
+        first_Q1, plain_Q1 = self.correction.of(plain_QK[:, :1], self.videos), plain_QK[:, :1]
+        left_Q1 = (1 - first_Q1) / (1 - plain_Q1).clamp(min=SMALLEST_REST)
+        return torch.cat([first_Q1, torch.minimum(plain_QK[:, 1:] * left_Q1, first_Q1)], dim=1)
+
+    @property
+    def fits_Q(self) -> Tensor:
+        """How many candidates are at least half as probable as the best."""
+        return (self.log_alpha_QK >= self.log_alpha_QK[:, :1] + math.log(ABOUT_EQUAL)).sum(1)
 
     @property
     def vacuity_Q(self) -> Tensor:
@@ -94,11 +111,15 @@ class GalleryOpinion:
         others_Q = (1 - (best_Q - self.log_strength_Q).exp()).clamp(min=0).log() + self.log_strength_Q
         share = (videos - 1) / max(self.videos - 1, 1)
         log_strength_Q = torch.logaddexp(best_Q, others_Q + (math.log(share) if share else -math.inf))
-        return GalleryOpinion(self.log_alpha_QK[:, :1], log_strength_Q, videos)
+        return GalleryOpinion(self.log_alpha_QK[:, :1], log_strength_Q, videos, self.correction)
 
 
 def gallery_opinion(
-    score_QK: Tensor, videos: int, evidence: ScoreEvidence, all_scores: Background | None = None
+    score_QK: Tensor,
+    videos: int,
+    evidence: ScoreEvidence,
+    all_scores: Background | None = None,
+    correction: OddsCorrection | None = None,
 ) -> GalleryOpinion:
     """The opinion on a gallery of `videos` from the scores of its best candidates."""
     log_evidence_QK = evidence.log(score_QK)
@@ -108,7 +129,7 @@ def gallery_opinion(
         unseen = videos - score_QK.shape[-1]
         log_sum_Q = torch.logaddexp(log_sum_Q, log_unseen(score_QK[:, -1], unseen, evidence, all_scores))
     log_strength_Q = torch.logaddexp(log_sum_Q, torch.full_like(log_sum_Q, math.log(videos)))
-    return GalleryOpinion(F.softplus(log_evidence_QK), log_strength_Q, videos)
+    return GalleryOpinion(F.softplus(log_evidence_QK), log_strength_Q, videos, correction)
 
 
 def log_unseen(lowest_Q: Tensor, videos: int, evidence: ScoreEvidence, all_scores: Background) -> Tensor:

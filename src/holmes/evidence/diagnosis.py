@@ -10,6 +10,7 @@ Q queries, K candidates (best first)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -19,13 +20,13 @@ from torch import Tensor
 
 from holmes.errors import HolmesError
 from holmes.evidence.confidence import Background, GalleryOpinion, ScoreEvidence, gallery_opinion
+from holmes.evidence.odds import OddsCorrection
 from holmes.evidence.quantities import Quantities, candidate_quantities
 from holmes.records import QueryType, Scores
 
 EXTRA = "calibration"  # its name among a checkpoint's extras
 VERSION = 1
 TOPS = (5, 10)  # "the answer is among the top k"
-ABOUT_EQUAL = 0.5  # a video fits about as well as the best if it is at least this share as probable
 NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 
 
@@ -45,10 +46,16 @@ class Calibration:
     videos: int  # of the held-out gallery; the thresholds hold in a gallery of this size
     queries: int
     probability_least: float = 0.0  # below it a query is under-determined too
+    odds_shift: float = 0.0  # of the correction of the first hit's log-odds
+    odds_slope: float = 1.0
 
     @property
     def evidence(self) -> ScoreEvidence:
         return ScoreEvidence(self.score_temperature, self.score_offset)
+
+    @property
+    def correction(self) -> OddsCorrection:
+        return OddsCorrection(self.odds_shift, self.odds_slope, self.videos)
 
     def score(self, scores: Scores) -> Tensor:
         """s = α_f s^f + α_c s^c, as videos are ranked."""
@@ -64,13 +71,23 @@ def read_calibration(values: Any, model: str) -> Calibration | None:
         return None
     names = [field.name for field in fields(Calibration)]
     if not isinstance(values, dict) or values.get("version") != VERSION or {*names} - values.keys():
-        raise HolmesError("the calibration has a form that this Holmes does not know; calibrate again.")
+        raise HolmesError("the calibration has a form that this Holmes does not know; train again.")
     if values["model"] != model:
         raise HolmesError(
             f"the calibration belongs to another model ({str(values['model'])[:12]}, not {model[:12]}); "
-            "its probabilities would be wrong: calibrate this one."
+            "its probabilities would be wrong: train this one again, or restore the weights."
         )
-    return Calibration(**{name: values[name] for name in names})
+    numbers = {name: values[name] for name in names}
+    del numbers["model"]
+    if not all(isinstance(n, int | float) and math.isfinite(n) for n in numbers.values()) or not (
+        numbers["score_temperature"] > 0
+        and numbers["temperature"] > 0
+        and numbers["odds_slope"] > 0
+        and all(isinstance(numbers[name], int) for name in ("candidates", "videos", "queries"))
+        and min(numbers["candidates"], numbers["videos"]) >= 2
+    ):
+        raise HolmesError("the calibration is damaged: it holds numbers that none can have; train again.")
+    return Calibration(model=model, **numbers)
 
 
 @dataclass(frozen=True)
@@ -94,7 +111,7 @@ def judge(
     candidates = calibration.candidates
     scores = Scores(scores.frame_QV[:, :candidates], scores.clip_QV[:, :candidates])
     score_QK = calibration.score(scores)
-    gallery = gallery_opinion(score_QK, videos, calibration.evidence, all_scores)
+    gallery = gallery_opinion(score_QK, videos, calibration.evidence, all_scores, calibration.correction)
     quantities = candidate_quantities(scores, candidates, calibration.temperature)
     return Judgement(quantities, gallery, score_QK, kinds_of(gallery, calibration))
 
@@ -148,7 +165,6 @@ class Diagnoser:
         judged = judge(scores, videos, self.calibration, all_scores)
         gallery, quantities = judged.gallery, judged.quantities
         probability_QK, score_QK = gallery.probability_QK, judged.score_QK
-        fits_Q = (probability_QK >= ABOUT_EQUAL * probability_QK[:, :1]).sum(1)
         shown = probability_QK.shape[1]
         columns = {
             "uncertainty": quantities.uncertainty_Q,
@@ -159,7 +175,7 @@ class Diagnoser:
             "belief_gap": quantities.belief_gap_Q,
             "vacuity": gallery.vacuity_Q,
             "margin": score_QK[:, 0] - score_QK[:, min(1, shown - 1)],
-            "fits": fits_Q,
+            "fits": gallery.fits_Q,
         }
         unknown_Q = gallery.resized(self.calibration.videos).vacuity_Q > self.calibration.vacuity_ceiling
         columns |= {f"probability_top_{k}": gallery.probability_top(k) for k in TOPS}

@@ -41,9 +41,12 @@ class Quantities:
 
 
 def candidate_quantities(scores: Scores, candidates: int, temperature: float) -> Quantities:
-    """Quantities from the scores of the best candidates, with evidence exp(tanh(s) / τ)."""
-    frame_QK = padded_evidence(scores.frame_QV, candidates, temperature)
-    clip_QK = padded_evidence(scores.clip_QV, candidates, temperature)
+    """Quantities from the scores of the best candidates, with evidence exp(tanh(s) / τ).
+
+    In float64: at small τ the product of both branches' evidence is beyond float32.
+    """
+    frame_QK = padded_evidence(scores.frame_QV.double(), candidates, temperature)
+    clip_QK = padded_evidence(scores.clip_QV.double(), candidates, temperature)
     fused_QK = fuse_evidence(frame_QK, clip_QK)
     frame, clip = opinion(frame_QK), opinion(clip_QK)
     return Quantities(

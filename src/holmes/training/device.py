@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import torch
 
@@ -13,10 +14,9 @@ def choose_device(name: str = "auto") -> torch.device:
     """The named device, or the GPU of this process where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise HolmesError(f"unknown device '{name}'; use auto, cpu, cuda or cuda:N.") from None
+    if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name):
+        raise HolmesError(f"unknown device '{name}'; use auto, cpu, cuda or cuda:N.")
+    device = torch.device(name)
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise HolmesError(f"device '{name}' was asked for, but torch sees no GPU; use --device cpu.")

@@ -77,7 +77,15 @@ def train_seeds(study: Study) -> dict[str, Any]:
 def run_rows(
     study: Study, rows: Sequence[Ablation], say: Callable[[str], None] = lambda line: None
 ) -> list[dict[str, Spread]]:
-    """Train each row with every seed under the first protocol; the figures of each row over seeds."""
+    """Train each row with every seed; the figures of each row over seeds."""
+    training = study.config.training
+    if len(study.protocols) > 1:
+        raise HolmesError("a table has one protocol; choose --protocol honest or published.")
+    if training.epochs <= training.warm_up_epochs:
+        raise HolmesError(
+            f"with {training.epochs} epochs and {training.warm_up_epochs} of stage 1 the rows would not "
+            "differ: stage 2 is never reached. Raise epochs, or lower --set warm_up_epochs."
+        )
     done: dict[str, dict[str, Spread]] = {}
     with process_group(choose_device(study.options.device)):
         for position, row in enumerate(rows):

@@ -44,9 +44,14 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     entries = []
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
-            entries.append(json.loads(line))
+            entry = json.loads(line)
         except json.JSONDecodeError:
             break
+        if not isinstance(entry, dict) or not isinstance(entry.get("epoch"), int):
+            raise HolmesError(
+                f"{path} is damaged: '{line[:40]}' is no epoch; restore it, or begin a new run."
+            )
+        entries.append(entry)
     return entries
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from holmes.data.store import Split, Store
-from holmes.errors import HolmesError
+from holmes.errors import HolmesError, unknown
 
 
 class Protocol(StrEnum):
@@ -14,6 +14,12 @@ class Protocol(StrEnum):
 
     PUBLISHED = "published"
     HONEST = "honest"
+
+
+def parse_protocol(name: Protocol | str) -> Protocol:
+    if name not in list(Protocol):
+        raise unknown("protocol", str(name), [protocol.value for protocol in Protocol])
+    return Protocol(name)
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,14 @@ def read_run(manifest: Path) -> dict[str, Any]:
     """What a run says of itself; a foreign or damaged file is refused."""
     about = read_json(manifest)
     whole = isinstance(about, dict) and {"seed", "data", "config", "store"} <= about.keys()
-    if not whole or not {"store", "protocol"} <= dict(about["data"]).keys():
+    data = about["data"] if whole else None
+    if (
+        not isinstance(data, dict)
+        or not isinstance(about["store"], str)
+        or not isinstance(about["seed"], int)
+        or "store" not in data
+        or data.get("protocol") not in list(Protocol)
+    ):
         raise HolmesError(f"{manifest} does not describe a run: it is damaged, or another version wrote it.")
     return dict(about)
 

@@ -34,10 +34,12 @@ from holmes.training.display import TrainingDisplay
 from holmes.training.graph import GraphedStep
 from holmes.training.logbook import Logbook
 from holmes.training.optimizer import FlatAdam, linear_schedule
-from holmes.training.protocol import Protocol, Splits, choose_splits
+from holmes.training.protocol import Protocol, Splits, choose_splits, parse_protocol
 from holmes.training.resume import Progress, StateKeeper, claim_run, seed_epoch, sole_owner
 from holmes.training.stages import stage_of
 from holmes.training.step import TrainStep
+
+LARGEST_SEED = 2**31  # seeds are multiplied and added to; the generators take 64 bits
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,15 @@ def train(
     config: HolmesConfig,
     out: Path | str,
     seed: int = 0,
-    protocol: Protocol = Protocol.HONEST,
+    protocol: Protocol | str = Protocol.HONEST,
     options: RunOptions = RunOptions(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """Train, select the best epoch by the protocol, and return its figures on the test split."""
+    if not isinstance(config, HolmesConfig):
+        raise HolmesError(f"config must be settings such as holmes.preset('small'), not {config!r}.")
+    if not 0 <= seed < LARGEST_SEED:
+        raise HolmesError(f"seed {seed} is not between 0 and {LARGEST_SEED - 1}.")
+    protocol = parse_protocol(protocol)
     store = store if isinstance(store, Store) else Store.open(store)
     out = Path(out)
     config = fit_to_store(config, store)
@@ -69,7 +76,7 @@ def train(
             data = {"store": store.info.digest, "protocol": protocol.value}
             claim_run(out, config, seed, data, store.path)
         if (out / "result.json").exists():
-            return dict(read_json(out / "result.json"))
+            return read_result(out / "result.json")
         run = Run(store, splits, config, out, seed, world, device, options)
         run.go()
         return run.finish(protocol)
@@ -80,6 +87,14 @@ def fit_to_store(config: HolmesConfig, store: Store) -> HolmesConfig:
     info = store.info
     model = replace(config.model, video_width=info.video_width, text_width=info.text_width)
     return replace(config, model=model)
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """The figures of a finished run."""
+    result = read_json(path)
+    if not isinstance(result, dict) or "SumR" not in (result.get("metrics") or {}):
+        raise HolmesError(f"{path} is damaged; remove it and run the same command again.")
+    return result
 
 
 def parameter_count(model: HolmesModel) -> int:
@@ -136,6 +151,11 @@ class Run:
             f"{'bf16 encoders' if device.type == 'cuda' else 'float32'}, "
             f"{'compiled' if compiled else 'not compiled'}{', recorded' * recorded}; {self.bank.says}"
         )
+        if training.epochs <= training.warm_up_epochs:
+            self.says += (
+                f"\nstage 2 is not reached: {training.epochs} epochs, of which stage 1 takes "
+                f"{training.warm_up_epochs} (warm_up_epochs)"
+            )
 
     def go(self) -> None:
         """Epochs until the last one, or until patience runs out."""
@@ -219,18 +239,19 @@ class Run:
     def refuse_nonfinite(self, values_SN: torch.Tensor, names: tuple[str, ...], epoch: int) -> None:
         """Stop before a broken epoch is saved over a good one."""
         broken_SN = ~values_SN.isfinite()
-        if not broken_SN.any():
+        if broken_SN.any():
+            step = int(broken_SN.any(1).nonzero()[0])
+            parts = [name for name, broken in zip(names, broken_SN[step].tolist(), strict=True) if broken]
+            blamed = [name for name in parts if name not in ("total", "gradient_norm")] or parts
+            what = f"the loss is not finite: {', '.join(blamed)} at epoch {epoch + 1}, step {step + 1}"
+        elif not bool(self.optimizer.values.isfinite().all()):  # the last update broke them
+            what = f"the weights are not finite after epoch {epoch + 1}"
+        else:
             return
         if self.world.leads:
             self.save_best()
-        step = int(broken_SN.any(1).nonzero()[0])
-        parts = [name for name, broken in zip(names, broken_SN[step].tolist(), strict=True) if broken]
-        blamed = [name for name in parts if name not in ("total", "gradient_norm")] or parts
         good = self.out / "best" if (self.out / "best").exists() else "none was saved yet"
-        raise HolmesError(
-            f"the loss is not finite: {', '.join(blamed)} at epoch {epoch + 1}, step {step + 1}; "
-            f"last good checkpoint: {good}. Try a lower learning rate or another seed."
-        )
+        raise HolmesError(f"{what}; last good checkpoint: {good}. Try a lower learning rate or another seed.")
 
     def note_progress(self, found: float) -> None:
         progress, training = self.progress, self.config.training

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 
 from holmes.data.bank import FeatureBank
@@ -18,6 +19,10 @@ from holmes.evidence.diagnosis import EXTRA, read_calibration
 from holmes.training.calibrate import calibrate_run, calibration_split
 from holmes.training.protocol import Protocol
 from holmes.training.revisit import RunFolder, refuse_other_widths
+
+
+class UncalibratedError(HolmesError):
+    """A run that cannot say how sure it is."""
 
 
 def run_uncertainty(
@@ -38,11 +43,17 @@ def run_uncertainty(
     if calibration is None and held is not None:
         calibration = calibrate_run(run.path, store, device)
     if calibration is None:
-        raise HolmesError(
-            f"{run.path} has no calibration, and too few videos were held out to fit one; "
+        why = "no videos were held out" if held is None else "too few videos were held out"
+        raise UncalibratedError(
+            f"{run.path} has no calibration, and {why} to fit one; "
             "train it with --protocol honest, and a larger held_out if the collection is small."
         )
     split = store.split(split_name)
+    if held is not None and np.isin(split.videos, held.videos).any():
+        raise HolmesError(
+            f"{run.path} was calibrated on videos of the split '{split_name}'; "
+            "measure on another, such as test."
+        )
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     bank = FeatureBank(store, device, splits=[split, *([held] if held else [])], dtype=dtype)
     reader = find_reader(store)

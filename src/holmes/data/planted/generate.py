@@ -49,7 +49,7 @@ class PlantSettings:
                 f"difficulty is {self.difficulty}; it must be between 0 and 10 (1 is the default)."
             )
         shares = (self.mix.polysemous, self.mix.underdetermined)
-        if min(shares) < 0 or sum(shares) > 1:
+        if not (min(shares) >= 0 and sum(shares) <= 1):  # nor NaN, which no comparison holds for
             raise HolmesError(
                 f"shares of polysemous and under-determined queries are {shares[0]} and {shares[1]}; "
                 "they must not be negative, nor exceed 1 together."

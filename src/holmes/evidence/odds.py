@@ -1,0 +1,56 @@
+"""The last correction of a probability: how often held-out queries were right when so much was said.
+
+The opinion on a gallery has one temperature for all queries. Where some are far clearer than others, the sure
+ones are right more often than it says and the unsure ones less often. A line through the log-odds mends that
+and keeps their order. It is fitted in the held-out gallery; in another one, which has only more or fewer
+videos to share with, the effect of its size is taken out first and put back afterwards.
+
+Q queries
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+CERTAIN = 1e-9  # log-odds are finite up to here
+PRIOR = 10.0  # pulls towards no correction, as strongly as a few dozen queries would
+LEAST_SLOPE = 0.1
+ROUNDS = 50
+
+
+@dataclass(frozen=True)
+class OddsCorrection:
+    """log-odds → shift + slope · log-odds, in a gallery of `videos`."""
+
+    shift: float
+    slope: float
+    videos: int
+
+    def of(self, probability_Q: Tensor, videos: int) -> Tensor:
+        """The corrected probability of the first hit in a gallery of so many videos."""
+        size = math.log(max(videos - 1, 1) / max(self.videos - 1, 1))
+        odds_Q = log_odds(probability_Q) + size
+        return torch.sigmoid(self.shift + self.slope * odds_Q - size).to(probability_Q.dtype)
+
+
+def log_odds(probability_Q: Tensor) -> Tensor:
+    return torch.logit(probability_Q.double(), eps=CERTAIN)
+
+
+def fit_odds_correction(probability_Q: Tensor, right_Q: Tensor, videos: int) -> OddsCorrection:
+    """Logistic regression of "the first hit is right" on its log-odds, by Newton's method."""
+    odds_Q2 = torch.stack([torch.ones_like(probability_Q, dtype=torch.float64), log_odds(probability_Q)], 1)
+    none_2 = torch.tensor([0.0, 1.0], dtype=torch.float64, device=odds_Q2.device)
+    line_2 = none_2.clone()
+    for _ in range(ROUNDS):
+        said_Q = torch.sigmoid(odds_Q2 @ line_2)
+        gradient_2 = odds_Q2.T @ (said_Q - right_Q.double()) + PRIOR * (line_2 - none_2)
+        weight_Q1 = (said_Q * (1 - said_Q)).unsqueeze(1)
+        curvature_22 = odds_Q2.T @ (weight_Q1 * odds_Q2) + PRIOR * torch.eye(2).to(line_2)
+        line_2 = line_2 - torch.linalg.solve(curvature_22, gradient_2)
+    shift, slope = line_2.tolist()
+    return OddsCorrection(shift, max(slope, LEAST_SLOPE), videos)
