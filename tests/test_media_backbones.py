@@ -191,6 +191,27 @@ def test_clip_from_a_folder(tmp_path: Path) -> None:
     np.testing.assert_allclose(backbone.tokens([sentence])[0], wanted_tokens, atol=1e-5)
 
 
+def test_clip_sees_the_middle_of_a_very_wide_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model's own preparation scales all it is given before it cuts: it must not be given all."""
+    model = tiny_clip(tmp_path)
+    backbone = load_visual(str(tmp_path))
+    given: list[tuple[int, ...]] = []
+    prepare = backbone._processor
+
+    def watched(images: list[np.ndarray], return_tensors: str):
+        given.extend(image.shape for image in images)
+        return prepare(images=images, return_tensors=return_tensors)
+
+    monkeypatch.setattr(backbone, "_processor", watched)
+    (wide,) = pictures(1, 32, 3200)
+    with torch.no_grad():
+        vision = model.vision_model(pixel_values=clip_pixels([wide])).pooler_output
+        wanted = model.visual_projection(vision).numpy()
+    np.testing.assert_allclose(backbone.frames([wide]), unit(wanted), atol=2e-3)
+    backbone.frames([wide.transpose(1, 0, 2)])
+    assert given == [(32, 256, 3), (256, 32, 3)]
+
+
 def test_siglip_from_a_folder(tmp_path: Path) -> None:
     model = tiny_siglip(tmp_path)
     backbone = load_visual(str(tmp_path))

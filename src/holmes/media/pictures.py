@@ -11,6 +11,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from holmes.media.backbones.base import Image
 
+LONGEST_SHAPE = 8  # times as long as wide
 JPEG_LIMIT = 10_000  # bytes of a thumbnail at most
 
 
@@ -31,6 +32,13 @@ def _centre(length: int, side: int, scale: float) -> tuple[float, float]:
     scaled = max(side, round(length * scale))
     start = (scaled - side) // 2
     return start * length / scaled, (start + side) * length / scaled
+
+
+def middle(image: Image) -> Image:
+    """`image` without the far ends of a very long or high one, for others' code that scales all of it."""
+    most = LONGEST_SHAPE * min(image.shape[:2])
+    top, left = (max(0, length - most) // 2 for length in image.shape[:2])
+    return image[top : top + most, left : left + most]
 
 
 def thumbnail(image: Image, width: int = 160, height: int = 90) -> bytes:

@@ -13,6 +13,7 @@ import numpy as np
 
 from holmes.media.backbones.base import Image, Matrix
 from holmes.media.backbones.pretrained import folder_digest, load_model, load_part
+from holmes.media.pictures import middle
 
 BATCH = 32
 
@@ -43,7 +44,8 @@ class ClipBackbone:
 
         rows = [np.zeros((0, self.width), np.float32)]
         for start in range(0, len(images), BATCH):
-            pixels = self._processor(images=list(images[start : start + BATCH]), return_tensors="pt")
+            batch = [middle(image) for image in images[start : start + BATCH]]
+            pixels = self._processor(images=batch, return_tensors="pt")
             with torch.inference_mode():
                 features_BD = _pooled(self._model.get_image_features(**pixels.to(self._model.device)))
             rows.append(_unit(features_BD))
