@@ -58,10 +58,11 @@ def train_one(study: Study) -> dict[str, dict[str, Any]]:
 
     if any(study.out.glob(f"*/{RUN}")):
         raise HolmesError(f"{study.out} holds runs of several seeds; give another --out, or --seeds.")
-    if (study.out / "result.json").exists():
-        say(f"{study.out} is finished; these are its figures")
+    finished = (study.out / "result.json").exists()
     (seed,), (protocol,) = study.seeds, study.protocols
     result = run(study.store, study.config, study.out, seed, protocol, study.options)
+    if finished:
+        say(f"{study.out} was finished before; these are its figures")
     return {f"ours, {protocol.value}, seed {seed}": result["metrics"]}
 
 
