@@ -162,5 +162,5 @@ def test_bad_knowledge(tiny: Miniature) -> None:
         packed(tiny)
     (tiny.folder / "also_fits.json").unlink()
     (tiny.folder / "kinds.json").write_text(json.dumps({"dog-b#enc#0": "vague"}))
-    with pytest.raises(HolmesError, match=r"kinds.json: 'VAGUE' is not a kind"):
+    with pytest.raises(HolmesError, match=r"kinds.json: dog-b#enc#0 has the kind 'vague'; known: precise"):
         packed(tiny)

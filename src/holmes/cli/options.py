@@ -37,7 +37,7 @@ ProtocolName = Annotated[
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Compile = Annotated[
     bool | None,
-    typer.Option("--compile/--no-compile", help="Compile the step.", show_default="on a GPU"),
+    typer.Option("--compile/--no-compile", help="Compile the step.", show_default="on a GPU, for long runs"),
 ]
 
 

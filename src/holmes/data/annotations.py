@@ -139,12 +139,8 @@ def read_also_fits(path: Path, captions: Captions) -> dict[int, list[int]]:
 def read_kinds(path: Path, captions: Captions) -> NDArray[np.int8]:
     """Caption id → precise, polysemous or underdetermined; -1 where unknown."""
     given = read_object(path)
-    try:
-        numbers = [
-            QueryType[str(given[name]).upper()] if name in given else -1 for name in captions.query_ids
-        ]
-    except KeyError as error:
-        raise HolmesError(
-            f"{path}: {error} is not a kind; known: precise, polysemous, underdetermined."
-        ) from None
-    return np.array(numbers, np.int8)
+    kinds = {kind.name.lower(): int(kind) for kind in QueryType}
+    for name, kind in given.items():
+        if not isinstance(kind, str) or kind not in kinds:
+            raise HolmesError(f"{path}: {name} has the kind '{kind}'; known: {', '.join(kinds)}.")
+    return np.array([kinds[given[name]] if name in given else -1 for name in captions.query_ids], np.int8)

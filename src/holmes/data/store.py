@@ -228,5 +228,8 @@ class Store:
         queries_Q = np.unique(np.asarray(queries, np.int64))
         owner_Q = np.searchsorted(videos_V, self.owner_Q[queries_Q])
         if len(videos_V) == 0 or not np.isin(self.owner_Q[queries_Q], videos_V).all():
-            raise HolmesError(f"split '{name}' asks about videos that it does not hold.")
+            raise HolmesError(
+                f"{self.path}: split '{name}' asks about videos that it does not hold; "
+                "run 'holmes data check'."
+            )
         return Split(name, videos_V, queries_Q, owner_Q)
