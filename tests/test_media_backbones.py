@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import pickle
 from pathlib import Path
 
@@ -365,3 +366,21 @@ def test_i3d_equals_the_flax_network() -> None:
     wanted = [0.158128, 0.151525, 0.136094, 0.269182, 0.115348, 0.254378, 0.096372, 0.053361]
     assert rows.shape == (1, 1024)
     np.testing.assert_allclose(rows[0, :8], wanted, atol=1e-5)
+
+
+def test_the_pocket_model_ships_with_its_own_calibration(tmp_path: Path) -> None:
+    from holmes.evidence.diagnosis import read_calibration
+    from holmes.media.backbones.pocket import CALIBRATION, WEIGHTS, Pocket
+
+    pocket = Pocket(threads=1)
+    calibration = read_calibration(pocket.calibration, pocket.digest)
+    assert calibration is not None and calibration.queries > 1000
+    rows_NP = np.random.default_rng(0).normal(size=(5, 512)).astype(np.float32)
+    np.testing.assert_allclose(np.linalg.norm(pocket.see(rows_NP), axis=1), 1, atol=1e-5)
+
+    moved = tmp_path / "pocket.safetensors"
+    moved.write_bytes(WEIGHTS.read_bytes())
+    assert Pocket(threads=1, path=moved).calibration is None, "none lies beside these"
+    other = {**(pocket.calibration or {}), "model": "f" * 64}
+    (tmp_path / CALIBRATION).write_text(json.dumps(other))
+    assert Pocket(threads=1, path=moved).calibration is None, "it belongs to other weights"

@@ -8,10 +8,11 @@ import re
 import torch
 
 from holmes.errors import HolmesError
+from holmes.memory import keep_freed_memory
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The named device, or the GPU of this process where there is one."""
+    """The named device, made ready for work, or the GPU of this process where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name):
@@ -25,6 +26,8 @@ def choose_device(name: str = "auto") -> torch.device:
             raise HolmesError(f"device cuda:{index} does not exist; torch sees {torch.cuda.device_count()}.")
         torch.cuda.set_device(index)
         device = torch.device("cuda", index)
+    else:
+        keep_freed_memory()
     return device
 
 

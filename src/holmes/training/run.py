@@ -25,7 +25,6 @@ from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 from holmes.evaluation.evaluate import retrieval_metrics
 from holmes.files import read_json, write_json
-from holmes.memory import keep_freed_memory
 from holmes.parallel import World, process_group
 from holmes.training.assemble import build_objective
 from holmes.training.calibrate import calibrate_run
@@ -119,8 +118,6 @@ class Run:
         self.world, self.device, self.options = world, device, options
         if device.type == "cuda":
             torch.set_float32_matmul_precision("high")
-        else:
-            keep_freed_memory()
         dtype = torch.float16 if device.type == "cuda" else torch.float32
         self.bank = FeatureBank(store, device, splits=[splits.fit, splits.select, splits.report], dtype=dtype)
         training = config.training
