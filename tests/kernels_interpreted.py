@@ -14,7 +14,7 @@ torch.manual_seed(0)
 SEQUENCES, BLOCKS, HEADS = 3, 2, 2
 
 
-def close(ours: torch.Tensor, reference: torch.Tensor, tolerance: float = 1e-5) -> None:
+def assert_close(ours: torch.Tensor, reference: torch.Tensor, tolerance: float = 1e-5) -> None:
     error = ((ours - reference).norm() / reference.norm()).item()
     assert error < tolerance, error
 
@@ -31,13 +31,13 @@ for length, width in ((32, 24), (30, 16)):  # neither width nor length need be a
     projected, bias, weights, mask, gradient = attention_case(length, width)
     plain = attend(projected, bias, weights, mask, HEADS, 0.0)
     fused = attend_fused(projected, bias, weights, mask, HEADS, 0.0)
-    close(fused, plain)
+    assert_close(fused, plain)
     for ours, reference in zip(
         torch.autograd.grad(fused, [projected, bias], gradient),
         torch.autograd.grad(plain, [projected, bias], gradient),
         strict=True,
     ):
-        close(ours, reference)
+        assert_close(ours, reference)
     print("ok: attention of length", length)
 
 # With dropout there is no twin to compare with, but the gradient must be that of the function.
@@ -69,5 +69,5 @@ scores = 10 * torch.rand(4, 32, 6)
 source, target = torch.full((4, 32), 1 / 32).log(), torch.full((4, 6), 1 / 5).log()
 target[:, 5] = LOG_ZERO
 first = torch.where(target > LOG_ZERO, 0.0, LOG_ZERO)
-close(sinkhorn_fused(scores, source, target, first, 50), sinkhorn(scores, source, target, 50))
+assert_close(sinkhorn_fused(scores, source, target, first, 50), sinkhorn(scores, source, target, 50))
 print("ok: sinkhorn")

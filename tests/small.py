@@ -21,7 +21,7 @@ def tensor(values: Any, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.tensor(np.asarray(values), dtype=dtype)
 
 
-def close(ours: Any, twin: Any, tolerance: float = 2e-6) -> None:
+def assert_close(ours: Any, twin: Any, tolerance: float = 2e-6) -> None:
     """Both the same, up to a share of the twin's largest value."""
     ours, twin = np.asarray(ours, dtype=np.float64), np.asarray(twin, dtype=np.float64)
     assert ours.shape == twin.shape

@@ -23,7 +23,7 @@ from holmes.transport.alignment import (
     scale_to_unit,
     softmax_alignment,
 )
-from small import NOISE, close, tensor
+from small import NOISE, assert_close, tensor
 
 ALIGNMENTS = [flexible_alignment, plain_alignment, softmax_alignment, best_clip_alignment]
 counts_of_queries = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
@@ -54,7 +54,7 @@ def test_scaling_equals_the_twin_whatever_is_padded(seed, counts, spare):
     vectors, mask = padded(queries, spare, torch.float32)
     ours = clip_query_similarity(vectors, tensor(clips), mask)
     for v, (group, video) in enumerate(zip(queries, clips, strict=True)):
-        close(ours[v, : len(group)], twins.scaled_similarity(group, video), 5e-6)
+        assert_close(ours[v, : len(group)], twins.scaled_similarity(group, video), 5e-6)
         assert (ours[v, len(group) :] == 0).all()
 
 
@@ -104,11 +104,11 @@ def test_plans_meet_their_marginals(seed, counts, spare):
     plain = plain_plan(similarity, mask, iterations=300).numpy()
     for v, video in enumerate(videos):
         clips, real = 8, len(video)
-        close(flexible[v].sum(0), np.full(clips, 1 / clips), 1e-5)
-        close(plain[v].sum(0), np.full(clips, 1 / clips), 1e-5)
-        close(flexible[v, :real].sum(1), np.full(real, 1 / (clips + real)), 1e-5)
-        close(flexible[v, -1].sum(), clips / (clips + real), 1e-5)
-        close(plain[v, :real].sum(1), np.full(real, 1 / real), 1e-5)
+        assert_close(flexible[v].sum(0), np.full(clips, 1 / clips), 1e-5)
+        assert_close(plain[v].sum(0), np.full(clips, 1 / clips), 1e-5)
+        assert_close(flexible[v, :real].sum(1), np.full(real, 1 / (clips + real)), 1e-5)
+        assert_close(flexible[v, -1].sum(), clips / (clips + real), 1e-5)
+        assert_close(plain[v, :real].sum(1), np.full(real, 1 / real), 1e-5)
         assert flexible[v, real:-1].sum() == 0
 
 
@@ -121,18 +121,20 @@ def test_alignments_equal_their_twins(seed, counts):
     for v, video in enumerate(videos):
         real = len(video)
         # Rows are divided by their sum + 1e-8, sums are about 1.
-        close(flexible[v, :real], twins.flexible_alignment(video), 5e-7)
-        close(plain[v, :real], twins.plain_alignment(video), 5e-7)
-        close(softmax[v, :real], [twins.softmax(row / 0.1) for row in video], 1e-9)
-        close(best[v, :real], [[float(c == np.argmax(row)) for c in range(8)] for row in video])
+        assert_close(flexible[v, :real], twins.flexible_alignment(video), 5e-7)
+        assert_close(plain[v, :real], twins.plain_alignment(video), 5e-7)
+        assert_close(softmax[v, :real], [twins.softmax(row / 0.1) for row in video], 1e-9)
+        assert_close(best[v, :real], [[float(c == np.argmax(row)) for c in range(8)] for row in video])
 
 
 @given(seeds, st.sampled_from((0.05, 0.5)), st.sampled_from((0.1, 0.6)))
 def test_epsilon_and_ratio_reach_the_transport(seed, epsilon, ratio):
     (video,) = ragged(seed, (3,))
     ours = flexible_alignment(*padded([video]), entropy_weight=epsilon, dustbin_ratio=ratio)
-    close(ours[0], twins.flexible_alignment(video, epsilon, ratio), 5e-7)
-    close(plain_alignment(*padded([video]), entropy_weight=epsilon)[0], twins.plain_alignment(video, epsilon))
+    assert_close(ours[0], twins.flexible_alignment(video, epsilon, ratio), 5e-7)
+    assert_close(
+        plain_alignment(*padded([video]), entropy_weight=epsilon)[0], twins.plain_alignment(video, epsilon)
+    )
 
 
 @pytest.mark.parametrize("align", ALIGNMENTS)
@@ -142,8 +144,8 @@ def test_neither_padding_nor_other_videos_change_an_alignment(align, seed, count
     together = align(*padded(videos, spare, torch.float32))
     for row, video in zip(together, videos, strict=True):
         alone = align(*padded([video], dtype=torch.float32))[0]
-        close(row[: len(video)], alone, 1e-6)
-        close(row[: len(video)].sum(-1), np.ones(len(video)), 1e-6)
+        assert_close(row[: len(video)], alone, 1e-6)
+        assert_close(row[: len(video)].sum(-1), np.ones(len(video)), 1e-6)
         assert (row[len(video) :] == 0).all()
 
 

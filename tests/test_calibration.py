@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import twins
 from holmes.evidence.calibration import calibrated_target, one_hot_label
 from holmes.records import QueryType
-from small import close, tensor
+from small import assert_close, tensor
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 6), st.floats(0, 1))
@@ -21,8 +21,8 @@ def test_targets_equal_the_twin(seed, queries, videos, gamma):
     label = one_hot_label(torch.from_numpy(owner), videos)
     ours = calibrated_target(label, tensor(frame), tensor(clip), torch.from_numpy(kinds), gamma)
     twin = [twins.calibrated_label(frame[q], clip[q], owner[q], kinds[q], gamma) for q in range(queries)]
-    close(ours, twin)
-    close(ours.sum(1), np.ones(queries))
+    assert_close(ours, twin)
+    assert_close(ours.sum(1), np.ones(queries))
 
 
 def test_only_polysemous_queries_are_softened():
@@ -30,7 +30,7 @@ def test_only_polysemous_queries_are_softened():
     scores = tensor([[0.0, 0.0]] * 3)
     kinds = torch.tensor([QueryType.PRECISE, QueryType.POLYSEMOUS, QueryType.UNDERDETERMINED])
     target = calibrated_target(label, scores, scores, kinds, smoothing=0.2)
-    close(target, [[1, 0], [0.9, 0.1], [1, 0]])
+    assert_close(target, [[1, 0], [0.9, 0.1], [1, 0]])
 
 
 def test_branches_share_the_softening_equally():
@@ -39,7 +39,7 @@ def test_branches_share_the_softening_equally():
     target = calibrated_target(
         label, tensor([[40.0, -40.0]]), tensor([[-40.0, 40.0]]), torch.tensor([QueryType.POLYSEMOUS]), 0.2
     )
-    close(target, [[0.9, 0.1]])
+    assert_close(target, [[0.9, 0.1]])
 
 
 def test_no_gradient_flows_into_a_target():

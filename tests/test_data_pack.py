@@ -170,10 +170,10 @@ def no_caption(tiny: Miniature) -> None:
 def test_bad_content(tmp_path: Path, layout: str, spoil: Callable[[Miniature], None], message: str) -> None:
     tiny = Miniature.make(tmp_path / "tiny")
     spoil(tiny)
-    refused(tiny.write(layout).folder, message)
+    assert_refused(tiny.write(layout).folder, message)
 
 
-def refused(source: Path, message: str) -> None:
+def assert_refused(source: Path, message: str) -> None:
     """One line, and nothing left where the store would have been."""
     home = source.parent / "home"
     home.mkdir()
@@ -248,7 +248,7 @@ IN = "FeatureData/i3d/"
 def test_bad_files(tmp_path: Path, spoil: Callable[[Path], None], message: str) -> None:
     folder = Miniature.make(tmp_path / "tiny").write("bigfile").folder
     spoil(folder)
-    refused(folder, message)
+    assert_refused(folder, message)
     assert not Path("/tmp/owned").exists()
 
 
@@ -268,7 +268,7 @@ def test_an_hdf5_of_something_else(tmp_path: Path) -> None:
     with h5py.File(tiny.folder / "FeatureData/i3d/feature.hdf5", "r+") as file:
         del file["cat_a"]
         file["cat_a/frames"] = np.ones((3, 6))
-    refused(tiny.folder, r"feature.hdf5: 'cat_a' is not a table of floats")
+    assert_refused(tiny.folder, r"feature.hdf5: 'cat_a' is not a table of floats")
 
 
 def test_the_command_exits_2_with_one_line(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from holmes.evidence.dirichlet import (
     sharp_evidence,
     strength,
 )
-from small import close, tensor
+from small import assert_close, tensor
 
 TEMPERATURES = (0.04, 0.05, 0.08, 0.1, 0.2, 0.5)
 similarities = arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 9)), elements=st.floats(-1, 1))
@@ -50,11 +50,11 @@ def test_the_printed_form_bounds_uncertainty():
 def test_opinion_equals_the_twin_and_sums_to_one(evidence):
     ours = opinion(torch.from_numpy(evidence))
     belief, uncertainty = zip(*(twins.opinion(row) for row in evidence), strict=True)
-    close(ours.belief_QV, belief, 1e-12)
+    assert_close(ours.belief_QV, belief, 1e-12)
     np.testing.assert_allclose(ours.uncertainty_Q, uncertainty, rtol=1e-12)
-    close(ours.belief_QV.sum(-1) + ours.uncertainty_Q, np.ones(len(evidence)), 1e-12)
+    assert_close(ours.belief_QV.sum(-1) + ours.uncertainty_Q, np.ones(len(evidence)), 1e-12)
     single = opinion(tensor(evidence))
-    close(single.belief_QV.sum(-1) + single.uncertainty_Q, np.ones(len(evidence)), 1e-6)
+    assert_close(single.belief_QV.sum(-1) + single.uncertainty_Q, np.ones(len(evidence)), 1e-6)
 
 
 def test_small_evidence_is_not_lost_to_rounding():
@@ -72,8 +72,8 @@ def test_concentration_and_strength_by_hand():
 @given(evidences)
 def test_expected_entropy_equals_scipys_digamma(evidence):
     twin = [twins.expected_entropy(row + 1) for row in evidence]
-    close(expected_entropy(torch.from_numpy(evidence + 1)), twin, 1e-9)
-    close(expected_entropy(tensor(evidence + 1)), twin, 2e-5)
+    assert_close(expected_entropy(torch.from_numpy(evidence + 1)), twin, 1e-9)
+    assert_close(expected_entropy(tensor(evidence + 1)), twin, 2e-5)
 
 
 @pytest.mark.parametrize("alpha", [[1.0, 1.0], [1.2, 3.4, 9.0], [40.0, 1.0, 1.5, 2.0, 1.0], [1.01] * 12])
@@ -120,5 +120,5 @@ def test_leading_shapes_are_free(evidence, extra):
     """The same functions serve queries × videos and videos × queries × clips."""
     flat = torch.from_numpy(evidence)
     deep = flat.expand(extra + 1, *flat.shape)
-    close(expected_entropy(deep + 1)[-1], expected_entropy(flat + 1), 1e-12)
-    close(opinion(deep).belief_QV[0], opinion(flat).belief_QV, 1e-12)
+    assert_close(expected_entropy(deep + 1)[-1], expected_entropy(flat + 1), 1e-12)
+    assert_close(opinion(deep).belief_QV[0], opinion(flat).belief_QV, 1e-12)

@@ -19,7 +19,7 @@ from holmes.encoders.gaussian import gaussian_weights
 from holmes.encoders.mixture import BlockMixture
 from holmes.encoders.model import HolmesModel, length_mask
 from holmes.encoders.query import AttentionPooling, TokenWeights
-from small import close, features, tiny_config, tiny_model
+from small import assert_close, features, tiny_config, tiny_model
 
 WIDTHS = (None, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 MODELS = {dual: tiny_model(dual) for dual in (False, True)}
@@ -59,8 +59,8 @@ def test_gaussian_weights_equal_the_formula(length):
     ours = gaussian_weights([*WIDTHS, 0.001], length)
     for weights, width in zip(ours, [*WIDTHS, 0.001], strict=True):
         if width != 0.001:  # so narrow that the plain formula divides 0 by 0
-            close(weights, twin.gaussian(width, length), 1e-6)
-        close(weights.amax(1), torch.ones(length))
+            assert_close(weights, twin.gaussian(width, length), 1e-6)
+        assert_close(weights.amax(1), torch.ones(length))
         assert torch.isfinite(weights).all()
 
 
@@ -81,7 +81,7 @@ def test_parallel_blocks_equal_single_ones(masked):
     for g, width in enumerate(WIDTHS):
         for n in range(3):
             seen = valid[n] if masked else torch.ones(9, dtype=torch.bool)
-            close(
+            assert_close(
                 ours[g, n].detach(),
                 twin.block(x[n].double(), twin.sub(w, f"{g}."), 4, twin.gaussian(width, 9), seen),
                 1e-5,
@@ -98,7 +98,7 @@ def test_mixture_equals_the_loop(masked, temperature):
     w = weights_of(mixture)
     for n in range(3):
         seen = valid[n] if masked else torch.ones(9, dtype=torch.bool)
-        close(ours[n], twin.mixture(outputs[:, n].double(), w, 4, temperature, seen), 1e-5)
+        assert_close(ours[n], twin.mixture(outputs[:, n].double(), w, 4, temperature, seen), 1e-5)
 
 
 def test_pooling_and_token_weights_equal_the_loop():
@@ -108,8 +108,8 @@ def test_pooling_and_token_weights_equal_the_loop():
     pooled, shares = pool(x, mask).detach(), weigh(x, mask).detach()
     for n, length in enumerate(lengths[:3]):
         real = x[n, :length].double()
-        close(pooled[n], twin.pooled(real, weights_of(pool)), 1e-5)
-        close(shares[n, :length], twin.token_shares(real, weights_of(weigh)), 1e-5)
+        assert_close(pooled[n], twin.pooled(real, weights_of(pool)), 1e-5)
+        assert_close(shares[n, :length], twin.token_shares(real, weights_of(weigh)), 1e-5)
         assert (shares[n, length:] == 0).all()
     assert (shares[3] == 0).all()
     assert torch.isfinite(pooled).all()
@@ -146,22 +146,22 @@ def test_model_equals_the_twin(dual):
     for v, length in enumerate(fed.frame_lengths_V):
         valid = torch.arange(config.frames) < length
         assert torch.equal(video.frame_mask_VF[v], valid)
-        close(video.frames_VFD[v], branch(fed.frames_VFD[v], "frame", valid), 1e-5)
+        assert_close(video.frames_VFD[v], branch(fed.frames_VFD[v], "frame", valid), 1e-5)
         everything = torch.ones(config.clips, dtype=torch.bool)
-        close(video.clips_VCD[v], branch(fed.clips_VCD[v], "clip", everything), 1e-5)
+        assert_close(video.clips_VCD[v], branch(fed.clips_VCD[v], "clip", everything), 1e-5)
 
     places = twin.sub(w, "query_places.")
     for q, length in enumerate(fed.token_lengths_Q):
         real = fed.tokens_QTD[q, :length].double()
         hidden = twin.tokens(real, twin.sub(w, "query_encoder."), places, config.heads)
-        close(query.query_QD[q], twin.pooled(hidden, twin.sub(w, "pool.")), 1e-5)
+        assert_close(query.query_QD[q], twin.pooled(hidden, twin.sub(w, "pool.")), 1e-5)
         if dual:
             hidden = twin.tokens(real, twin.sub(w, "frame_query_encoder."), places, config.heads)
             shares = twin.sub(w, "token_weights.")
             unit = torch.nn.functional.normalize(hidden, dim=-1)
-            close(query.tokens_QTD[q, :length], hidden, 1e-5)
-            close(query.token_weights_QT[q, :length], twin.token_shares(unit, shares), 1e-5)
-            close(query.raw_token_weights_QT[q, :length], twin.token_shares(hidden, shares), 1e-5)
+            assert_close(query.tokens_QTD[q, :length], hidden, 1e-5)
+            assert_close(query.token_weights_QT[q, :length], twin.token_shares(unit, shares), 1e-5)
+            assert_close(query.raw_token_weights_QT[q, :length], twin.token_shares(hidden, shares), 1e-5)
     if not dual:
         assert query.tokens_QTD is query.token_weights_QT is query.raw_token_weights_QT is None
 
@@ -175,10 +175,10 @@ def test_a_query_alone_equals_its_row_and_needs_no_padding(seed, dual):
     for q, length in enumerate(fed.token_lengths_Q):
         for kept in {int(length), model.config.tokens}:
             alone = model.encode_queries(fed.tokens_QTD[q : q + 1, :kept], fed.token_lengths_Q[q : q + 1])
-            close(alone.query_QD[0].detach(), together.query_QD[q], 1e-5)
+            assert_close(alone.query_QD[0].detach(), together.query_QD[q], 1e-5)
             if dual:
-                close(alone.tokens_QTD[0, :length].detach(), together.tokens_QTD[q, :length], 1e-5)
-                close(
+                assert_close(alone.tokens_QTD[0, :length].detach(), together.tokens_QTD[q, :length], 1e-5)
+                assert_close(
                     alone.token_weights_QT[0, :length].detach(), together.token_weights_QT[q, :length], 1e-5
                 )
 
@@ -191,9 +191,9 @@ def test_what_stands_in_padded_tokens_does_not_matter(seed, dual):
     hidden = ~length_mask(fed.token_lengths_Q, model.config.tokens).unsqueeze(-1)
     noisy = replace(fed, tokens_QTD=fed.tokens_QTD + 9 * hidden)
     (_, one), (_, other) = encode(model, fed), encode(model, noisy)
-    close(other.query_QD, one.query_QD, 1e-5)
+    assert_close(other.query_QD, one.query_QD, 1e-5)
     if dual:
-        close(other.token_weights_QT, one.token_weights_QT, 1e-5)
+        assert_close(other.token_weights_QT, one.token_weights_QT, 1e-5)
 
 
 @settings(max_examples=10)
@@ -211,11 +211,11 @@ def test_a_video_alone_equals_its_row_in_any_order(seed, order):
             clips_VCD=fed.clips_VCD[order],
         ),
     )
-    close(moved.frames_VFD, video.frames_VFD[order], 1e-5)
-    close(moved.clips_VCD, video.clips_VCD[order], 1e-5)
+    assert_close(moved.frames_VFD, video.frames_VFD[order], 1e-5)
+    assert_close(moved.clips_VCD, video.clips_VCD[order], 1e-5)
     alone = model.encode_videos(fed.frames_VFD[:1], fed.frame_lengths_V[:1], fed.clips_VCD[:1])
-    close(alone.frames_VFD[0].detach(), video.frames_VFD[0], 1e-5)
-    close(alone.clips_VCD[0].detach(), video.clips_VCD[0], 1e-5)
+    assert_close(alone.frames_VFD[0].detach(), video.frames_VFD[0], 1e-5)
+    assert_close(alone.clips_VCD[0].detach(), video.clips_VCD[0], 1e-5)
 
 
 def test_an_empty_query_is_finite():
@@ -286,7 +286,7 @@ def test_a_dropped_position_loses_its_bias_too():
         mixture.ask.value.weight.zero_()
     context = mixture.ask.attend(torch.randn(50, 8), torch.randn(2, 50, 5, 8), None).detach()
     kept = (context / mixture.ask.value.bias.detach()).unflatten(-1, (2, 4))
-    close(kept, kept[..., :1].expand_as(kept), 1e-5)
+    assert_close(kept, kept[..., :1].expand_as(kept), 1e-5)
     assert kept.std() > 0.1
 
 

@@ -13,7 +13,7 @@ import twins
 from holmes.evidence.dirichlet import opinion, sharp_evidence
 from holmes.evidence.fusion import conflict, dempster_combine, fuse_evidence
 from holmes.records import Opinion
-from small import close, tensor
+from small import assert_close, tensor
 
 
 @st.composite
@@ -38,9 +38,9 @@ def test_rule_conflict_and_closed_form_equal_the_enumeration(pair):
     combined = dempster_combine(opinion(pair[0]), opinion(pair[1]))
     fused = opinion(fuse_evidence(*pair))
     for ours in (combined, fused):
-        close(ours.belief_QV, belief, 1e-9)
+        assert_close(ours.belief_QV, belief, 1e-9)
         np.testing.assert_allclose(ours.uncertainty_Q, uncertainty, rtol=1e-8)
-    close(conflict(opinion(pair[0]), opinion(pair[1])), contradiction, 1e-12)
+    assert_close(conflict(opinion(pair[0]), opinion(pair[1])), contradiction, 1e-12)
 
 
 def test_by_hand():
@@ -49,7 +49,7 @@ def test_by_hand():
     other = Opinion(tensor([[0.1, 0.6]]), tensor([0.3]))
     assert conflict(one, other).item() == pytest.approx(0.26)
     fused = dempster_combine(one, other)
-    close(fused.belief_QV, [[(0.04 + 0.12 + 0.04) / 0.74, (0.12 + 0.06 + 0.24) / 0.74]])
+    assert_close(fused.belief_QV, [[(0.04 + 0.12 + 0.04) / 0.74, (0.12 + 0.06 + 0.24) / 0.74]])
     assert fused.uncertainty_Q.item() == pytest.approx(0.12 / 0.74)
 
 
@@ -58,7 +58,7 @@ def test_fused_uncertainty_is_at_most_the_smaller(pair):
     smaller = torch.minimum(opinion(pair[0]).uncertainty_Q, opinion(pair[1]).uncertainty_Q)
     for fused in (opinion(fuse_evidence(*pair)), dempster_combine(opinion(pair[0]), opinion(pair[1]))):
         assert (fused.uncertainty_Q <= smaller * (1 + 1e-12)).all()
-        close(fused.belief_QV.sum(-1) + fused.uncertainty_Q, np.ones(len(smaller)), 1e-9)
+        assert_close(fused.belief_QV.sum(-1) + fused.uncertainty_Q, np.ones(len(smaller)), 1e-9)
 
 
 @given(evidence_pairs())
@@ -68,15 +68,15 @@ def test_a_vacuous_opinion_changes_nothing(pair):
     assert torch.equal(fuse_evidence(one, nothing), one)
     assert torch.equal(fuse_evidence(nothing, one), one)
     combined = dempster_combine(opinion(one), opinion(nothing))
-    close(combined.belief_QV, opinion(one).belief_QV, 1e-12)
-    close(combined.uncertainty_Q, opinion(one).uncertainty_Q, 1e-12)
+    assert_close(combined.belief_QV, opinion(one).belief_QV, 1e-12)
+    assert_close(combined.uncertainty_Q, opinion(one).uncertainty_Q, 1e-12)
 
 
 @given(evidence_pairs())
 def test_order_does_not_matter(pair):
-    close(fuse_evidence(*pair), fuse_evidence(pair[1], pair[0]), 1e-12)
+    assert_close(fuse_evidence(*pair), fuse_evidence(pair[1], pair[0]), 1e-12)
     one, other = opinion(pair[0]), opinion(pair[1])
-    close(conflict(one, other), conflict(other, one), 1e-12)
+    assert_close(conflict(one, other), conflict(other, one), 1e-12)
 
 
 def test_opposite_certainties_stay_finite():
@@ -86,5 +86,5 @@ def test_opposite_certainties_stay_finite():
     one, other = opinion(frame), opinion(clip)
     assert conflict(one, other).item() == pytest.approx(1, abs=1e-6)
     for fused in (dempster_combine(one, other), opinion(fuse_evidence(frame, clip))):
-        close(fused.belief_QV, [[0.5, 0.5]], 1e-5)
+        assert_close(fused.belief_QV, [[0.5, 0.5]], 1e-5)
         assert 0 <= fused.uncertainty_Q.item() < 1e-7

@@ -14,7 +14,7 @@ import twins
 from holmes.evidence.dirichlet import concentration, sharp_evidence
 from holmes.evidence.fusion import fuse_evidence
 from holmes.losses.evidential import evidential_loss
-from small import close, tensor
+from small import assert_close, tensor
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 9), st.floats(0.1, 1e4))
@@ -23,8 +23,8 @@ def test_loss_equals_the_printed_formula(seed, queries, classes, size):
     alpha = 1 + size * rng.random((queries, classes))
     target = rng.dirichlet(np.ones(classes), queries)
     twin = [twins.evidential_loss(a, y) for a, y in zip(alpha, target, strict=True)]
-    close(evidential_loss(torch.from_numpy(alpha), torch.from_numpy(target)), twin, 1e-12)
-    close(evidential_loss(tensor(alpha), tensor(target)), twin, 1e-5)
+    assert_close(evidential_loss(torch.from_numpy(alpha), torch.from_numpy(target)), twin, 1e-12)
+    assert_close(evidential_loss(tensor(alpha), tensor(target)), twin, 1e-5)
 
 
 @pytest.mark.parametrize(

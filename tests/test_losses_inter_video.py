@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import twins
 from holmes.evidence.dirichlet import sharp_evidence
 from holmes.losses.inter_video import TERMS, inter_video_loss
-from small import close, tensor
+from small import assert_close, tensor
 
 SUBSETS = [subset for size in (1, 2, 3) for subset in combinations(TERMS, size)]
 
@@ -56,7 +56,7 @@ def test_padded_queries_count_for_nothing(seed, spare):
     frame, clip, target = scores(seed)
     padded = [np.concatenate([x, np.ones((spare, 4))]) for x in (frame, clip, target)]
     mask = torch.arange(5 + spare) < 5
-    close(list(ours(*padded, mask=mask).values()), list(ours(frame, clip, target).values()), 1e-12)
+    assert_close(list(ours(*padded, mask=mask).values()), list(ours(frame, clip, target).values()), 1e-12)
 
 
 def test_gradient_equals_differences_of_the_twin():
@@ -72,7 +72,7 @@ def test_gradient_equals_differences_of_the_twin():
             moved[place] += sign * step
             sides.append(sum(twins.inter_video_terms(moved, clip, target, 0.2).values()))
         numeric[place] = (sides[0] - sides[1]) / (2 * step)
-    close(leaf.grad, numeric, 1e-6)
+    assert_close(leaf.grad, numeric, 1e-6)
 
 
 def test_extremes_are_finite():

@@ -24,7 +24,7 @@ from holmes.evidence.query_types import (
 from holmes.losses.objective import Layout, Objective, Weights, kind_shares
 from holmes.records import QueryEmbedding, QueryType, Scores, Stage, VideoEmbedding
 from holmes.similarity import cosine_and_dot
-from small import Embedded, close, embedded, features, tensor, tiny_model
+from small import Embedded, assert_close, embedded, features, tensor, tiny_model
 
 WEIGHTS = Weights(contrastive_clip=0.05, contrastive_frame=0.04, diversity=0.02, intra=0.8, inter=0.2)
 OBJECTIVE = Objective(WEIGHTS, inter_temperature=0.2, intra_temperature=0.15, margin=0.1, hard_pool=1)
@@ -326,4 +326,4 @@ def test_regrouping_by_video():
 
 def test_shares_of_kinds_leave_padding_out():
     kinds = torch.tensor([0, 2, 2, 1, 1])
-    close(kind_shares(kinds, torch.tensor([True, True, True, True, False])), [0.25, 0.25, 0.5])
+    assert_close(kind_shares(kinds, torch.tensor([True, True, True, True, False])), [0.25, 0.25, 0.5])

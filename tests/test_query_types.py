@@ -32,7 +32,7 @@ from holmes.evidence.query_types import (
     uncertainty_dominance,
 )
 from holmes.records import QueryType
-from small import close, tensor
+from small import assert_close, tensor
 
 P, N, U = QueryType.PRECISE, QueryType.POLYSEMOUS, QueryType.UNDERDETERMINED
 RULES = {"batch": below_batch_median, "candidates": below_candidate_median, "none": keep_candidates}
@@ -147,7 +147,7 @@ def test_without_a_correct_query_the_bounds_stand_alone():
 
 
 def test_label_consistency_is_the_owners_response_or_nothing():
-    close(label_consistency(tensor([[0.1, 0.7], [-0.4, 0.2]]), torch.tensor([1, 0])), [0.7, 0.0])
+    assert_close(label_consistency(tensor([[0.1, 0.7], [-0.4, 0.2]]), torch.tensor([1, 0])), [0.7, 0.0])
 
 
 @pytest.mark.parametrize("frame, clip", list(product(QueryType, repeat=2)))

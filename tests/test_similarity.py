@@ -19,7 +19,7 @@ from holmes.similarity import (
     masked_max_dot,
     token_similarity,
 )
-from small import close, embedded, tensor
+from small import assert_close, embedded, tensor
 
 seeds = st.integers(0, 10_000)
 
@@ -47,8 +47,8 @@ def test_branches_equal_the_twin(seed, dual):
     for normalised, measure in ((True, twins.cosine), (False, twins.dot)):
         ours = branch_scores(world.query, world.video, normalised)
         frame, clip = twin_scores(world, measure, raw=not normalised)
-        close(ours.frame_QV, frame)
-        close(ours.clip_QV, clip)
+        assert_close(ours.frame_QV, frame)
+        assert_close(ours.clip_QV, clip)
 
 
 @given(seeds, st.booleans())
@@ -57,8 +57,8 @@ def test_one_product_gives_cosines_and_dot_products(seed, dual):
     cosine, dot = cosine_and_dot(world.query, world.video)
     for ours, measure, raw in ((cosine, twins.cosine, False), (dot, twins.dot, True)):
         frame, clip = twin_scores(world, measure, raw)
-        close(ours.frame_QV, frame)
-        close(ours.clip_QV, clip)
+        assert_close(ours.frame_QV, frame)
+        assert_close(ours.clip_QV, clip)
 
 
 @given(seeds)
@@ -66,9 +66,9 @@ def test_pooled_functions_equal_the_twin(seed):
     world = embedded(seed)
     video = world.video
     ours = masked_max_cosine(world.query.query_QD, video.frames_VFD, video.frame_mask_VF)
-    close(ours, twins.scores(world.queries, world.frames, twins.cosine))
+    assert_close(ours, twins.scores(world.queries, world.frames, twins.cosine))
     ours = masked_max_dot(world.query.query_QD, video.frames_VFD, video.frame_mask_VF)
-    close(ours, twins.scores(world.queries, world.frames, twins.dot))
+    assert_close(ours, twins.scores(world.queries, world.frames, twins.dot))
 
 
 def test_padding_cannot_win():
@@ -93,8 +93,8 @@ def test_more_padding_changes_nothing(seed, dual, spare_queries, spare_frames, s
     real = len(plain.owner)
     for score in (lambda w: (branch_scores(w.query, w.video),), lambda w: cosine_and_dot(w.query, w.video)):
         for one, other in zip(score(plain), score(padded), strict=True):
-            close(other.frame_QV[:real], one.frame_QV)
-            close(other.clip_QV[:real], one.clip_QV)
+            assert_close(other.frame_QV[:real], one.frame_QV)
+            assert_close(other.clip_QV[:real], one.clip_QV)
 
 
 @given(seeds, st.booleans())
@@ -105,8 +105,8 @@ def test_a_query_alone_equals_its_row(seed, dual):
     for i in range(len(world.owner)):
         alone = QueryEmbedding(**{k: None if v is None else v[i : i + 1] for k, v in fields.items()})
         row = cosine_and_dot(alone, world.video)[0]
-        close(row.frame_QV[0], whole.frame_QV[i])
-        close(row.clip_QV[0], whole.clip_QV[i])
+        assert_close(row.frame_QV[0], whole.frame_QV[i])
+        assert_close(row.clip_QV[0], whole.clip_QV[i])
 
 
 @given(seeds, st.booleans(), st.permutations(range(4)))
@@ -116,14 +116,14 @@ def test_permuted_videos_permute_scores(seed, dual, order):
     for one, other in zip(
         cosine_and_dot(world.query, world.video), cosine_and_dot(world.query, moved), strict=True
     ):
-        close(other.frame_QV, one.frame_QV[:, order])
-        close(other.clip_QV, one.clip_QV[:, order])
+        assert_close(other.frame_QV, one.frame_QV[:, order])
+        assert_close(other.clip_QV, one.clip_QV[:, order])
 
 
 def test_overall_score_by_hand():
     """Eq. 2 with unequal weights, so that swapping them would show."""
     scores = Scores(frame_QV=tensor([[0.5, -0.2]]), clip_QV=tensor([[0.1, 0.3]]))
-    close(combined_score(scores, frame_weight=0.4, clip_weight=0.6), [[0.26, 0.10]])
+    assert_close(combined_score(scores, frame_weight=0.4, clip_weight=0.6), [[0.26, 0.10]])
 
 
 def test_a_zero_vector_scores_zero_and_keeps_gradients_finite():
