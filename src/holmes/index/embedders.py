@@ -24,7 +24,6 @@ from holmes.encoders.checkpoint import MANIFEST as CHECKPOINT_MANIFEST
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA as CALIBRATION
-from holmes.index.manifest import LEAST_RATE, MOST_RATE
 from holmes.media.backbones import (
     JointBackbone,
     TextBackbone,
@@ -33,6 +32,7 @@ from holmes.media.backbones import (
     load_text,
     load_visual,
 )
+from holmes.media.features import check_rate
 from holmes.records import QueryEmbedding
 
 Rows = NDArray[np.float32]
@@ -247,6 +247,5 @@ def check_same_encoder(backbone: dict[str, Any], embedder: Embedder) -> None:
 
 def extraction_record(embedder: Embedder, rate: float) -> dict[str, Any]:
     """What an index remembers of how its videos become features."""
-    if not LEAST_RATE <= rate <= MOST_RATE:
-        raise HolmesError(f"rate {rate:g} is not between .01 and 100 samples a second.")
+    check_rate(rate)
     return {"backbone": asdict(identify(embedder.visual)), "rate": rate}

@@ -14,6 +14,7 @@ from typing import Any
 
 from holmes.errors import HolmesError
 from holmes.files import write_json
+from holmes.media.features import LEAST_RATE, MOST_RATE
 
 FORMAT = "holmes-index"
 VERSION = 1
@@ -21,7 +22,6 @@ FILE_NAME = "manifest.json"
 LARGEST_MANIFEST = 256 * 2**20  # bytes; a million removed videos fit many times
 LARGEST_COUNT = 2**53  # whole numbers up to here are the same to every reader of JSON
 LARGEST_SIDE = 2**20  # of a video's embeddings, rows or columns; real ones have hundreds
-LEAST_RATE, MOST_RATE = 0.01, 100.0  # samples a second that extraction takes
 TEXTS = ("kind", "name", "digest", "visual", "text", "text_digest")  # what is written about a model
 
 

@@ -18,7 +18,14 @@ import numpy as np
 from holmes.errors import HolmesError
 from holmes.media.backbones import DEFAULT, load_visual
 from holmes.media.backbones.base import VisualBackbone, identify
-from holmes.media.features import FeatureFolder, Fingerprint, Thumbnail, VideoFeatures, video_id
+from holmes.media.features import (
+    FeatureFolder,
+    Fingerprint,
+    Thumbnail,
+    VideoFeatures,
+    check_rate,
+    video_id,
+)
 from holmes.media.find import find_videos
 from holmes.media.pictures import ThumbnailStrip
 from holmes.media.pool import Outcome, run_jobs
@@ -64,8 +71,7 @@ def extract(
     began = time.monotonic()
     encoder = load_visual(backbone) if isinstance(backbone, str) else backbone
     rate = encoder.rate if rate is None else rate
-    if not 0.01 <= rate <= 100:
-        raise HolmesError(f"rate {rate:g} is not between .01 and 100 samples a second.")
+    check_rate(rate)
     sources = find_videos(videos)
     folder = FeatureFolder.create(out, identify(encoder), rate)
     reused = {source for source in sources if folder.is_current(source)}

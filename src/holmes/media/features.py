@@ -25,6 +25,7 @@ from holmes.files import atomic_file, read_json, write_json
 from holmes.media.backbones.base import Identity, Matrix
 
 FORMAT, VERSION = "holmes-features", 1
+LEAST_RATE, MOST_RATE = 0.01, 100.0  # samples a second
 MANIFEST, VIDEOS, SUFFIX = "features.json", "videos", ".safetensors"
 
 
@@ -58,6 +59,11 @@ class Fingerprint:
     def of(cls, path: Path) -> Fingerprint:
         info = path.stat()
         return cls(info.st_size, info.st_mtime_ns)
+
+
+def check_rate(rate: float) -> None:
+    if not LEAST_RATE <= rate <= MOST_RATE:
+        raise HolmesError(f"rate {rate:g} is not between {LEAST_RATE:g} and {MOST_RATE:g} samples a second.")
 
 
 class FeatureFolder:
