@@ -53,12 +53,12 @@ def train(
 
 
 def train_one(study: Study) -> dict[str, dict[str, Any]]:
-    from holmes.training.resume import RUN
+    from holmes.training.resume import RESULT, RUN
     from holmes.training.run import train as run
 
     if any(study.out.glob(f"*/{RUN}")):
         raise HolmesError(f"{study.out} holds runs of several seeds; give another --out, or --seeds.")
-    finished = (study.out / "result.json").exists()
+    finished = (study.out / RESULT).exists()
     (seed,), (protocol,) = study.seeds, study.protocols
     result = run(study.store, study.config, study.out, seed, protocol, study.options)
     if finished:

@@ -23,7 +23,7 @@ from holmes.config.schema import HolmesConfig, to_dict
 from holmes.errors import HolmesError
 from holmes.files import atomic_file, read_json, write_json
 
-RUN, LOCK = "run.json", "lock"
+RUN, RESULT, LOCK = "run.json", "result.json", "lock"
 OVERHEAD = 0.05  # saving may take this share of the time
 
 
@@ -130,3 +130,11 @@ def seed_epoch(seed: int, epoch: int, rank: int) -> None:
     """Random numbers of an epoch depend on nothing before it."""
     mixed = torch.Generator().manual_seed((seed * 1_000_003 + epoch) * 1_009 + rank)
     torch.manual_seed(int(torch.randint(2**62, (1,), generator=mixed)))
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """The figures of a finished run."""
+    result = read_json(path)
+    if not isinstance(result, dict) or "SumR" not in (result.get("metrics") or {}):
+        raise HolmesError(f"{path} is damaged; remove it and run the same command again.")
+    return result

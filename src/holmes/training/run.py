@@ -24,17 +24,26 @@ from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 from holmes.evaluation.evaluate import retrieval_metrics
-from holmes.files import read_json, write_json
+from holmes.files import write_json
 from holmes.parallel import World, process_group
 from holmes.training.assemble import build_objective
 from holmes.training.calibrate import calibrate_run
 from holmes.training.device import choose_device, should_compile
 from holmes.training.display import TrainingDisplay
+from holmes.training.finite import what_broke
 from holmes.training.graph import GraphedStep
 from holmes.training.logbook import Logbook
 from holmes.training.optimizer import FlatAdam, linear_schedule
 from holmes.training.protocol import Protocol, Splits, choose_splits, parse_protocol
-from holmes.training.resume import Progress, StateKeeper, claim_run, seed_epoch, sole_owner
+from holmes.training.resume import (
+    RESULT,
+    Progress,
+    StateKeeper,
+    claim_run,
+    read_result,
+    seed_epoch,
+    sole_owner,
+)
 from holmes.training.stages import stage_of
 from holmes.training.step import TrainStep
 
@@ -74,8 +83,8 @@ def train(
         if world.leads:
             data = {"store": store.info.digest, "protocol": protocol.value}
             claim_run(out, config, seed, data, store.path)
-        if (out / "result.json").exists():
-            return read_result(out / "result.json")
+        if (out / RESULT).exists():
+            return read_result(out / RESULT)
         run = Run(store, splits, config, out, seed, world, device, options)
         run.go()
         return run.finish(protocol)
@@ -86,14 +95,6 @@ def fit_to_store(config: HolmesConfig, store: Store) -> HolmesConfig:
     info = store.info
     model = replace(config.model, video_width=info.video_width, text_width=info.text_width)
     return replace(config, model=model)
-
-
-def read_result(path: Path) -> dict[str, Any]:
-    """The figures of a finished run."""
-    result = read_json(path)
-    if not isinstance(result, dict) or "SumR" not in (result.get("metrics") or {}):
-        raise HolmesError(f"{path} is damaged; remove it and run the same command again.")
-    return result
 
 
 def parameter_count(model: HolmesModel) -> int:
@@ -235,15 +236,8 @@ class Run:
 
     def refuse_nonfinite(self, values_SN: torch.Tensor, names: tuple[str, ...], epoch: int) -> None:
         """Stop before a broken epoch is saved over a good one."""
-        broken_SN = ~values_SN.isfinite()
-        if broken_SN.any():
-            step = int(broken_SN.any(1).nonzero()[0])
-            parts = [name for name, broken in zip(names, broken_SN[step].tolist(), strict=True) if broken]
-            blamed = [name for name in parts if name not in ("total", "gradient_norm")] or parts
-            what = f"the loss is not finite: {', '.join(blamed)} at epoch {epoch + 1}, step {step + 1}"
-        elif not bool(self.optimizer.values.isfinite().all()):  # the last update broke them
-            what = f"the weights are not finite after epoch {epoch + 1}"
-        else:
+        what = what_broke(values_SN, names, self.optimizer.values, epoch)
+        if what is None:
             return
         if self.world.leads:
             self.save_best()
@@ -315,5 +309,5 @@ class Run:
         }
         if self.world.leads:
             calibrate_run(self.out, self.bank.store, self.device)
-            write_json(self.out / "result.json", result)
+            write_json(self.out / RESULT, result)
         return result
