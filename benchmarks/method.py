@@ -9,6 +9,7 @@ how far the partition agrees with the planted kinds; how much aligned mass falls
 from __future__ import annotations
 
 import argparse
+from argparse import ArgumentParser
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,21 +124,29 @@ def summary(world: World, row: Ablation, reports: list[dict[str, Any]]) -> dict[
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def study_parser(description: str | None, videos: int, changes: list[str], result: str) -> ArgumentParser:
+    """The options of a study that trains models with several seeds on every world."""
+    parser = ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with the real data")
     parser.add_argument("--preset", default="charades")
-    parser.add_argument("--videos", type=int, default=1200, help="training videos of the planted world")
+    parser.add_argument(
+        "--videos", type=int, default=videos, help="training videos of the planted world (%(default)s)"
+    )
     parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="change a setting")
-    parser.add_argument("--brief", action="store_true", help="only the full method and the base objective")
+    parser.add_argument(
+        "--set", action="append", default=changes, metavar="NAME=VALUE", help="change a setting"
+    )
     parser.add_argument("--only", help="one world: planted, msvd or msrvtt")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--work", type=Path, help="keep stores and runs here, to go on later")
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/method.json"))
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results") / result)
+    return parser
+
+
+def main() -> None:
+    parser = study_parser(__doc__, 1200, [], "method.json")
+    parser.add_argument("--brief", action="store_true", help="only the full method and the base objective")
     options = parser.parse_args()
     seeds = [int(seed) for seed in options.seeds.split(",")]
     device = choose_device(options.device)

@@ -19,7 +19,7 @@ import torch
 from common import machine, save_json, work_folder
 from confidence_parts import parts_table
 from large_galleries import large_galleries
-from method import World, worlds
+from method import World, study_parser, worlds
 from uncertainty_page import tables, write_docs
 
 from holmes.cli.evaluate import find_reader
@@ -95,23 +95,11 @@ def kept_study(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with the real data")
-    parser.add_argument("--preset", default="charades")
-    parser.add_argument("--videos", type=int, default=1250, help="training videos of the planted world")
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--set", action="append", default=["held_out=0.2"], metavar="NAME=VALUE")
-    parser.add_argument("--only", help="one world: planted, msvd or msrvtt")
-    parser.add_argument("--seeds", default="0,1,2")
+    parser = study_parser(__doc__, 1250, ["held_out=0.2"], "uncertainty.json")
     parser.add_argument("--repeats", type=int, default=1000, help="of the bootstrap")
     parser.add_argument(
         "--largest", type=int, help="videos of the largest planted gallery (default 100000, 1000 on a CPU)"
     )
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--work", type=Path, help="keep models and measures here, to go on later")
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/uncertainty.json"))
     parser.add_argument("--docs", type=Path, help="a page whose tables and figures to write anew")
     options = parser.parse_args()
     options.seeds = [int(seed) for seed in options.seeds.split(",")]
