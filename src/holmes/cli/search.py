@@ -86,7 +86,10 @@ def _show(index: Index, answer: Answer) -> None:
     line = Text(diagnosis.kind, style=f"bold {COLOURS.get(diagnosis.kind, 'cyan')}")
     line.append(f"  {diagnosis.explanation}", style="default")
     if diagnosis.probability is not None:
-        line.append(f"  The first hit is right with probability {diagnosis.probability:.0%}.", style="dim")
+        line.append(
+            f"  If it is there, it is the first hit with probability {diagnosis.probability:.0%}.",
+            style="dim",
+        )
     console.print(line)
     if answer.abstained:
         console.print(f"I do not know. {diagnosis.advice}")
