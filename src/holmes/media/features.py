@@ -62,8 +62,9 @@ class Fingerprint:
 
 
 def check_rate(rate: float) -> None:
+    """What extraction can sample; `LEAST_RATE` and `MOST_RATE` in words."""
     if not LEAST_RATE <= rate <= MOST_RATE:
-        raise HolmesError(f"rate {rate:g} is not between {LEAST_RATE:g} and {MOST_RATE:g} samples a second.")
+        raise HolmesError(f"rate {rate:g} is not between .01 and 100 samples a second.")
 
 
 class FeatureFolder:
