@@ -128,7 +128,7 @@ def test_a_full_disk_is_said_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000}))
-    with pytest.raises(OSError, match=r"still to be written and 0.0 GiB are free") as caught:
+    with pytest.raises(OSError, match=r"still to be written and 0.0 MB are free") as caught:
         random_store(tmp_path / "s")
     assert caught.value.errno == errno.ENOSPC and list(tmp_path.iterdir()) == []
 

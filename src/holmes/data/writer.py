@@ -122,7 +122,7 @@ class StoreWriter:
         needed = sum(array.bytes_left for array in (self.frames, self.clips, self.tokens))
         free = shutil.disk_usage(self.folder).free
         if needed > free:
-            sizes = f"{needed / 1e6:,.0f} MB are still to be written and {free / 1e6:,.0f} MB are free"
+            sizes = f"{needed / 1e6:,.1f} MB are still to be written and {free / 1e6:,.1f} MB are free"
             raise OSError(errno.ENOSPC, f"No space left on device ({sizes})", str(self.target.parent))
 
     def _resume(self) -> tuple[int, int]:
