@@ -1,6 +1,6 @@
 """Does the method do what it says? Full method against the base objective, with known answers to check.
 
-    python benchmarks/method.py [--data ../shared/data] [--seeds 0,1,2] [--device auto] [--json FILE]
+    python benchmarks/method.py [--data DATA] [--seeds 0,1,2] [--device auto] [--json FILE]
 
 On the planted world, and on real spliced videos where `--data` has them: SumR of both objectives over seeds;
 how far the partition agrees with the planted kinds; how much aligned mass falls inside the true moment.
@@ -127,7 +127,7 @@ def summary(world: World, row: Ablation, reports: list[dict[str, Any]]) -> dict[
 def study_parser(description: str | None, videos: int, changes: list[str], result: str) -> ArgumentParser:
     """The options of a study that trains models with several seeds on every world."""
     parser = ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with the real data")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="folder with the real data")
     parser.add_argument("--preset", default="charades")
     parser.add_argument(
         "--videos", type=int, default=videos, help="training videos of the planted world (%(default)s)"

@@ -13,11 +13,11 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from common import save_json
 from rich.console import Console
 from rich.table import Table
 
 import holmes
-from holmes.files import write_json
 from holmes.index.answers import Answer
 from holmes.media.rendered import Caption, RenderedWorld
 from holmes.moments import Moment
@@ -51,7 +51,7 @@ def main(
                 *(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values())
             )
     Console().print(table)
-    write_json(out / "moments.json", result)
+    save_json(out / "moments.json", result)
 
 
 def is_right(answer: Answer, path: str) -> bool:

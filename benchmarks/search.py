@@ -1,7 +1,9 @@
 """How fast search is, beside what the machine can do: one query and a batch over a large synthetic index.
 
-On a CPU the index is written to disk, opened and searched as `holmes search` does it, beside a plain NumPy
-float32 scan of the same embeddings. On a GPU the embeddings are generated there.
+Timed is what finds the videos: the scan of every embedding, and the exact scores of the best. Encoding the
+sentences and growing the moments of the hits come on top. On a CPU the index is written to disk and opened as
+`holmes search` does it, and searched beside a plain NumPy float32 scan of the same embeddings. On a GPU the
+embeddings are generated there.
 
     python benchmarks/search.py                          # 100,000 videos of 160 vectors of 384; 12.3 GB
     python benchmarks/search.py --videos 10000 --batch 100
@@ -10,7 +12,6 @@ float32 scan of the same embeddings. On a GPU the embeddings are generated there
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,11 +22,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import typer
+from common import machine, save_json, work_folder
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from holmes.files import write_json
 from holmes.index.gallery import Gallery, GallerySlab, open_gallery
 from holmes.index.manifest import Manifest
 from holmes.index.scan import make_probes, nearest_videos, scan
@@ -56,31 +57,27 @@ def main(
     name = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     torch.manual_seed(0)
     result: dict[str, Any] = {
-        "device": torch.cuda.get_device_name()
-        if name == "cuda"
-        else f"CPU, {torch.get_num_threads()} threads",
-        "torch": torch.__version__,
+        "machine": machine(torch.device(name)),
         "videos": videos,
         "rows_per_video": FRAMES + CLIPS,
         "width": width,
         "gigabytes": videos * (FRAMES + CLIPS) * width * 2 / 1e9,
-        **machine(torch.device(name)),
+        **ceilings(torch.device(name)),
     }
-    with tempfile.TemporaryDirectory() as temporary:
+    with work_folder(None) as temporary:
         if name == "cpu":
-            gallery = disk_gallery(index or Path(temporary) / "index", videos, width, result)
+            gallery = disk_gallery(index or temporary / "index", videos, width, result)
         else:
             gallery = device_gallery(videos, width, torch.device(name))
         measure(gallery, width, batch, tokens, top, repeats, result)
         show(result)
-    write_json(out / f"search-{name}.json", result)
-    console.print(f"Written to {out / f'search-{name}.json'}.")
+    save_json(out / f"search-{name}.json", result)
 
 
-def machine(device: torch.device) -> dict[str, float]:
+def ceilings(device: torch.device) -> dict[str, float]:
     """What the memory and the arithmetic give when nothing else is asked of them."""
-    gigabyte = 2**30 if device.type == "cpu" else 2**32
-    source = torch.empty(gigabyte, dtype=torch.uint8, device=device).fill_(1)
+    size = 2**30 if device.type == "cpu" else 2**32
+    source = torch.empty(size, dtype=torch.uint8, device=device).fill_(1)
     target = torch.empty_like(source)
     copy_seconds = timed(lambda: target.copy_(source), device, 10)
     side = 2048 if device.type == "cpu" else 8192
@@ -89,7 +86,7 @@ def machine(device: torch.device) -> dict[str, float]:
         left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
         seconds = timed(lambda left=left, right=right: left @ right, device, 10)
         rates[f"{str(dtype)[6:]}_tflops"] = 2 * side**3 / seconds / 1e12
-    return {"copy_gb_per_s": 2 * gigabyte / copy_seconds / 1e9, **rates}
+    return {"copy_gb_per_s": 2 * size / copy_seconds / 1e9, **rates}
 
 
 def measure(
@@ -236,7 +233,7 @@ def timed(work: Callable[[], Any], device: torch.device, repeats: int) -> float:
 def show(result: dict[str, Any]) -> None:
     console.print(
         f"{result['videos']:,} videos × {result['rows_per_video']} × {result['width']} "
-        f"({result['gigabytes']:.2f} GB float16) on {result['device']}: copies "
+        f"({result['gigabytes']:.2f} GB float16) on {result['machine']}: copies "
         f"{result['copy_gb_per_s']:.0f} GB/s, multiplies {result['bfloat16_tflops']:.2f} TFLOP/s in bf16."
     )
     if "open_s" in result:

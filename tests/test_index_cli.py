@@ -126,6 +126,49 @@ def test_a_sentence_that_is_no_text_is_one_line(shell: Shell, tmp_path: Path, ty
     assert code == 2 and "not valid UTF-8" in said and said.count("\n") == 1
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_prompt_stays_out_of_a_file_of_answers(shell: Shell, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    shell("index", "build", index, write_features(tmp_path / "features", FILMS).path)
+    shell.stdin = Terminal("dog runs beach\n\n")
+    code, said, asked = shell("search", index, "--json")
+    assert code == 0 and json.loads(said)["query"] == "dog runs beach"
+    assert asked.count("what happens?") == 2
+
+
+def test_nothing_to_read_from_is_no_sentence(shell: Shell, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    shell("index", "build", index, write_features(tmp_path / "features", FILMS).path)
+    shell.monkeypatch.setattr(sys, "argv", ["holmes", "search", str(index)])
+    shell.monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+
+
+def test_a_terminal_without_the_characters_still_shows_an_answer(shell: Shell, tmp_path: Path) -> None:
+    index, plain = tmp_path / "index", io.BytesIO()
+    shell("index", "build", index, write_features(tmp_path / "features", FILMS).path)
+    shell.monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(plain, encoding="latin-1", write_through=True))
+    shell("search", index, "dog runs beach")
+    assert "/films/coast.mp4" in plain.getvalue().decode("latin-1")
+
+
+def test_check_reads_the_features_too(shell: Shell, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    shell("index", "build", index, write_features(tmp_path / "features", FILMS).path)
+    kept = write_features(index / "features", FILMS)
+    assert shell("index", "check", index)[0] == 0
+    file = kept.file(kept.ids()[0])
+    file.write_bytes(file.read_bytes()[:-1] + b"\xff")
+    code, _, said = shell("index", "check", index)
+    assert code == 2 and f"{file} is damaged" in said
+
+
 def test_names_are_shown_without_control_characters(shell: Shell, tmp_path: Path) -> None:
     strange = "a\x1b[31m\n[/red]\udce9"
     features, index = (
@@ -136,7 +179,7 @@ def test_names_are_shown_without_control_characters(shell: Shell, tmp_path: Path
     features.file("bad\x1b[2J").write_bytes(b"")
     code, _, said = shell("index", "build", index, features.path)
     assert code == 1 and "\x1b" not in said and r"bad\x1b[2J.safetensors: " in said
-    assert r"read in part: /films/a\x1b[31m\n[/red]\udce9.mp4: it\nends" in said
+    assert r"read in part /films/a\x1b[31m\n[/red]\udce9.mp4: it\nends" in said
     code, said, _ = shell("search", index, "dog")
     assert code == 0 and r"/films/a\x1b[31m\n[/red]\udce9.mp4" in said
 

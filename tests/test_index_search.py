@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from holmes.index.builder import add_videos, build_index
 from holmes.index.diagnose import PlainDiagnosis
 from holmes.index.embedders import ZeroShot
 from holmes.index.searcher import Index
-from holmes.index.store import IndexWriter
+from holmes.index.store import IndexStore, IndexWriter
 from holmes.records import Scores
 from index_fakes import FILMS, FakeJoint, write_features
 
@@ -94,6 +95,15 @@ def test_an_open_index_answers_as_it_was_until_refreshed(index: Index, tmp_path:
     more = write_features(tmp_path / "more", {"farm": [("dog runs beach", 9)]})
     add_videos(index.store.path, [more.path])
     assert index.refresh() and index.search("dog runs beach").hits[0].video == "/films/farm.mp4"
+
+
+def test_an_index_that_was_built_anew_is_noticed(index: Index, tmp_path: Path) -> None:
+    path, changes = index.store.path, index.store.manifest.generation
+    shutil.rmtree(path)
+    more = write_features(tmp_path / "more", {"farm": [("dog runs beach", 9)]})
+    build_index(path, [more.path], ZeroShot(FakeJoint()))
+    assert IndexStore.open(path).manifest.generation == changes
+    assert index.refresh() and index.videos == ["/films/farm.mp4"]
 
 
 class Judge:

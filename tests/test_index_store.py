@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
 
 from holmes.errors import HolmesError
+from holmes.index import store
 from holmes.index.manifest import Manifest
 from holmes.index.segment import TILE, StoredVideo, pack_video
 from holmes.index.store import IndexStore, IndexWriter, create_index
@@ -146,7 +148,7 @@ def test_mistakes_are_refused_and_change_nothing(index: Path, tmp_path: Path) ->
         with pytest.raises(HolmesError, match="w do not have"):
             writer.add([wide])
     assert_holds(index, {"a": video})
-    with pytest.raises(HolmesError, match="not empty"):
+    with pytest.raises(HolmesError, match="is an index already"):
         create_index(index, Manifest({}, {}, WIDTH, CLIPS))
     for nothing in (tmp_path / "absent", tmp_path):
         with pytest.raises(HolmesError, match="is no index"):
@@ -197,6 +199,24 @@ def test_damage_is_never_copied_under_a_new_checksum(index: Path, file: str) -> 
         writer.add([make_video("f", 3)])  # beside the damaged ones, nothing is copied
     (fault,) = IndexStore.open(index).faults()
     assert file in fault, "still there to be found"
+
+
+def test_two_processes_cannot_both_make_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index, manifest = tmp_path / "index", Manifest({}, {}, WIDTH, CLIPS)
+
+    def overtaken(path: Path) -> IO[str]:
+        """Another process makes the index, and fills it, just before this one gets the lock."""
+        monkeypatch.setattr(store, "_acquire", acquire)
+        create_index(path, manifest)
+        with IndexWriter(path) as writer:
+            writer.add([make_video("a", 3)])
+        return acquire(path)
+
+    acquire = store._acquire
+    monkeypatch.setattr(store, "_acquire", overtaken)
+    with pytest.raises(HolmesError, match="is an index already"):
+        create_index(index, manifest)
+    assert "a" in IndexStore.open(index)
 
 
 def test_a_creation_cut_short_is_taken_up(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import errno
 import io
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,7 @@ import pytest
 
 pytest.importorskip("av")
 from PIL import Image as Pillow
+from safetensors.numpy import save_file
 
 from holmes.errors import HolmesError
 from holmes.media.extract import extract
@@ -157,8 +161,60 @@ def test_damaged_feature_files_are_named_and_mended(tmp_path: Path) -> None:
     assert len(folder[video_id(source)].rows) == 2
 
 
+@pytest.mark.parametrize("record", ["[]", "5", "null", "[" * 100_000], ids=["list", "number", "null", "deep"])
+def test_a_record_of_another_kind_is_damage(tmp_path: Path, record: str) -> None:
+    source = seconds_of_gray(tmp_path / "film.mp4", 40)
+    folder = extract([source], tmp_path / "features", MeanColour()).folder
+    save_file({"rows": np.zeros((2, 3), np.float16)}, folder.file(video_id(source)), {"video": record})
+    with pytest.raises(HolmesError, match="is damaged"):
+        folder[video_id(source)]
+    assert extract([source], tmp_path / "features", MeanColour()).extracted == (source,)
+
+
+def test_rows_that_changed_on_the_disk_are_damage(tmp_path: Path) -> None:
+    source = seconds_of_gray(tmp_path / "film.mp4", 40, 120)
+    folder = extract([source], tmp_path / "features", MeanColour()).folder
+    whole, file = folder[video_id(source)].rows, folder.file(video_id(source))
+    kept = file.read_bytes()
+    place = kept.index(whole.astype(np.float16).tobytes())
+    file.write_bytes(kept[:place] + bytes([kept[place] ^ 1]) + kept[place + 1 :])  # one bit, a finite number
+    with pytest.raises(HolmesError, match="is damaged"):
+        folder[video_id(source)]
+    assert extract([source], tmp_path / "features", MeanColour()).extracted == (source,)
+    np.testing.assert_array_equal(folder[video_id(source)].rows, whole)
+
+
+def test_a_folder_that_cannot_be_searched_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "films" / "secret"
+    secret.mkdir(parents=True)
+    source = seconds_of_gray(tmp_path / "films" / "a.mp4", 40)
+    scan = os.scandir
+
+    def guarded(path: str) -> Iterator[os.DirEntry[str]]:
+        if os.fspath(path) == str(secret):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(secret))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    summary = extract([tmp_path / "films"], tmp_path / "features", MeanColour())
+    assert summary.extracted == (source,)
+    assert [failure.source for failure in summary.failures] == [secret]
+    with pytest.raises(HolmesError, match=f"{secret} cannot be searched .Permission denied"):
+        find_videos([secret])
+
+
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"format": "x"}', '{"format": "holmes-features", "version": 9}']
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"format": "x"}',
+        '{"format": "holmes-features", "version": 9}',
+        '{"format": "holmes-features", "rate": ' + "9" * 5000 + "}",
+    ],
+    ids=["nothing", "cut", "a list", "deep", "another format", "another version", "a huge number"],
 )
 def test_damaged_manifests_are_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "features.json").write_text(text)

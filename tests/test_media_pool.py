@@ -17,6 +17,18 @@ for line in sys.stdin:
 """
 
 
+def test_the_folder_one_stands_in_has_no_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+    (here / "random.py").write_text("raise SystemExit('this is not the library you look for')")
+    (there / "random_worker.py").write_text("import random\n" + HASTY)
+    monkeypatch.setenv("PYTHONPATH", str(there))
+    monkeypatch.chdir(here)
+    (outcome,) = run_jobs("random_worker", {}, [Path("video")], workers=1)
+    assert not outcome.failure
+
+
 def test_answers_that_arrive_together_are_all_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hasty_worker.py").write_text(HASTY)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("av")
+import av
+
 from holmes.media.reader import LONGEST_HOLD, VideoError, VideoReader
 from media_files import gray_video, long_sound, sound, turn_clockwise, video
 
@@ -132,6 +135,45 @@ def test_sound_that_outlasts_the_pictures_is_no_fault(tmp_path: Path) -> None:
     path = long_sound(tmp_path / "film.mp4", pictures=2, seconds=8)
     reader = VideoReader(path, rate=1.0)
     assert len(list(reader)) == 2 and reader.note == ""
+
+
+@pytest.mark.parametrize("late", [3.0, 90.0])
+def test_pictures_that_come_after_the_sound_keep_their_times(tmp_path: Path, late: float) -> None:
+    path = tmp_path / "late.mkv"
+    with av.open(str(path), "w") as container:
+        pictures, tones = (
+            container.add_stream("libx264", rate=10),
+            container.add_stream("pcm_s16le", rate=8000),
+        )
+        pictures.width = pictures.height = 64
+        pictures.pix_fmt, tones.layout = "yuv420p", "mono"
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, round(8000 * (late + 2))), np.int16), "s16", "mono")
+        silence.sample_rate = 8000
+        container.mux(tones.encode(silence))
+        for number in range(20):
+            frame = av.VideoFrame.from_ndarray(np.zeros((64, 64, 3), np.uint8), format="rgb24")
+            frame.pts, frame.time_base = round(10 * late) + number, Fraction(1, 10)
+            container.mux(pictures.encode(frame))
+        container.mux(pictures.encode(None))
+    reader = VideoReader(path, 2.0)
+    assert [sample.time for sample in reader] == [late + 0.25, late + 0.75, late + 1.25, late + 1.75]
+    assert reader.duration == pytest.approx(late + 2, abs=0.11) and not reader.note
+
+
+@pytest.mark.parametrize("kind", ["playlist", "list", "session"])
+def test_a_file_that_names_others_opens_none(tmp_path: Path, kind: str) -> None:
+    film = gray_video(tmp_path / "film.mp4", [40] * 10, [i / 10 for i in range(10)])
+    lines = {
+        "playlist": f"#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\n{film}\n#EXT-X-ENDLIST\n",
+        "list": f"ffconcat version 1.0\nfile {film}\n",
+        "session": "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\n"
+        "a=rtpmap:96 H264/90000\n",
+    }
+    (tmp_path / "other.mp4").write_text(lines[kind])
+    began = time.monotonic()
+    with pytest.raises(VideoError, match="not a video file"):
+        list(VideoReader(tmp_path / "other.mp4", 2.0))
+    assert time.monotonic() - began < 5, "nobody is waited for"
 
 
 @pytest.mark.parametrize("suffix,codec", [(".mp4", "libx264"), (".mkv", "libx264"), (".avi", "mpeg4")])

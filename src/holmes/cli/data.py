@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holmes.cli.options import StoreToRead
+
 if TYPE_CHECKING:
     from holmes.data.store import Store
 
 app = typer.Typer(help="Pack, plant, inspect, verify and export feature stores.", no_args_is_help=True)
 
 StoreToWrite = Annotated[Path, typer.Argument(metavar="STORE", help="The store to write: a new folder.")]
-StoreToRead = Annotated[Path, typer.Argument(metavar="STORE", help="A store.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace STORE if it is there.")]
 
 

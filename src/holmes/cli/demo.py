@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holmes.cli.options import say
+from holmes.cli.options import say, say_files
 
 if TYPE_CHECKING:
     from holmes.config.schema import HolmesConfig
@@ -83,7 +84,8 @@ def demo(
     for number, (what, do) in enumerate(steps, 1):
         with announced(f"[{number}/{len(steps)}] {what}"):
             do(parts)
-    say(f"\nDone in {time.monotonic() - began:.0f} s. Now try:")
+    say("")
+    say(f"Done in {time.monotonic() - began:.0f} s. Now try:")
     say(f"  open {parts.run / 'report.html'} in a browser: curves, kinds of query, moments on the timeline")
     say(f'  holmes search {parts.index} "a green circle"          ask something else')
     say("  holmes index build INDEX YOUR_VIDEOS                  search your own, with the pocket model")
@@ -92,7 +94,8 @@ def demo(
 
 @contextmanager
 def announced(what: str) -> Iterator[None]:
-    say(f"\n{what}")
+    say("")
+    say(what)
     start = time.monotonic()
     yield
     say(f"({time.monotonic() - start:.0f} s)")
@@ -110,8 +113,7 @@ def extract_features(parts: Demo) -> None:
     from holmes.media.extract import extract
 
     summary = extract([parts.world], parts.features, rate=FRAMES_A_SECOND, progress=True)
-    for failure in summary.failures:
-        say(f"left out: {failure}")
+    say_files(summary.partial, summary.failures)
 
 
 def pack_store(parts: Demo) -> None:
@@ -191,8 +193,9 @@ def ask(parts: Demo) -> None:
     }
     for kind, caption in chosen.items():
         fits = f", true of {len(caption.also_fits)} more" if caption.also_fits else ", and true of no other"
-        say(f'\n{kind}, written for {caption.video}{fits}: "{caption.text}"')
-        search(parts.index, caption.text, top=3, filter="*/test/*")
+        say("")
+        say(f'{kind}, written for {caption.video}{fits}: "{caption.text}"')
+        search(parts.index, caption.text, top=3, filter=f"{escape(str(parts.world.absolute()))}/test/*")
 
 
 def write_report(parts: Demo) -> None:

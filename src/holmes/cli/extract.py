@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holmes.cli.printable import printable
+from holmes.cli.options import say, say_files
 
 
 def extract(
@@ -32,17 +32,10 @@ def extract(
     from holmes.media.extract import extract as run
 
     summary = run(videos, out, backbone, rate=rate, workers=workers, progress=True)
-    for partial in summary.partial:
-        _say(f"read in part {partial.source}: {partial.reason}")
-    for failure in summary.failures:
-        _say(f"left out {failure.source}: {failure.reason}")
-    _say(
+    say_files(summary.partial, summary.failures)
+    say(
         f"{len(summary.extracted)} videos extracted in {summary.seconds:.0f} s, "
         f"{len(summary.reused)} already there, {len(summary.failures)} failed: {out}"
     )
     if summary.failures:
         raise typer.Exit(1)
-
-
-def _say(line: str) -> None:
-    typer.echo(printable(line), err=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holmes.cli.options import say, say_files
 from holmes.cli.printable import printable
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def remove(
         names = {name for pattern in videos for name in writer.store.matching(pattern)}
         writer.remove(names)
         left = len(writer.store)
-    _say(f"{_videos(len(names))} removed, {left} left: {index}")
+    say(f"{_videos(len(names))} removed, {left} left: {index}")
 
 
 @app.command()
@@ -128,6 +129,8 @@ def info(
 @app.command()
 def check(index: Folder) -> None:
     """Verify every byte of an index."""
+    from holmes.errors import HolmesError
+    from holmes.index.builder import feature_faults
     from holmes.index.manifest import damaged
     from holmes.index.store import IndexStore
 
@@ -135,7 +138,9 @@ def check(index: Folder) -> None:
     faults = store.faults()
     if faults:
         raise damaged(index, "; ".join(faults))
-    _say(f"{_videos(len(store))} in {len(store.segments)} segments, all as written: {index}")
+    if faults := feature_faults(index):
+        raise HolmesError(f"{faults[0]}" if len(faults) == 1 else f"{faults[0]} And {len(faults) - 1} more.")
+    say(f"{_videos(len(store))} in {len(store.segments)} segments, all as written: {index}")
 
 
 @app.command()
@@ -144,15 +149,12 @@ def compact(index: Folder) -> None:
     from holmes.index.builder import compact_index
 
     freed = compact_index(index)
-    _say(f"{freed / 2**20:,.1f} MiB freed: {index}")
+    say(f"{freed / 2**20:,.1f} MiB freed: {index}")
 
 
 def _report(index: Path, summary: BuildSummary) -> None:
-    for short in summary.partial:
-        _say(f"read in part: {short.source}: {short.reason}")
-    for failure in summary.failures:
-        _say(f"left out {failure.source}: {failure.reason}")
-    _say(
+    say_files(summary.partial, summary.failures)
+    say(
         f"{_videos(summary.added)} added, {summary.unchanged} already there, "
         f"{len(summary.failures)} failed: {index}"
     )
@@ -162,10 +164,6 @@ def _report(index: Path, summary: BuildSummary) -> None:
 
 def _videos(count: int) -> str:
     return f"{count:,} video{'s' if count != 1 else ''}"
-
-
-def _say(line: str) -> None:
-    typer.echo(printable(line), err=True)
 
 
 def _print_json(value: object) -> None:

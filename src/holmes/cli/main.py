@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import sys
 from typing import NoReturn, cast
 
@@ -55,6 +56,9 @@ app.command()(demo.demo)
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that has no word for a character shows "?"
     try:
         code = app(standalone_mode=False)  # raises what standalone mode would show in a box
     except HolmesError as error:

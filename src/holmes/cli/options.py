@@ -1,17 +1,20 @@
-"""Options and arguments that the training commands share, and their text turned into values."""
+"""What the commands share: options and arguments, their text turned into values, and lines for people."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holmes.cli.printable import printable
 from holmes.errors import HolmesError, unknown
 
 if TYPE_CHECKING:
     from holmes.config.schema import HolmesConfig
     from holmes.evaluation.tables import Grid
+    from holmes.media.extract import Failure
     from holmes.training.experiments import Study
     from holmes.training.protocol import Protocol
 
@@ -112,4 +115,12 @@ def show(*grids: Grid) -> None:
 
 
 def say(line: str) -> None:
-    typer.echo(line, err=True)
+    """A line for the person at the terminal; what a file name holds cannot break it."""
+    typer.echo(printable(line), err=True)
+
+
+def say_files(partial: Iterable[Failure], failures: Iterable[Failure]) -> None:
+    """Name the videos that were read in part, and those that were left out, with the reasons."""
+    for what, files in (("read in part", partial), ("left out", failures)):
+        for file in files:
+            say(f"{what} {file.source}: {file.reason}")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holmes.index.answers import Answer, Hit
     from holmes.index.searcher import Index
 
+PROMPT = "what happens? "
 BAR = 44  # characters of a timeline
 COLOURS = {"precise": "green", "polysemous": "yellow", "underdetermined": "red"}
 
@@ -65,16 +66,28 @@ def _sentences(sentence: str | None) -> Iterator[str]:
     if sentence is not None:
         yield sentence
         return
-    while True:
+    while sys.stdin is not None:
         try:
-            words = input("what happens? " if sys.stdin.isatty() else "").strip()
+            words = _line()
         except EOFError:
             return
         except UnicodeDecodeError:
-            raise HolmesError("a sentence is not valid UTF-8.") from None
+            raise HolmesError(
+                "what came in is not valid UTF-8; convert the file to it, or type the sentence."
+            ) from None
         if not words:
             return
         yield words
+
+
+def _line() -> str:
+    """A typed or piped line. The prompt is for people: where answers go into a file, it does not go along."""
+    if not sys.stdin.isatty():
+        return input().strip()
+    if sys.stdout.isatty():
+        return input(PROMPT).strip()
+    typer.echo(PROMPT, nl=False, err=True)
+    return input().strip()
 
 
 def _show(index: Index, answer: Answer) -> None:

@@ -111,6 +111,19 @@ def add_videos(
     return BuildSummary(added, unchanged, tuple(failures), tuple(partial))
 
 
+def feature_faults(path: Path | str) -> list[str]:
+    """What is wrong with the features that an index keeps; reads all of them."""
+    folders, _ = _sort_out([Path(path) / FEATURES])
+    faults = []
+    for features in folders:
+        for id in features.ids():
+            try:
+                features[id]
+            except HolmesError as error:
+                faults.append(str(error))
+    return faults
+
+
 def compact_index(path: Path | str) -> int:
     """Free the space of removed videos, embeddings and extracted features; says how many bytes."""
     path = Path(path)
@@ -240,10 +253,11 @@ def _embed(videos: Sequence[VideoFeatures], stamps: dict[str, int], embedder: Em
 
 
 def row_spans(times_N: NDArray[np.floating], duration: float) -> Spans:
-    """The seconds each row stands for: halfway to its neighbours, from the start to the end of the video."""
+    """The seconds each row stands for: halfway to its neighbours, as far before the first, to the end."""
     times_N = np.asarray(times_N, np.float64)
     between = (times_N[1:] + times_N[:-1]) / 2
-    edges = np.concatenate([[0.0], between, [max(duration, *times_N[-1:])]])
+    start = max(0.0, 2 * times_N[0] - between[0]) if len(between) else 0.0
+    edges = np.concatenate([[start], between, [max(duration, *times_N[-1:])]])
     return np.stack([edges[:-1], edges[1:]], axis=1).astype(np.float32)
 
 

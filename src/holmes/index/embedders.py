@@ -29,6 +29,7 @@ from holmes.media.backbones import (
     TextBackbone,
     VisualBackbone,
     identify,
+    lasting_name,
     load_text,
     load_visual,
 )
@@ -37,12 +38,11 @@ from holmes.records import QueryEmbedding
 
 Rows = NDArray[np.float32]
 
-DEFAULT_MODEL = "pocket"
 TRAINED = "holmes"  # the kind of a model that has a checkpoint
 FEATURES_OF_CHECKPOINT = {"visual": "lite2", "text": "minilm"}  # where a checkpoint does not say
 BEST = "best"  # the checkpoint inside the folder of a training run
-# A joint model sees single frames, and clips of a minute's video would be two of them. Averaged over five
-# seconds they find more: on validation data R@1 19.3 instead of 18.2, R@10 61.5 instead of 60.2.
+# A joint model sees single frames, and a clip of a minute's video would be two seconds of them. Averaged over
+# five they find more.
 CLIP_SECONDS = 5.0
 ENCODED_AT_ONCE = 32  # videos, in one pass of a trained model
 
@@ -119,7 +119,8 @@ class TrainedHolmes:
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.checkpoint = load_checkpoint(self.folder, self.device)
         encoders = FEATURES_OF_CHECKPOINT | self.checkpoint.extras.get("encoders", {})
-        self._visual_name, self._text_name = visual or encoders["visual"], text or encoders["text"]
+        self._visual_name = lasting_name(visual or encoders["visual"])
+        self._text_name = lasting_name(text or encoders["text"])
         config = self.checkpoint.config
         self.width = config.model.width
         self.frame_weight, self.clip_weight = config.score.frame_weight, config.score.clip_weight

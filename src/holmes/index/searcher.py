@@ -58,7 +58,7 @@ class Index:
         abstain_below: float | None = None,
     ) -> list[Answer]:
         """As `search`, for many sentences in few passes over the index."""
-        self._refuse(sentences, top)
+        self._refuse(sentences, top, abstain_below)
         allowed_V = None if filter is None else self._matching(filter)
         answers: list[Answer] = []
         for start in range(0, len(sentences), QUERIES_AT_ONCE):
@@ -72,10 +72,14 @@ class Index:
     def refresh(self) -> bool:
         """Take up what was added or removed since; says whether anything was."""
         store = IndexStore.open(self.store.path)
-        if store.manifest.generation == self.store.manifest.generation:
+        if store.manifest == self.store.manifest:
             return False
+        stale = ["gallery"]
+        if store.manifest.model != self.store.manifest.model:  # it was removed and built anew
+            stale += ["embedder", "_own_judge"]
         self.store = store
-        self.__dict__.pop("gallery", None)
+        for name in stale:
+            self.__dict__.pop(name, None)
         return True
 
     @cached_property
@@ -107,7 +111,10 @@ class Index:
         answers = []
         for q, diagnosis in enumerate(self.judge(scores, nearest.compared, nearest.all_scores)):
             if abstain_below is not None and diagnosis.probability is None:
-                raise HolmesError("this model's confidence was never calibrated, so it cannot abstain by it.")
+                raise HolmesError(
+                    "this model's confidence was never calibrated, so it cannot abstain by it; "
+                    "train it with --protocol honest, or ask without --abstain-below."
+                )
             abstained = abstain_below is not None and (diagnosis.probability or 0.0) < abstain_below
             hits = [] if abstained else self._hits(q, diagnosis, probes, nearest, top)
             answers.append(Answer(sentences[q], diagnosis, tuple(hits), abstained))
@@ -115,9 +122,8 @@ class Index:
 
     def _hits(self, q: int, diagnosis: Diagnosis, probes: Probes, nearest: Nearest, top: int) -> list[Hit]:
         hits = []
-        for rank, (number, score) in enumerate(zip(nearest.videos_QK[q], nearest.score_QK[q], strict=True)):
-            if rank == top:
-                break
+        found = zip(nearest.videos_QK[q, :top], nearest.score_QK[q, :top], strict=True)
+        for rank, (number, score) in enumerate(found):
             video = self._video(int(number))
             belief = diagnosis.beliefs[rank] if rank < len(diagnosis.beliefs) else 0.0
             probability = diagnosis.probabilities[rank] if rank < len(diagnosis.probabilities) else None
@@ -133,13 +139,15 @@ class Index:
         allowed_V = [(segment, at) in wanted for segment, at in self.gallery.places_V2.tolist()]
         return torch.tensor(allowed_V, device=self.device)
 
-    def _refuse(self, sentences: Sequence[str], top: int) -> None:
+    def _refuse(self, sentences: Sequence[str], top: int, abstain_below: float | None) -> None:
         if isinstance(sentences, str):
             raise HolmesError("search_many takes a list of sentences; use search for one.")
         for sentence in sentences:
             check_sentence(sentence)
         if not isinstance(top, int | np.integer) or top < 1:
             raise HolmesError(f"top must be a whole number, at least 1, not {top!r}.")
+        if abstain_below is not None and not 0 <= abstain_below <= 1:
+            raise HolmesError(f"abstain_below must be a probability, 0 to 1, not {abstain_below!r}.")
         if not len(self.store):
             raise HolmesError(f"{self.store.path} holds no videos; add some with 'holmes index add'.")
 

@@ -53,7 +53,7 @@ class IndexStore:
             except FileNotFoundError as error:
                 missing = error.filename
                 # A writer may have replaced segments since the manifest was read; then there is a newer one.
-                if attempt and read_manifest(path).generation == manifest.generation:
+                if attempt and read_manifest(path) == manifest:
                     break
         raise damaged(path, f"{missing} is missing")
 
@@ -84,7 +84,9 @@ class IndexStore:
         fits = re.compile(fnmatch.translate(pattern)).match
         names = [name for name in self.places if fits(name) or fits(os.path.basename(name))]
         if not names:
-            raise HolmesError(f"no video of {self.path} matches '{pattern}'.")
+            raise HolmesError(
+                f"no video of {self.path} matches '{pattern}'; 'holmes index info --json' lists them."
+            )
         return names
 
     def faults(self) -> list[str]:
@@ -95,10 +97,18 @@ class IndexStore:
 def create_index(path: Path | str, manifest: Manifest) -> None:
     """An empty index in a new or empty folder, or one whose creation was cut short."""
     path = Path(path)
+    _refuse_filled(path)
+    (path / SEGMENTS).mkdir(parents=True, exist_ok=True)
+    with _acquire(path):
+        _refuse_filled(path)  # another process may have made an index here since
+        write_manifest(path, manifest)
+
+
+def _refuse_filled(path: Path) -> None:
+    if (path / FILE_NAME).exists():
+        raise HolmesError(f"{path} is an index already; 'holmes index add' adds to it.")
     if path.exists() and not (path.is_dir() and all(_is_left_over(entry) for entry in path.iterdir())):
         raise HolmesError(f"{path} exists and is not empty; choose another place for the index.")
-    (path / SEGMENTS).mkdir(parents=True, exist_ok=True)
-    write_manifest(path, manifest)
 
 
 def _is_left_over(entry: Path) -> bool:
@@ -146,7 +156,9 @@ class IndexWriter:
         names = set(names)
         absent = sorted(names - self.store.places.keys())
         if absent:
-            raise HolmesError(f"{self.path} holds no video named '{absent[0]}'.")
+            raise HolmesError(
+                f"{self.path} holds no video named '{absent[0]}'; 'holmes index info --json' lists them."
+            )
         self._commit(self._without(names))
 
     def compact(self) -> None:

@@ -24,7 +24,7 @@ from holmes.errors import HolmesError, unknown
 from holmes.files import atomic_file, read_json, write_json
 from holmes.media.backbones.base import Identity, Matrix
 
-FORMAT, VERSION = "holmes-features", 1
+FORMAT, VERSION = "holmes-features", 2
 LEAST_RATE, MOST_RATE = 0.01, 100.0  # samples a second
 MANIFEST, VIDEOS, SUFFIX = "features.json", "videos", ".safetensors"
 
@@ -83,10 +83,14 @@ class FeatureFolder:
             raise HolmesError(f"{path} holds no features: try 'holmes extract VIDEOS --out {path}'.")
         manifest = read_json(path / MANIFEST)
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise HolmesError(f"{path / MANIFEST} is not the manifest of a feature folder.")
+            raise HolmesError(
+                f"{path / MANIFEST} is not the manifest of a feature folder; 'holmes extract' makes one."
+            )
         if manifest.get("version") != VERSION:
             version = manifest.get("version")
-            raise HolmesError(f"{path} has features of version {version}; this Holmes reads {VERSION}.")
+            raise HolmesError(
+                f"{path} has features of version {version}; this Holmes reads {VERSION}; extract anew."
+            )
         try:
             return cls(path, Identity.from_json(manifest.get("backbone")), float(manifest["rate"]))
         except (KeyError, TypeError, ValueError):
@@ -132,6 +136,8 @@ class FeatureFolder:
             raise unknown(f"video in {self.path}", id, self.ids()[:20])
         tensors, record = _read(self.file(id))
         try:
+            if record["sha256"] != _digest(tensors):
+                raise _damaged(self.file(id))
             ends = np.cumsum(tensors["thumbnail_sizes"])
             jpegs = np.split(tensors["thumbnails"], ends[:-1]) if len(ends) else []
             return VideoFeatures(
@@ -153,10 +159,14 @@ class FeatureFolder:
         return self.path / VIDEOS / f"{id}{SUFFIX}"
 
     def is_current(self, source: Path) -> bool:
-        """Whether this video is here already, from the file as it now is."""
+        """Whether this video is here already, whole, and from the file as it now is."""
         file = self.file(video_id(source))
         try:
-            return file.exists() and _read_record(file)["fingerprint"] == asdict(Fingerprint.of(source))
+            if not file.exists():
+                return False
+            tensors, record = _read(file)
+            unchanged: bool = record["fingerprint"] == asdict(Fingerprint.of(source))
+            return unchanged and record["sha256"] == _digest(tensors)
         except (HolmesError, OSError, KeyError):
             return False
 
@@ -179,6 +189,7 @@ class FeatureFolder:
             "duration": video.duration,
             "note": video.note,
             "fingerprint": asdict(fingerprint),
+            "sha256": _digest(tensors),
         }
         with atomic_file(self.file(video.id)) as file:
             # ASCII JSON: file names that are no valid text (lone surrogates) survive as escapes.
@@ -202,27 +213,27 @@ def _is_vacant(path: Path) -> bool:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a file holds, and the few words about its video."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="numpy") as file:
             record = json.loads(file.metadata()["video"])
-            return {name: file.get_tensor(name) for name in file.keys()}, record  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError):
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
         raise _damaged(path) from None
+    if not isinstance(record, dict):
+        raise _damaged(path)
+    return tensors, record
 
 
-def _read_record(path: Path) -> dict[str, Any]:
-    """The few words about a video, without its rows."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            record: dict[str, Any] = json.loads(file.metadata()["video"])
-            return record
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError):
-        raise _damaged(path) from None
+def _digest(tensors: dict[str, Any]) -> str:
+    """Of all the numbers: rows that changed on the disk must not pass for a video's."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(np.ascontiguousarray(tensors[name]).data)
+    return digest.hexdigest()
 
 
 def _damaged(path: Path) -> HolmesError:
-    return HolmesError(f"{path} is damaged; delete it and run the same 'holmes extract' again.")
+    return HolmesError(f"{path} is damaged; extract its video again, or delete the file.")

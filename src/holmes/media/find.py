@@ -21,20 +21,24 @@ SUFFIXES = (
 def find_videos(paths: Iterable[Path | str]) -> list[Path]:
     """Absolute paths, each once: named files in order, a folder's videos sorted, linked folders followed."""
     found: dict[str, None] = {}
+    closed: list[OSError] = []
     for path in paths:
         absolute = os.path.abspath(path)
-        for file in _walk(absolute) if os.path.isdir(absolute) else [absolute]:
+        for file in _walk(absolute, closed) if os.path.isdir(absolute) else [absolute]:
             found.setdefault(file)
+    if not found and closed:
+        raise HolmesError(f"{closed[0].filename} cannot be searched ({closed[0].strerror}).")
     if not found:
         raise HolmesError(
             "no videos found; name files, or folders with files such as .mp4, .mkv, .mov, .webm."
         )
-    return [Path(file) for file in found]
+    # A folder that cannot be searched goes along as if it were a video: it will be named among the failures.
+    return [Path(file) for file in (*found, *(str(error.filename) for error in closed))]
 
 
-def _walk(folder: str) -> Iterator[str]:
+def _walk(folder: str, closed: list[OSError]) -> Iterator[str]:
     visited = set()
-    for parent, folders, files in os.walk(folder, followlinks=True):
+    for parent, folders, files in os.walk(folder, followlinks=True, onerror=closed.append):
         real = os.path.realpath(parent)
         if real in visited:  # a link back to a folder above
             folders.clear()

@@ -76,7 +76,13 @@ class _Worker:
         # What it says on its error output, for the reason it died.
         self._words = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, json.dumps(setup)],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                module,
+                json.dumps(setup),
+            ],  # -P: nothing from the folder we stand in
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,

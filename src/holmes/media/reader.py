@@ -7,6 +7,7 @@ Samples lie in the middle of equal steps: at 2 a second, at .25 s, .75 s, 1.25 s
 
 from __future__ import annotations
 
+import math
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -52,16 +53,18 @@ class VideoReader:
         self._pixel_aspect = 1.0
 
     def __iter__(self) -> Iterator[Sample]:
-        shown, since, step = None, 0.0, 0
+        shown, since, first, step = None, 0.0, 0, 0
         for time, frame in self._frames():
-            if shown is not None:
+            if shown is None:  # sound may come before the first picture
+                first = step = max(0, math.ceil(time * self.rate - 0.5))
+            else:
                 step = yield from self._hold(shown, step, min(time, since + LONGEST_HOLD))
                 step = max(step, int(time * self.rate))
             shown, since = frame, time
         if shown is None:
             raise VideoError(self.note or "it has a video track, but no picture in it")
         last = yield from self._hold(shown, step, self.duration)
-        if last == 0:  # shorter than half a step
+        if last == first:  # shorter than half a step
             yield Sample(since, self._picture(shown))
 
     def _hold(self, frame: Any, step: int, until: float) -> Generator[Sample, None, int]:
@@ -144,6 +147,8 @@ def _open(av: Any, path: Path) -> Any:
         raise VideoError("the link leads nowhere" if path.is_symlink() else "it does not exist") from None
     except OSError as error:
         raise VideoError(f"it cannot be read ({error.strerror})") from None
+    if stat.S_ISDIR(info.st_mode):
+        raise VideoError("it is not a file but a folder, which cannot be searched")
     if not stat.S_ISREG(info.st_mode):
         raise VideoError("it is not a file")
     if info.st_size == 0:
@@ -153,7 +158,14 @@ def _open(av: Any, path: Path) -> Any:
     except OSError as error:
         raise VideoError(f"it cannot be read ({error.strerror})") from None
     try:
-        return av.open(file, mode="r", metadata_errors="ignore", buffer_size=1 << 18)
+        # A playlist or session description names other files or addresses: none of them is opened.
+        return av.open(
+            file,
+            mode="r",
+            metadata_errors="ignore",
+            buffer_size=1 << 18,
+            options={"protocol_whitelist": "none"},
+        )
     except (av.error.FFmpegError, ValueError, OSError) as error:
         file.close()
         raise VideoError(f"it is not a video file, or its header is damaged ({_reason(error)})") from None
@@ -202,7 +214,7 @@ def _pixel_aspect(stream: Any) -> float:
 def _start_shift(container: Any, first: float) -> float:
     """Added to timestamps to count from the start of the file: where a player shows 0:00."""
     start = container.start_time / 1_000_000 if container.start_time is not None else first
-    return -start if 0 <= first - start <= LONGEST_HOLD else -first
+    return -start if 0 <= first - start <= LARGEST_GAP else -first
 
 
 def _reason(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """The encoders, and how they are found by name.
 
-pocket                      frames and sentences in one space; ships with Holmes, the default
-lite2                       EfficientNet-Lite2 frames
+pocket                      frames and sentences in one space; ships with Holmes, an index uses it by default
+lite2                       EfficientNet-Lite2 frames, what extraction uses by default
 minilm                      all-MiniLM-L6-v2 sentences and tokens
 i3d                         clips of 16 frames, the paper's feature family
 clip-…, siglip-…            joint models by their usual names, from a hub
@@ -24,13 +24,14 @@ __all__ = [
     "TextBackbone",
     "VisualBackbone",
     "identify",
-    "load_recorded",
+    "lasting_name",
     "load_text",
     "load_visual",
 ]
 
 DEFAULT = "lite2"
 OWNERS = {"clip-": "openai", "siglip-": "google", "siglip2-": "google"}  # who publishes models so called
+BUILT_IN = ("pocket", "lite2", "i3d", "minilm")
 FRAME_ENCODERS = ("pocket", "lite2", "i3d", "clip-vit-base-patch32")
 SENTENCE_ENCODERS = ("pocket", "minilm", "clip-vit-base-patch32")
 JOINT_TYPES = ("clip", "siglip", "siglip2")
@@ -38,23 +39,23 @@ JOINT_TYPES = ("clip", "siglip", "siglip2")
 
 def load_visual(name: str, threads: int | None = None) -> VisualBackbone:
     """The frame encoder of that name; a joint one encodes sentences too. `threads` limits its CPU threads."""
-    match name.partition(":")[0]:
-        case "pocket":
+    match lasting_name(name).split(":"):
+        case ["pocket"]:
             from holmes.media.backbones.pocket import Pocket
 
             return Pocket(threads)
-        case "lite2":
+        case ["lite2"]:
             from holmes.media.backbones.lite2 import Lite2
 
             return Lite2(threads)
-        case "i3d":
+        case ["i3d"]:
             from holmes.media.backbones.i3d import I3D
 
             return I3D(threads)
-        case "timm" | "torchvision":
+        case ["timm" | "torchvision", *_]:
             from holmes.media.backbones.images import ImageModel
 
-            return ImageModel(name, threads)
+            return ImageModel(lasting_name(name), threads)
     return cast(VisualBackbone, _load_folder(name, threads, wants_frames=True))
 
 
@@ -72,15 +73,12 @@ def load_text(name: str, threads: int | None = None) -> TextBackbone:
     return cast(TextBackbone, _load_folder(name, threads, wants_frames=False))
 
 
-def load_recorded(identity: Identity, threads: int | None = None) -> VisualBackbone:
-    """The very encoder an artifact was made with; refuses one that has changed since."""
-    backbone = load_visual(identity.name, threads)
-    if backbone.digest != identity.digest:
-        raise HolmesError(
-            f"the encoder '{identity.name}' is not the one recorded (digest {backbone.digest[:12]}, "
-            f"recorded {identity.digest[:12]}); restore it, or make the features and the index again."
-        )
-    return backbone
+def lasting_name(name: str) -> str:
+    """The name under which an encoder is found from any folder: a path in it becomes absolute."""
+    model, at, file = name.partition("@")
+    if at and ":" in model:
+        return f"{model}@{Path(file).resolve()}"
+    return str(Path(name).resolve()) if name not in BUILT_IN and Path(name).is_dir() else name
 
 
 def _load_folder(name: str, threads: int | None, wants_frames: bool) -> VisualBackbone | TextBackbone:
@@ -93,8 +91,7 @@ def _load_folder(name: str, threads: int | None, wants_frames: bool) -> VisualBa
             raise unknown("encoder of frames", name, FRAME_ENCODERS)
         raise unknown("encoder of sentences", name, SENTENCE_ENCODERS)
     folder = model_folder(f"{owner}/{name}" if owner and not Path(name).is_dir() else name)
-    if Path(name).is_dir():
-        name = str(Path(name).resolve())  # recorded, so that it is found from any place
+    name = lasting_name(name)
     kind = model_type(folder)
     if kind in JOINT_TYPES:
         from holmes.media.backbones.clip import ClipBackbone

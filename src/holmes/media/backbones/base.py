@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -75,6 +75,14 @@ class TextBackbone(Protocol):
 @runtime_checkable
 class JointBackbone(VisualBackbone, TextBackbone, Protocol):
     """Frames and sentences in one space: `joint` is True."""
+
+
+def encode_in_batches(
+    items: Sequence[Any], batch: int, width: int, encode: Callable[[Sequence[Any]], Matrix]
+) -> Matrix:
+    """The rows of all items; none give no rows."""
+    batches = (items[start : start + batch] for start in range(0, len(items), batch))
+    return np.concatenate([np.zeros((0, width), np.float32), *map(encode, batches)])
 
 
 def identify(backbone: VisualBackbone) -> Identity:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from holmes.media.backbones.base import Image, Matrix
+from holmes.media.backbones.base import Image, Matrix, encode_in_batches
 from holmes.media.backbones.pretrained import folder_digest, load_model, load_part
 from holmes.media.pictures import middle
 
@@ -40,16 +40,7 @@ class ClipBackbone:
         self._text_inputs = ["input_ids"] + ["attention_mask"] * (self._model.config.model_type == "clip")
 
     def frames(self, images: Sequence[Image]) -> Matrix:
-        import torch
-
-        rows = [np.zeros((0, self.width), np.float32)]
-        for start in range(0, len(images), BATCH):
-            batch = [middle(image) for image in images[start : start + BATCH]]
-            pixels = self._processor(images=batch, return_tensors="pt")
-            with torch.inference_mode():
-                features_BD = _pooled(self._model.get_image_features(**pixels.to(self._model.device)))
-            rows.append(_unit(features_BD))
-        return np.concatenate(rows)
+        return encode_in_batches(images, BATCH, self.width, self._encode)
 
     def sentences(self, sentences: Sequence[str]) -> Matrix:
         import torch
@@ -76,6 +67,13 @@ class ClipBackbone:
                 ends = np.flatnonzero(ids_T == end)
                 found.append(states_TD[: ends[0] + 1 if len(ends) else len(ids_T)])
         return found
+
+    def _encode(self, images: Sequence[Image]) -> Matrix:
+        import torch
+
+        pixels = self._processor(images=[middle(image) for image in images], return_tensors="pt")
+        with torch.inference_mode():
+            return _unit(_pooled(self._model.get_image_features(**pixels.to(self._model.device))))
 
     def _tokenized(self, sentences: Sequence[str]) -> Iterator[Any]:
         """Padded to the longest the model knows: SigLIP was trained so, and CLIP does not mind."""

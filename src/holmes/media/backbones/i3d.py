@@ -20,7 +20,7 @@ from torch import Tensor
 
 from holmes.errors import HolmesError
 from holmes.files import sha256_file
-from holmes.media.backbones.base import Image, Matrix, missing_extra
+from holmes.media.backbones.base import Image, Matrix, encode_in_batches, missing_extra
 from holmes.media.pictures import square
 
 SIDE = 224
@@ -63,14 +63,15 @@ class I3D:
             raise HolmesError(
                 f"i3d makes a row of {WINDOW} frames; {len(images)} frames are no whole number of rows."
             )
-        rows = [np.zeros((0, self.width), np.float32)]
-        for start in range(0, len(images), BATCH * WINDOW):
-            squares = np.stack([square(image, SIDE) for image in images[start : start + BATCH * WINDOW]])
-            pixels = torch.from_numpy(squares).to(self._device).view(-1, WINDOW, SIDE, SIDE, 3)
-            with torch.inference_mode():
-                maps_BCTHW = features(pixels.permute(0, 4, 1, 2, 3) / 127.5 - 1, self._layers)
-            rows.append(maps_BCTHW.mean((2, 3, 4)).cpu().numpy())
-        return np.concatenate(rows)
+        return encode_in_batches(images, BATCH * WINDOW, self.width, self._encode)
+
+    def _encode(self, images: Sequence[Image]) -> Matrix:
+        squares = np.stack([square(image, SIDE) for image in images])
+        pixels = torch.from_numpy(squares).to(self._device).view(-1, WINDOW, SIDE, SIDE, 3)
+        with torch.inference_mode():
+            maps_BCTHW = features(pixels.permute(0, 4, 1, 2, 3) / 127.5 - 1, self._layers)
+        rows: Matrix = maps_BCTHW.mean((2, 3, 4)).cpu().numpy()
+        return rows
 
 
 def features(pixels_BCTHW: Tensor, layers: dict[str, Any]) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from holmes.errors import HolmesError
-from holmes.media.backbones.base import Image, Matrix, missing_extra
+from holmes.media.backbones.base import Image, Matrix, encode_in_batches, missing_extra
 from holmes.media.pictures import square
 
 BATCH = 32
@@ -59,20 +59,15 @@ class ImageModel:
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._model = model.eval().to(self._device)
         self.digest = _digest(model, self._preparation)
-        self.width: int = self._encode(np.zeros((1, self.side, self.side, 3), np.uint8)).shape[1]
+        self.width: int = self._encode([np.zeros((self.side, self.side, 3), np.uint8)]).shape[1]
 
     def frames(self, images: Sequence[Image]) -> Matrix:
-        rows = [np.zeros((0, self.width), np.float32)]
-        for start in range(0, len(images), BATCH):
-            batch = images[start : start + BATCH]
-            rows.append(
-                self._encode(np.stack([square(i, self.side, self._preparation.scaled) for i in batch]))
-            )
-        return np.concatenate(rows)
+        return encode_in_batches(images, BATCH, self.width, self._encode)
 
-    def _encode(self, squares: np.ndarray) -> Matrix:
+    def _encode(self, images: Sequence[Image]) -> Matrix:
         import torch
 
+        squares = np.stack([square(image, self.side, self._preparation.scaled) for image in images])
         pixels = torch.from_numpy(squares).to(self._device).float() / 255
         mean, deviation = (
             pixels.new_tensor(self._preparation.mean),

@@ -16,7 +16,7 @@ import numpy as np
 
 from holmes.errors import HolmesError
 from holmes.files import atomic_file, sha256_file
-from holmes.media.backbones.base import Image, Matrix, missing_extra
+from holmes.media.backbones.base import Image, Matrix, encode_in_batches, missing_extra
 from holmes.media.pictures import square
 
 SIDE = 260  # pixels of the square the network sees
@@ -43,11 +43,12 @@ class Lite2:
         self._session = _session(cached_graph(weights, self.digest), threads)
 
     def frames(self, images: Sequence[Image]) -> Matrix:
-        rows = [np.zeros((0, WIDTH), np.float32)]
-        for start in range(0, len(images), BATCH):
-            squares = np.stack([square(image, SIDE) for image in images[start : start + BATCH]])
-            rows.extend(self._session.run(None, {"images": squares}))
-        return np.concatenate(rows)
+        return encode_in_batches(images, BATCH, WIDTH, self._encode)
+
+    def _encode(self, images: Sequence[Image]) -> Matrix:
+        squares = np.stack([square(image, SIDE) for image in images])
+        rows: Matrix = self._session.run(None, {"images": squares})[0]
+        return rows
 
 
 def weights_path() -> Path:

@@ -33,7 +33,7 @@ def model_folder(name: str) -> Path:
 def model_type(folder: Path) -> str:
     """The kind of model in the folder, such as clip, siglip, bert, roberta."""
     if not (folder / "config.json").exists():
-        raise HolmesError(f"{folder} holds no model: there is no config.json.")
+        raise HolmesError(f"{folder} holds no model: there is no config.json; name the folder that has it.")
     config = read_json(folder / "config.json")
     return str(config.get("model_type", "")) if isinstance(config, dict) else ""
 

@@ -78,7 +78,9 @@ def render_world(
             read_json(folder / "world.json").get("settings"), wanted
         ):
             return RenderedWorld.open(folder)
-        raise HolmesError(f"{folder} exists and is not this world; choose another folder.")
+        raise HolmesError(
+            f"{folder} exists and was not rendered with these settings; remove it or choose another folder."
+        )
     videos = plan_videos(settings)
     captions = plan_captions(settings, videos)
     growing = folder.with_name(f".{folder.name}.rendering")
