@@ -114,16 +114,27 @@ def splice(clips: list[tuple[np.ndarray, np.ndarray]]) -> Items:
     return Items.of([tuple(np.concatenate(part) for part in zip(*group, strict=True)) for group in groups])  # type: ignore[misc]
 
 
-def class_names() -> list[str]:
-    """ImageNet's thousand class names, from timm's data files; timm itself is not imported."""
+def class_sentences() -> list[list[str]]:
+    """Of each ImageNet class its names, its first name, what it is, and both; from timm's data files.
+
+    timm itself is not imported.
+    """
     spec = importlib.util.find_spec("timm")
     if spec is None or spec.origin is None:
         raise HolmesError("ImageNet's class names come with timm: pip install --no-deps timm")
     folder = Path(spec.origin).parent / "data" / "_info"
-    lemmas = dict(
-        line.split("\t") for line in (folder / "imagenet_synset_to_lemma.txt").read_text().splitlines()
+    lemmas, definitions = (
+        dict(
+            line.split("\t") for line in (folder / f"imagenet_synset_to_{what}.txt").read_text().splitlines()
+        )
+        for what in ("lemma", "definition")
     )
-    return [lemmas[synset] for synset in (folder / "imagenet_synsets.txt").read_text().split()]
+    found = []
+    for synset in (folder / "imagenet_synsets.txt").read_text().split():
+        names, meaning = lemmas[synset], definitions[synset]
+        first = names.split(",")[0]
+        found.append([names, f"a {first}", meaning, f"there is a {first}, {meaning}"])
+    return found
 
 
 def _ragged(parts: tuple[np.ndarray, ...]) -> tuple[Tensor, Tensor]:

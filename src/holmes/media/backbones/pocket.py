@@ -4,7 +4,8 @@ It ships with Holmes, so that people can search their own videos without caption
 weights and their model card lie in `holmes/media/pocket`; `tools/train_pocket.py` makes them. A frame comes
 by its principal components and by what Lite2's classifier says it shows, as a mean of class-name sentences.
 
-Shapes: N rows, P principal components, K classes, S width of sentences, D width of the joint space.
+Shapes: M members, N rows, P principal components, K classes, S width of sentences; I inputs, H hidden numbers
+and W outputs of a member.
 """
 
 from __future__ import annotations
@@ -43,9 +44,8 @@ class Pocket:
     def __init__(self, threads: int | None = None, path: Path = WEIGHTS) -> None:
         self._threads, self._path = threads, path
         self._weights = read_weights(path)
-        self._members = 1 + max(int(name.split(".")[1]) for name in self._weights if name.startswith("text."))
         self._lite2 = Lite2(threads)
-        self.width = self._members * self._weights["text.0.out.bias"].shape[0]
+        self.width = self._weights["projection"].shape[1]
         parts = (sha256_file(path), self._lite2.digest, folder_digest(minilm_folder()))
         self.digest = hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
@@ -88,23 +88,27 @@ class Pocket:
         return named * np.float32(NAME_SCALE)
 
     def _heads(self, side: str, rows: Matrix, extra: Matrix | None = None) -> Matrix:
-        """All members side by side, each of equal length, so that a cosine is the mean of theirs."""
-        outputs: list[Matrix] = []
-        for member in range(self._members):
-            layer = {
-                name.removeprefix(f"{side}.{member}."): tensor
-                for name, tensor in self._weights.items()
-                if name.startswith(f"{side}.{member}.")
-            }
-            centred = rows - rows.mean(axis=1, keepdims=True)
-            normal = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + NORM_TINY)
-            inputs = normal * layer["norm.weight"] + layer["norm.bias"]
-            inputs = inputs if extra is None else np.concatenate([inputs, extra], axis=1)
-            hidden = np.maximum(inputs @ layer["hidden.weight"].T + layer["hidden.bias"], 0)
-            output = hidden @ layer["out.weight"].T + inputs @ layer["skip.weight"].T + layer["out.bias"]
-            outputs.append(output / np.linalg.norm(output, axis=1, keepdims=True))
-        joined: Matrix = np.concatenate(outputs, axis=1)
-        return joined / np.float32(np.sqrt(self._members))
+        """All members at once, each of length 1, set side by side and projected."""
+        layer = {
+            name.removeprefix(f"{side}."): tensor
+            for name, tensor in self._weights.items()
+            if name.startswith(f"{side}.")
+        }
+        centred = rows - rows.mean(axis=1, keepdims=True)
+        normal = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + NORM_TINY)
+        inputs_MNI = normal * layer["norm.weight"] + layer["norm.bias"]
+        if extra is not None:
+            every = np.broadcast_to(extra, (len(inputs_MNI), *extra.shape))
+            inputs_MNI = np.concatenate([inputs_MNI, every], axis=2)
+        hidden_MNH = np.maximum(inputs_MNI @ layer["hidden.weight"] + layer["hidden.bias"], 0)
+        output_MNW = hidden_MNH @ layer["out.weight"] + inputs_MNI @ layer["skip.weight"] + layer["out.bias"]
+        joined = np.concatenate(list(_unit(output_MNW)), axis=1)
+        return _unit(joined @ self._weights["projection"])
+
+
+def _unit(rows: Matrix) -> Matrix:
+    unit: Matrix = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    return unit
 
 
 def read_weights(path: Path) -> dict[str, Matrix]:
