@@ -72,7 +72,7 @@ def test_the_life_of_an_index(shell: Shell, tmp_path: Path) -> None:
     code, _, said = shell("index", "compact", index)
     assert code == 0 and "freed" in said
     code, _, said = shell("index", "check", index)
-    assert code == 0 and "1 video in 1 segments, all as written" in said
+    assert code == 0 and "1 video in 1 segment, all as written" in said
     code, _, said = shell("index", "add", index, features)
     assert code == 0 and "2 videos added, 1 already there" in said
 
