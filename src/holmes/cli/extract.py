@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holmes.cli.options import say, say_files
+from holmes.cli.options import counted, say, say_files
 
 
 def extract(
@@ -34,7 +34,7 @@ def extract(
     summary = run(videos, out, backbone, rate=rate, workers=workers, progress=True)
     say_files(summary.partial, summary.failures)
     say(
-        f"{len(summary.extracted)} videos extracted in {summary.seconds:.0f} s, "
+        f"{counted(len(summary.extracted), 'video')} extracted in {summary.seconds:.0f} s, "
         f"{len(summary.reused)} already there, {len(summary.failures)} failed: {out}"
     )
     if summary.failures:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holmes.cli.options import say, say_files
+from holmes.cli.options import counted, say, say_files
 from holmes.cli.printable import printable
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def remove(
         names = {name for pattern in videos for name in writer.store.matching(pattern)}
         writer.remove(names)
         left = len(writer.store)
-    say(f"{_count(len(names), 'video')} removed, {left} left: {index}")
+    say(f"{counted(len(names), 'video')} removed, {left} left: {index}")
 
 
 @app.command()
@@ -119,7 +119,7 @@ def info(
     length = f"{hours:,.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
     table.add_row("videos", f"{len(store):,}, {length}")
     table.add_row("removed", f"{removed:,}" + (", 'compact' frees their space" if removed else ""))
-    table.add_row("on disk", f"{size / 2**20:,.1f} MiB in {_count(len(store.segments), 'segment')}")
+    table.add_row("on disk", f"{size / 2**20:,.1f} MiB in {counted(len(store.segments), 'segment')}")
     digest = str(model.get("digest"))[:12]
     table.add_row("model", Text(printable(f"{model.get('name')} ({model.get('kind')}, {digest})")))
     table.add_row("features", Text(printable(f"{backbone.get('name')}, {extraction.get('rate')} a second")))
@@ -140,7 +140,8 @@ def check(index: Folder) -> None:
         raise damaged(index, "; ".join(faults))
     if faults := feature_faults(index):
         raise HolmesError(faults[0] + (f" And {len(faults) - 1} more." if faults[1:] else ""))
-    say(f"{_count(len(store), 'video')} in {_count(len(store.segments), 'segment')}, all as written: {index}")
+    held = f"{counted(len(store), 'video')} in {counted(len(store.segments), 'segment')}"
+    say(f"{held}, all as written: {index}")
 
 
 @app.command()
@@ -155,15 +156,11 @@ def compact(index: Folder) -> None:
 def _report(index: Path, summary: BuildSummary) -> None:
     say_files(summary.partial, summary.failures)
     say(
-        f"{_count(summary.added, 'video')} added, {summary.unchanged} already there, "
+        f"{counted(summary.added, 'video')} added, {summary.unchanged} already there, "
         f"{len(summary.failures)} failed: {index}"
     )
     if summary.failures:
         raise typer.Exit(1)
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' if count != 1 else ''}"
 
 
 def _print_json(value: object) -> None:

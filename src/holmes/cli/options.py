@@ -119,6 +119,10 @@ def say(line: str) -> None:
     typer.echo(printable(line), err=True)
 
 
+def counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' if count != 1 else ''}"
+
+
 def say_files(partial: Iterable[Failure], failures: Iterable[Failure]) -> None:
     """Name the videos that were read in part, and those that were left out, with the reasons."""
     for what, files in (("read in part", partial), ("left out", failures)):
