@@ -32,7 +32,7 @@ def test_a_finished_world_is_used_and_another_refused(world: RenderedWorld) -> N
     before = world.path(world.videos[0]).stat().st_mtime_ns
     assert render_world(world.folder, SMALL).videos == world.videos
     assert world.path(world.videos[0]).stat().st_mtime_ns == before
-    with pytest.raises(HolmesError, match="is not this world"):
+    with pytest.raises(HolmesError, match="not rendered with these settings"):
         render_world(world.folder, RenderSettings(train_videos=5, test_videos=4))
 
 
