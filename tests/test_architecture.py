@@ -30,11 +30,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": {"config", "data", "encoders", "plots", *MATHS, *LEAVES},
     "training": {"config", "data", "encoders", "evaluation", "losses", *MATHS, *LEAVES},
     "index": {"config", "data", "encoders", "media", "evidence", "similarity", *LEAVES},
-    "serve": {"index", "config", "data", "encoders", "media", "evidence", "similarity", *LEAVES},
     # Figures come from report files: no torch, and so no records either.
     "plots": {"errors", "files", "progress"},
     "cli": {*LEAVES, *MATHS, "config", "data", "encoders", "evaluation", "index", "losses", "media"}
-    | {"plots", "serve", "training"},
+    | {"plots", "training"},
 }
 REQUIRED = {"torch", "numpy", "h5py", "safetensors", "typer", "rich", "matplotlib"}  # always installed
 
@@ -154,9 +153,8 @@ def test_maths_takes_numbers_never_settings():
 
 
 def test_search_reaches_neither_training_nor_losses():
-    for part in ("index", "serve"):
-        brought = {part_of(name) for name in reached(of_part(part), every_import)}
-        assert not brought & {"training", "losses"}
+    brought = {part_of(name) for name in reached(of_part("index"), every_import)}
+    assert not brought & {"training", "losses"}
 
 
 def test_figures_need_no_torch():
@@ -169,9 +167,7 @@ def test_help_is_instant():
     assert not brought & {"torch", "numpy", "h5py", "safetensors", "matplotlib"}
 
 
-@pytest.mark.parametrize(
-    "part", sorted(MAY_IMPORT.keys() - {"media", "serve"}), ids=lambda part: f"holmes.{part}"
-)
+@pytest.mark.parametrize("part", sorted(MAY_IMPORT.keys() - {"media"}), ids=lambda part: f"holmes.{part}")
 def test_what_only_some_users_need_is_imported_late(part):
     """Training, evaluation and search import without video, page or model packages."""
     for module in of_part(part):
@@ -189,7 +185,7 @@ MACHINES = re.compile(
 def written() -> list[Path]:
     """Every text that the project consists of."""
     kinds = {".py", ".md", ".toml", ".cfg", ".ini", ".txt", ".json", ".html", ".js", ".css", ".sh", ".yml"}
-    folders = ("src/holmes", "tests", "tools", "docs", "benchmarks", "examples", ".ci")
+    folders = ("src/holmes", "tests", "tools", "docs", "benchmarks", ".ci")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
     files += [path for path in ROOT.iterdir() if path.is_file()]
     own = Path(__file__)
