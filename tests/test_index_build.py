@@ -63,21 +63,38 @@ def test_a_video_becomes_its_pooled_rows_and_their_seconds(tmp_path: Path, fake:
 
 
 def test_spans_begin_where_the_pictures_do() -> None:
-    assert row_spans(np.array([0.25, 0.75, 1.25]), 1.5)[:, 0].tolist() == [0.0, 0.5, 1.0]
-    assert row_spans(np.array([90.25, 90.75]), 91.0).tolist() == [[90.0, 90.5], [90.5, 91.0]]
-    assert row_spans(np.array([1.0]), 1.5).tolist() == [[0.0, 1.5]]
+    assert row_spans(np.array([0.25, 0.75, 1.25]), 0.0, 1.5)[:, 0].tolist() == [0.0, 0.5, 1.0]
+    assert row_spans(np.array([90.25, 90.75]), 90.0, 91.0).tolist() == [[90.0, 90.5], [90.5, 91.0]]
+    assert row_spans(np.array([1.0]), 0.5, 1.5).tolist() == [[0.5, 1.5]]
+
+
+def test_pictures_that_come_late_are_pooled_by_their_own_seconds(
+    tmp_path: Path, fake: type[FakeJoint]
+) -> None:
+    early = write_features(tmp_path / "early", FILMS)
+    late = write_features(tmp_path / "late", FILMS)
+    for video in list(late):
+        later = replace(video, times=video.times + 90, start=90.0, duration=video.duration + 90)
+        late.write(later, Fingerprint(1, 1))
+    for features in (early, late):
+        build_index(tmp_path / f"{features.path.name}-index", [features.path], ZeroShot(fake()))
+    early_video, late_video = (
+        IndexStore.open(tmp_path / f"{name}-index")["/films/street.mp4"] for name in ("early", "late")
+    )
+    np.testing.assert_array_equal(early_video.rows_PD, late_video.rows_PD)
+    np.testing.assert_allclose(early_video.spans_P2 + 90, late_video.spans_P2, rtol=1e-6)
 
 
 def test_spans_cover_the_video_without_gaps() -> None:
     for count in (1, 2, 31, 32, 33, 127, 128, 129, 1000):
         times = np.sort(np.random.default_rng(count).uniform(0, 90, count))
-        spans = row_spans(times, 100.0)
-        assert spans[0, 0] >= 0 and spans[-1, 1] == 100
+        spans = row_spans(times, 0.0, 100.0)
+        assert spans[0, 0] == 0 and spans[-1, 1] == 100
         np.testing.assert_array_equal(spans[1:, 0], spans[:-1, 1])
         assert (spans[:, 0] - 1e-4 <= times).all() and (times <= spans[:, 1] + 1e-4).all()
         for length in (32, 128):
             pooled = pooled_spans(spans, length)
-            assert len(pooled) == length and pooled[0, 0] == spans[0, 0] and pooled[-1, 1] == 100
+            assert len(pooled) == length and pooled[0, 0] == 0 and pooled[-1, 1] == 100
             assert (pooled[:, 1] > pooled[:, 0]).all() and (np.diff(pooled[:, 0]) >= 0).all()
             assert (pooled[1:, 0] <= pooled[:-1, 1]).all()
 

@@ -171,17 +171,30 @@ def test_a_record_of_another_kind_is_damage(tmp_path: Path, record: str) -> None
     assert extract([source], tmp_path / "features", MeanColour()).extracted == (source,)
 
 
-def test_rows_that_changed_on_the_disk_are_damage(tmp_path: Path) -> None:
+FLOATS_TO_WHOLE = (b'"F16"', b'"I16"')
+ANOTHER_SHAPE = (b'"shape":[4,3]', b'"shape":[3,4]')
+ANOTHER_NAME = (b'"rows"', b'"rowz"')
+LONGER = (b'\\"duration\\": 1', b'\\"duration\\": 9')
+
+
+def test_what_changed_on_the_disk_is_damage(tmp_path: Path) -> None:
     source = seconds_of_gray(tmp_path / "film.mp4", 40, 120)
     folder = extract([source], tmp_path / "features", MeanColour()).folder
     whole, file = folder[video_id(source)].rows, folder.file(video_id(source))
     kept = file.read_bytes()
     place = kept.index(whole.astype(np.float16).tobytes())
-    file.write_bytes(kept[:place] + bytes([kept[place] ^ 1]) + kept[place + 1 :])  # one bit, a finite number
-    with pytest.raises(HolmesError, match="is damaged"):
-        folder[video_id(source)]
-    assert extract([source], tmp_path / "features", MeanColour()).extracted == (source,)
-    np.testing.assert_array_equal(folder[video_id(source)].rows, whole)
+    one_bit = kept[:place] + bytes([kept[place] ^ 1]) + kept[place + 1 :]  # still a finite number
+    edits = [
+        one_bit,
+        *(kept.replace(*edit) for edit in (FLOATS_TO_WHOLE, ANOTHER_SHAPE, ANOTHER_NAME, LONGER)),
+    ]
+    for edited in edits:
+        assert edited != kept and len(edited) == len(kept)
+        file.write_bytes(edited)
+        with pytest.raises(HolmesError, match="is damaged"):
+            folder[video_id(source)]
+        assert extract([source], tmp_path / "features", MeanColour()).extracted == (source,)
+        np.testing.assert_array_equal(folder[video_id(source)].rows, whole)
 
 
 def test_a_folder_that_cannot_be_searched_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

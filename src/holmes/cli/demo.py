@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -195,7 +196,7 @@ def ask(parts: Demo) -> None:
         fits = f", true of {len(caption.also_fits)} more" if caption.also_fits else ", and true of no other"
         say("")
         say(f'{kind}, written for {caption.video}{fits}: "{caption.text}"')
-        search(parts.index, caption.text, top=3, filter=f"{escape(str(parts.world.absolute()))}/test/*")
+        search(parts.index, caption.text, top=3, filter=f"{escape(os.path.abspath(parts.world))}/test/*")
 
 
 def write_report(parts: Demo) -> None:

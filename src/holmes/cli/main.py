@@ -56,9 +56,8 @@ app.command()(demo.demo)
 
 
 def main() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that has no word for a character shows "?"
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character shows "?"
     try:
         code = app(standalone_mode=False)  # raises what standalone mode would show in a box
     except HolmesError as error:

@@ -120,7 +120,8 @@ def feature_faults(path: Path | str) -> list[str]:
             try:
                 features[id]
             except HolmesError as error:
-                faults.append(str(error))
+                if id in features:  # a compaction may delete it meanwhile
+                    faults.append(str(error))
     return faults
 
 
@@ -129,9 +130,9 @@ def compact_index(path: Path | str) -> int:
     path = Path(path)
     before = _size(path)
     with IndexWriter(path) as writer:
+        folders, _ = _sort_out([path / FEATURES])
         writer.compact()
         _sweep(path / FEATURES)
-        folders, _ = _sort_out([path / FEATURES])
         kept = {video_id(Path(name)) for name in writer.store.places}
         for features in folders:
             for id in set(features.ids()) - kept:
@@ -222,7 +223,9 @@ def _check_rows(video: VideoFeatures, width: int) -> None:
     count = len(video.times)
     if not count or video.rows.shape != (count, width) or video.times.shape != (count,):
         raise HolmesError(f"its rows and times do not belong together; extract {video.source} again.")
-    if not all(np.isfinite(numbers).all() for numbers in (video.rows, video.times, video.duration)):
+    if not all(
+        np.isfinite(numbers).all() for numbers in (video.rows, video.times, video.start, video.duration)
+    ):
         raise HolmesError(f"it holds numbers that are not finite; extract {video.source} again.")
 
 
@@ -239,10 +242,11 @@ def _is_in(writer: IndexWriter, video: VideoFeatures, stamp: int) -> bool:
 
 
 def _embed(videos: Sequence[VideoFeatures], stamps: dict[str, int], embedder: Embedder) -> list[StoredVideo]:
-    embedded = embedder.videos([video.rows for video in videos], [video.duration for video in videos])
+    spans = [row_spans(video.times, video.start, video.duration) for video in videos]
+    seconds = [float(spans_N2[-1, 1] - spans_N2[0, 0]) for spans_N2 in spans]
+    embedded = embedder.videos([video.rows for video in videos], seconds)
     stored = []
-    for video, (frames_FD, clips_CD) in zip(videos, embedded, strict=True):
-        spans_N2 = row_spans(video.times, video.duration)
+    for video, spans_N2, (frames_FD, clips_CD) in zip(videos, spans, embedded, strict=True):
         frame_spans_F2 = pooled_spans(spans_N2, len(frames_FD))
         clip_spans_C2 = pooled_spans(spans_N2, len(clips_CD))
         name, stamp = str(video.source), stamps[video.id]
@@ -252,12 +256,11 @@ def _embed(videos: Sequence[VideoFeatures], stamps: dict[str, int], embedder: Em
     return stored
 
 
-def row_spans(times_N: NDArray[np.floating], duration: float) -> Spans:
-    """The seconds each row stands for: halfway to its neighbours, as far before the first, to the end."""
+def row_spans(times_N: NDArray[np.floating], start: float, end: float) -> Spans:
+    """The seconds each row stands for: halfway to its neighbours, from the first picture to the end."""
     times_N = np.asarray(times_N, np.float64)
     between = (times_N[1:] + times_N[:-1]) / 2
-    start = max(0.0, 2 * times_N[0] - between[0]) if len(between) else 0.0
-    edges = np.concatenate([[start], between, [max(duration, *times_N[-1:])]])
+    edges = np.concatenate([[min(start, *times_N[:1])], between, [max(end, *times_N[-1:])]])
     return np.stack([edges[:-1], edges[1:]], axis=1).astype(np.float32)
 
 

@@ -126,6 +126,7 @@ def extract_video(
     features = VideoFeatures(
         id=video_id(source),
         source=source,
+        start=reader.start,
         duration=reader.duration,
         rows=np.concatenate(rows),
         times=np.concatenate(times).astype(np.float32),

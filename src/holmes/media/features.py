@@ -45,6 +45,7 @@ class VideoFeatures:
     rows: Matrix  # N × width, float32 (kept as float16)
     times: npt.NDArray[np.float32]  # N seconds, rising: the middle of what a row describes
     thumbnails: tuple[Thumbnail, ...] = ()
+    start: float = 0.0  # seconds until the first picture: sound may come before it
     note: str = ""  # a fault of the file that did not stop its extraction
 
 
@@ -89,7 +90,8 @@ class FeatureFolder:
         if manifest.get("version") != VERSION:
             version = manifest.get("version")
             raise HolmesError(
-                f"{path} has features of version {version}; this Holmes reads {VERSION}; extract anew."
+                f"{path} has features of version {version}; this Holmes reads {VERSION}; "
+                "delete it, or extract into another folder."
             )
         try:
             return cls(path, Identity.from_json(manifest.get("backbone")), float(manifest["rate"]))
@@ -136,7 +138,7 @@ class FeatureFolder:
             raise unknown(f"video in {self.path}", id, self.ids()[:20])
         tensors, record = _read(self.file(id))
         try:
-            if record["sha256"] != _digest(tensors):
+            if record.pop("sha256") != _digest(tensors, record):
                 raise _damaged(self.file(id))
             ends = np.cumsum(tensors["thumbnail_sizes"])
             jpegs = np.split(tensors["thumbnails"], ends[:-1]) if len(ends) else []
@@ -150,6 +152,7 @@ class FeatureFolder:
                     Thumbnail(float(time), jpeg.tobytes())
                     for time, jpeg in zip(tensors["thumbnail_times"], jpegs, strict=True)
                 ),
+                start=float(record["start"]),
                 note=str(record["note"]),
             )
         except (KeyError, TypeError, ValueError):
@@ -166,7 +169,7 @@ class FeatureFolder:
                 return False
             tensors, record = _read(file)
             unchanged: bool = record["fingerprint"] == asdict(Fingerprint.of(source))
-            return unchanged and record["sha256"] == _digest(tensors)
+            return unchanged and record.pop("sha256") == _digest(tensors, record)
         except (HolmesError, OSError, KeyError):
             return False
 
@@ -184,13 +187,14 @@ class FeatureFolder:
             "thumbnail_sizes": np.array([len(t.jpeg) for t in video.thumbnails], np.int64),
             "thumbnails": np.frombuffer(b"".join(t.jpeg for t in video.thumbnails), np.uint8),
         }
-        record = {
+        record: dict[str, Any] = {
             "source": str(video.source),
+            "start": video.start,
             "duration": video.duration,
             "note": video.note,
             "fingerprint": asdict(fingerprint),
-            "sha256": _digest(tensors),
         }
+        record["sha256"] = _digest(tensors, record)
         with atomic_file(self.file(video.id)) as file:
             # ASCII JSON: file names that are no valid text (lone surrogates) survive as escapes.
             file.write(save(tensors, {"video": json.dumps(record)}))
@@ -227,9 +231,10 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return tensors, record
 
 
-def _digest(tensors: dict[str, Any]) -> str:
-    """Of all the numbers: rows that changed on the disk must not pass for a video's."""
-    digest = hashlib.sha256()
+def _digest(tensors: dict[str, Any], record: dict[str, Any]) -> str:
+    """Of all that is kept: what changed on the disk must not pass for a video's."""
+    kinds = {name: (tensor.dtype.str, tensor.shape) for name, tensor in tensors.items()}
+    digest = hashlib.sha256(json.dumps([record, kinds], sort_keys=True).encode())
     for name in sorted(tensors):
         digest.update(np.ascontiguousarray(tensors[name]).data)
     return digest.hexdigest()

@@ -32,8 +32,9 @@ def find_videos(paths: Iterable[Path | str]) -> list[Path]:
         raise HolmesError(
             "no videos found; name files, or folders with files such as .mp4, .mkv, .mov, .webm."
         )
-    # A folder that cannot be searched goes along as if it were a video: it will be named among the failures.
-    return [Path(file) for file in (*found, *(str(error.filename) for error in closed))]
+    for error in closed:  # goes along as if it were a video, and will be named among the failures
+        found.setdefault(str(error.filename))
+    return [Path(file) for file in found]
 
 
 def _walk(folder: str, closed: list[OSError]) -> Iterator[str]:

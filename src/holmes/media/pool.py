@@ -76,13 +76,8 @@ class _Worker:
         # What it says on its error output, for the reason it died.
         self._words = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                module,
-                json.dumps(setup),
-            ],  # -P: nothing from the folder we stand in
+            # -P: the folder one stands in holds none of its modules
+            [sys.executable, "-P", "-m", module, json.dumps(setup)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,

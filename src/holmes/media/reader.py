@@ -41,30 +41,32 @@ class Sample:
 
 
 class VideoReader:
-    """The samples of one file, `rate` a second. Iterate once; `duration` and `note` are known afterwards.
+    """The samples of one file, `rate` a second. Iterate once; `start`, `duration`, `note` are known then.
 
     Frames come upright, with square pixels, scaled down where their short side exceeds `largest_side`.
     """
 
     def __init__(self, path: Path, rate: float, largest_side: int | None = None, threads: int = 1) -> None:
         self.path, self.rate, self.largest_side, self.threads = path, rate, largest_side, threads
+        self.start = 0.0  # seconds until the first picture
         self.duration = 0.0  # seconds, as far as frames were seen
         self.note = ""  # a fault that did not stop the reading
         self._pixel_aspect = 1.0
 
     def __iter__(self) -> Iterator[Sample]:
-        shown, since, first, step = None, 0.0, 0, 0
+        shown, since, step, given = None, 0.0, 0, 0
         for time, frame in self._frames():
             if shown is None:  # sound may come before the first picture
-                first = step = max(0, math.ceil(time * self.rate - 0.5))
+                step = max(0, math.ceil(time * self.rate - 0.5))
             else:
-                step = yield from self._hold(shown, step, min(time, since + LONGEST_HOLD))
-                step = max(step, int(time * self.rate))
+                after = yield from self._hold(shown, step, min(time, since + LONGEST_HOLD))
+                given += after - step
+                step = max(after, int(time * self.rate))
             shown, since = frame, time
         if shown is None:
             raise VideoError(self.note or "it has a video track, but no picture in it")
-        last = yield from self._hold(shown, step, self.duration)
-        if last == first:  # shorter than half a step
+        given += (yield from self._hold(shown, step, self.duration)) - step
+        if not given:  # the pictures fall between two samples
             yield Sample(since, self._picture(shown))
 
     def _hold(self, frame: Any, step: int, until: float) -> Generator[Sample, None, int]:
@@ -94,18 +96,20 @@ class VideoReader:
                 raw = last + usual_length - (shift or 0.0) if frame.pts is None else float(frame.time)
                 if shift is None:
                     shift = _start_shift(container, raw)
+                    self.start = raw + shift
                 elif not 0 <= raw + shift - last <= LARGEST_GAP:
                     shift = last + usual_length - raw
                 last = raw + shift
                 length = float((frame.duration or 0) * frame.time_base) if frame.time_base else 0.0
                 self.duration = last + (length if 0 < length <= LONGEST_HOLD else usual_length)
                 yield last, frame
-            self._note_missing(_promised(container, stream))
+            self._note_missing(_promised(container, stream, self.start))
 
     def _note_missing(self, promised: float) -> None:
         """Note pictures that end long before the file says: it was cut short, or its end is damaged."""
-        if 0 < self.duration < promised - max(MISSED, MISSED_SHARE * promised):
-            missing = f"it has pictures for {self.duration:.1f} of its {promised:.1f} seconds"
+        seen = self.duration - self.start
+        if 0 < seen < promised - max(MISSED, MISSED_SHARE * promised):
+            missing = f"it has pictures for {seen:.1f} of its {promised:.1f} seconds"
             self.note = f"{missing}; {self.note}" if self.note else missing
 
     def _decode(self, av: Any, container: Any, stream: Any) -> Iterator[Any]:
@@ -198,11 +202,15 @@ def _frames_per_second(stream: Any) -> float:
     return USUAL_RATE
 
 
-def _promised(container: Any, stream: Any) -> float:
-    """Seconds the track, or else the file, says it lasts; 0 where neither does."""
-    if stream.duration is not None and stream.time_base is not None:
-        return float(stream.duration * stream.time_base)
-    return (container.duration or 0) / 1_000_000
+def _promised(container: Any, stream: Any, start: float) -> float:
+    """Seconds of pictures there should be, by the track, or else by the file; 0 where neither says."""
+    if stream.duration is None or stream.time_base is None:
+        return max(0.0, (container.duration or 0) / 1_000_000 - start)
+    # Where pictures come late, some tracks count from the first of them and some from the start of the file.
+    lasts, begins = float(stream.duration * stream.time_base), 0.0
+    if stream.start_time is not None:
+        begins = float(stream.start_time * stream.time_base) - (container.start_time or 0) / 1_000_000
+    return max(0.0, min(lasts, begins + lasts - start))
 
 
 def _pixel_aspect(stream: Any) -> float:

@@ -76,7 +76,7 @@ def load_text(name: str, threads: int | None = None) -> TextBackbone:
 def lasting_name(name: str) -> str:
     """The name under which an encoder is found from any folder: a path in it becomes absolute."""
     model, at, file = name.partition("@")
-    if at and ":" in model:
+    if at and model.startswith(("timm:", "torchvision:")):
         return f"{model}@{Path(file).resolve()}"
     return str(Path(name).resolve()) if name not in BUILT_IN and Path(name).is_dir() else name
 
