@@ -58,7 +58,7 @@ def test_plain_equals_a_loop(best: Callable[..., tuple[torch.Tensor, torch.Tenso
             assert float(clip_RV[r, v]) == pytest.approx(max(similarity[15:]), abs=1e-5)
 
 
-def compiled_for_a_gpu(
+def assert_compiles_for_a_gpu(
     function: Any, arguments: dict[str, str], sizes: dict[str, int], **options: int
 ) -> None:
     """The interpreter accepts more than the compiler does."""
@@ -72,20 +72,23 @@ def compiled_for_a_gpu(
 
 
 @needs_triton
+@pytest.mark.parametrize("width", [256, 384])
 @pytest.mark.parametrize("block", [kernel.FEW_PROBES, kernel.MANY_PROBES], ids=["few", "many"])
-def test_the_scan_compiles_for_a_gpu(block: dict[str, int]) -> None:
-    sizes = {name: value for name, value in block.items() if name.isupper()} | {"D": 384, "TILE": kernel.TILE}
+def test_the_scan_compiles_for_a_gpu(block: dict[str, int], width: int) -> None:
+    sizes = {name: value for name, value in block.items() if name.isupper()}
+    sizes |= {"D": width, "TILE": kernel.TILE}
     arguments = {"probes": "*fp16", "rows": "*fp16", "best": "*fp32", "R": "i32", "N": "i32"}
     options = {name: value for name, value in block.items() if name.islower()}
-    compiled_for_a_gpu(kernel.tile_max_kernel, arguments, sizes, **options)
+    assert_compiles_for_a_gpu(kernel.tile_max_kernel, arguments, sizes, **options)
 
 
 @needs_triton
-def test_what_follows_the_scan_compiles_for_a_gpu() -> None:
+@pytest.mark.parametrize("width,block", [(256, 256), (384, 512)])
+def test_what_follows_the_scan_compiles_for_a_gpu(width: int, block: int) -> None:
     arguments = dict.fromkeys(["best", "frame_weight", "clip_weight", "score"], "*fp32") | {"V": "i32"}
     sizes = {"T": 10, "CLIP_T": 2, "BLOCK_T": 16, "BLOCK_V": kernel.BLOCK_V}
-    compiled_for_a_gpu(kernel.weighted_best_kernel, arguments, sizes)
+    assert_compiles_for_a_gpu(kernel.weighted_best_kernel, arguments, sizes)
     arguments = {"probes": "*fp32", "query": "*i64", "rows": "*fp16", "video": "*i64"}
     arguments |= {"best_frame": "*fp32", "best_clip": "*fp32", "T": "i32"}
-    sizes = {"P": 160, "CLIPS": 32, "D": 384, "BLOCK_P": kernel.TILE, "BLOCK_D": 512}
-    compiled_for_a_gpu(kernel.best_of_pairs_kernel, arguments, sizes)
+    sizes = {"P": 160, "CLIPS": 32, "D": width, "BLOCK_P": kernel.TILE, "BLOCK_D": block}
+    assert_compiles_for_a_gpu(kernel.best_of_pairs_kernel, arguments, sizes)
