@@ -322,6 +322,17 @@ def test_features_that_cannot_be_read_are_left_out(tmp_path: Path, fake: type[Fa
     assert contradictory.source == kitchen and "do not belong together" in contradictory.reason
 
 
+def test_rows_of_another_width_are_left_out(tmp_path: Path, fake: type[FakeJoint]) -> None:
+    features, index = write_features(tmp_path / "features", FILMS), tmp_path / "index"
+    whole = features[features.ids()[0]]
+    features.write(replace(whole, rows=whole.rows[:, :9]), Fingerprint(1, 1))
+    (failure,) = build_index(index, [features.path], ZeroShot(fake())).failures
+    assert (
+        failure.reason
+        == f"its rows have width 9, those of its encoder {WIDTH}; extract {whole.source} again."
+    )
+
+
 def test_videos_read_in_part_are_named(tmp_path: Path, fake: type[FakeJoint]) -> None:
     features, index = write_features(tmp_path / "features", FILMS), tmp_path / "index"
     features.write(replace(features[features.ids()[0]], note="it ends early"), Fingerprint(1, 1))

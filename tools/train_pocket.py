@@ -8,7 +8,7 @@ spliced from MSR-VTT training clips that are held out; the final model is traine
 too. The test is the spliced MSR-VTT test split in DATA/msrvtt and Flickr8k's, beside the untrained route:
 ImageNet class names through MiniLM, weighted by what Lite2's own classifier says. Names and definitions of
 the classes are read from timm's files. Videos are scored as a search scores them, by their best frame and
-their best clip. On 2 cores it takes an hour.
+their best clip. On 2 cores it takes forty minutes.
 
 Shapes: M members, B items of a batch, N frames and Q sentences of all of them, F frames and C captions of
 each, W width of a member, P principal components, S width of sentences.

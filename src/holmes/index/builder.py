@@ -215,12 +215,18 @@ def _read(sources: Sequence[tuple[str, FeatureFolder]]) -> tuple[list[VideoFeatu
             _check_rows(video, folder.backbone.width)
             videos[video.source] = video
         except HolmesError as error:
-            failures.append(Failure(folder.file(id), str(error)))
+            file = folder.file(id)
+            failures.append(Failure(file, str(error).replace(str(file), "it", 1)))
     return list(videos.values()), failures
 
 
 def _check_rows(video: VideoFeatures, width: int) -> None:
     count = len(video.times)
+    if video.rows.ndim == 2 and video.rows.shape[1] != width:
+        raise HolmesError(
+            f"its rows have width {video.rows.shape[1]}, those of its encoder {width}; "
+            f"extract {video.source} again."
+        )
     if not count or video.rows.shape != (count, width) or video.times.shape != (count,):
         raise HolmesError(f"its rows and times do not belong together; extract {video.source} again.")
     if not all(

@@ -39,7 +39,8 @@ JOINT_TYPES = ("clip", "siglip", "siglip2")
 
 def load_visual(name: str, threads: int | None = None) -> VisualBackbone:
     """The frame encoder of that name; a joint one encodes sentences too. `threads` limits its CPU threads."""
-    match lasting_name(name).split(":"):
+    name = lasting_name(name)
+    match name.split(":"):
         case ["pocket"]:
             from holmes.media.backbones.pocket import Pocket
 
@@ -55,12 +56,13 @@ def load_visual(name: str, threads: int | None = None) -> VisualBackbone:
         case ["timm" | "torchvision", *_]:
             from holmes.media.backbones.images import ImageModel
 
-            return ImageModel(lasting_name(name), threads)
+            return ImageModel(name, threads)
     return cast(VisualBackbone, _load_folder(name, threads, wants_frames=True))
 
 
 def load_text(name: str, threads: int | None = None) -> TextBackbone:
     """The sentence encoder of that name, alone or of a joint model."""
+    name = lasting_name(name)
     match name:
         case "pocket":
             from holmes.media.backbones.pocket import Pocket
@@ -91,7 +93,6 @@ def _load_folder(name: str, threads: int | None, wants_frames: bool) -> VisualBa
             raise unknown("encoder of frames", name, FRAME_ENCODERS)
         raise unknown("encoder of sentences", name, SENTENCE_ENCODERS)
     folder = model_folder(f"{owner}/{name}" if owner and not Path(name).is_dir() else name)
-    name = lasting_name(name)
     kind = model_type(folder)
     if kind in JOINT_TYPES:
         from holmes.media.backbones.clip import ClipBackbone
