@@ -165,8 +165,9 @@ def test_a_full_disk_changes_nothing(index: Path, monkeypatch: pytest.MonkeyPatc
         writer.add([video])
         monkeypatch.setattr(os, "fsync", no_space)
         for change in (lambda: writer.add([other]), writer.compact, lambda: writer.remove(["a"])):
-            with pytest.raises(OSError, match="No space"):
+            with pytest.raises(OSError, match="No space") as caught:
                 change()
+            assert str(caught.value.filename).startswith(str(index))
         monkeypatch.undo()
         assert len(list((index / "segments").iterdir())) == 1
     assert_holds(index, {"a": video})

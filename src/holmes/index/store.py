@@ -213,8 +213,10 @@ class IndexWriter:
         folder = self.path / SEGMENTS / f"{manifest.generation + 1:08d}{number:04d}"
         try:
             return write_segment(folder, videos)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = str(folder)  # a full disk does not say where
             raise
 
     def _commit(self, entries: Sequence[SegmentEntry]) -> None:
