@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from holmes.index.diagnose import Diagnosis
 from holmes.moments import Moment
 
@@ -18,6 +21,14 @@ class Hit:
     belief: float
     probability: float | None  # that it is the right one; None where the model was never calibrated
     moments: tuple[Moment, ...]  # best first
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """How well a sentence fits a video, from its first second to its last; F positions."""
+
+    similarity_F: NDArray[np.floating]
+    spans_F2: NDArray[np.floating]  # seconds, from and to
 
 
 @dataclass(frozen=True)

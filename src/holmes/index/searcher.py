@@ -5,7 +5,7 @@ Q queries, K candidates, T probes of a query, F frames, P rows of a video, D wid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,15 +14,16 @@ import numpy as np
 import torch
 
 from holmes.errors import HolmesError
-from holmes.index.answers import Answer, Hit
+from holmes.index.answers import Answer, Hit, Timeline
 from holmes.index.diagnose import Diagnose, Diagnosis, diagnose_with
 from holmes.index.embedders import Embedder, recorded_embedder
 from holmes.index.gallery import Gallery, open_gallery
+from holmes.index.manifest import read_manifest
 from holmes.index.scan import Nearest, Probes, make_probes, nearest_videos
 from holmes.index.segment import TILE, StoredVideo
 from holmes.index.store import IndexStore
 from holmes.moments import Moment, grow_moments
-from holmes.records import Scores
+from holmes.records import QueryEmbedding, Scores
 
 QUERIES_AT_ONCE = 1024  # of one pass over the embeddings
 
@@ -44,9 +45,15 @@ class Index:
         return list(self.store.places)
 
     def search(
-        self, sentence: str, top: int = 10, *, filter: str | None = None, abstain_below: float | None = None
+        self,
+        sentence: str,
+        top: int = 10,
+        *,
+        filter: str | Collection[str] | None = None,
+        abstain_below: float | None = None,
     ) -> Answer:
-        """The best videos for one sentence. `filter` is a pattern for their paths or file names."""
+        """The best videos for one sentence. `filter` is a pattern for their paths or file names, or the names
+        themselves."""
         return self.search_many([sentence], top, filter=filter, abstain_below=abstain_below)[0]
 
     def search_many(
@@ -54,7 +61,7 @@ class Index:
         sentences: Sequence[str],
         top: int = 10,
         *,
-        filter: str | None = None,
+        filter: str | Collection[str] | None = None,
         abstain_below: float | None = None,
     ) -> list[Answer]:
         """As `search`, for many sentences in few passes over the index."""
@@ -63,17 +70,37 @@ class Index:
         answers: list[Answer] = []
         for start in range(0, len(sentences), QUERIES_AT_ONCE):
             some = sentences[start : start + QUERIES_AT_ONCE]
-            query, embedder = self.embedder.queries(some), self.embedder
-            probes = make_probes(query, embedder.frame_weight, embedder.clip_weight).to(self.device)
+            probes = self._probes(some).to(self.device)
             nearest = nearest_videos(self.gallery, probes, max(top, self.judge.candidates), allowed_V)
             answers += self._answers(some, probes.to("cpu"), nearest.to("cpu"), top, abstain_below)
         return answers
 
+    def like(self, video: str, time: float, top: int = 10) -> tuple[Hit, ...]:
+        """Videos that look like one video does at `time` seconds, which is asked in place of a sentence.
+
+        What was learned about sentences does not hold for pictures, so there is no probability.
+        """
+        stored = self._stored(video)
+        spans_F2 = stored.spans_P2[: stored.frames]
+        at = int(np.searchsorted(spans_F2[:, 1], time).clip(max=stored.frames - 1))
+        row_1D = torch.from_numpy(np.asarray(stored.rows_PD[at : at + 1], np.float32))
+        weights = self.embedder.frame_weight, self.embedder.clip_weight
+        probes = make_probes(QueryEmbedding(row_1D), *weights).to(self.device)
+        nearest = nearest_videos(self.gallery, probes, top + 1).to("cpu")
+        hits = self._hits(0, None, probes.to("cpu"), nearest, top + 1)
+        return tuple(hit for hit in hits if hit.video != video)[:top]
+
+    def timelines(self, sentence: str, videos: Sequence[str]) -> list[Timeline]:
+        """How well a sentence fits each of these videos, along the whole of it."""
+        check_sentence(sentence)
+        probes = self._probes([sentence])
+        return [timeline_of(self._stored(name), probes, 0) for name in videos]
+
     def refresh(self) -> bool:
         """Take up what was added or removed since; says whether anything was."""
-        store = IndexStore.open(self.store.path)
-        if store.manifest == self.store.manifest:
+        if read_manifest(self.store.path) == self.store.manifest:
             return False
+        store = IndexStore.open(self.store.path)
         stale = ["gallery"]
         if store.manifest.model != self.store.manifest.model:  # it was removed and built anew
             stale += ["embedder", "_own_judge"]
@@ -120,13 +147,26 @@ class Index:
             answers.append(Answer(sentences[q], diagnosis, tuple(hits), abstained))
         return answers
 
-    def _hits(self, q: int, diagnosis: Diagnosis, probes: Probes, nearest: Nearest, top: int) -> list[Hit]:
+    def _probes(self, sentences: Sequence[str]) -> Probes:
+        embedder = self.embedder
+        return make_probes(embedder.queries(sentences), embedder.frame_weight, embedder.clip_weight)
+
+    def _stored(self, name: str) -> StoredVideo:
+        if name not in self.store:
+            raise HolmesError(f"{self.store.path} holds no video named '{name}'.")
+        return self.store[name]
+
+    def _hits(
+        self, q: int, diagnosis: Diagnosis | None, probes: Probes, nearest: Nearest, top: int
+    ) -> list[Hit]:
+        beliefs = diagnosis.beliefs if diagnosis else ()
+        probabilities = diagnosis.probabilities if diagnosis else ()
         hits = []
         found = zip(nearest.videos_QK[q, :top], nearest.score_QK[q, :top], strict=True)
         for rank, (number, score) in enumerate(found):
             video = self._video(int(number))
-            belief = diagnosis.beliefs[rank] if rank < len(diagnosis.beliefs) else 0.0
-            probability = diagnosis.probabilities[rank] if rank < len(diagnosis.probabilities) else None
+            belief = beliefs[rank] if rank < len(beliefs) else 0.0
+            probability = probabilities[rank] if rank < len(probabilities) else None
             hits.append(Hit(video.name, float(score), belief, probability, find_moments(video, probes, q)))
         return hits
 
@@ -134,8 +174,11 @@ class Index:
         segment, position = (int(place) for place in self.gallery.places_V2[number])
         return self.store.segments[segment].video(position)
 
-    def _matching(self, pattern: str) -> torch.Tensor:
-        wanted = {self.store.places[name] for name in self.store.matching(pattern)}
+    def _matching(self, wanted_names: str | Collection[str]) -> torch.Tensor:
+        """Which videos of the gallery fit a pattern, or have one of these names."""
+        places = self.store.places
+        names = self.store.matching(wanted_names) if isinstance(wanted_names, str) else wanted_names
+        wanted = {places[name] for name in names if name in places}
         allowed_V = [(segment, at) in wanted for segment, at in self.gallery.places_V2.tolist()]
         return torch.tensor(allowed_V, device=self.device)
 
@@ -181,6 +224,12 @@ def open_index(
 
 def find_moments(video: StoredVideo, probes: Probes, q: int) -> tuple[Moment, ...]:
     """Moments of one video for query `q`, from both branches' similarity along the timeline."""
+    timeline = timeline_of(video, probes, q)
+    return grow_moments(timeline.similarity_F, timeline.spans_F2)
+
+
+def timeline_of(video: StoredVideo, probes: Probes, q: int) -> Timeline:
+    """Both branches' similarity to query `q` at every frame of a video."""
     rows_PD = np.asarray(video.rows_PD, np.float32)
     similarity_TP = probes.rows_QTD[q].numpy() @ rows_PD.T
     frame_P = probes.frame_weight_QT[q].numpy() @ similarity_TP
@@ -191,4 +240,4 @@ def find_moments(video: StoredVideo, probes: Probes, q: int) -> tuple[Moment, ..
     clips = len(rows_PD) - -(-video.frames // TILE) * TILE
     ends_C = video.spans_P2[-clips:, 1]
     clip_of_F = np.searchsorted(ends_C, spans_F2.mean(axis=1)).clip(max=clips - 1)
-    return grow_moments(frame_P[: video.frames] + clip_P[-clips:][clip_of_F], spans_F2)
+    return Timeline(frame_P[: video.frames] + clip_P[-clips:][clip_of_F], spans_F2)
