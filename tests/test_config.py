@@ -249,8 +249,9 @@ def test_other_comparisons():
 )
 def test_sweeps_change_one_setting(name, key):
     values = []
-    for row in ablations.sweep(name):
-        config = row.apply(preset("tvr"))
+    swept, candidates = ablations.sweep(name)
+    for value in candidates:
+        config = with_changes(preset("tvr"), {swept: value})
         values.append(setting(config, key))
         assert set(differences(preset("tvr"), config)) <= {key}
     assert values == sorted(set(values))

@@ -85,7 +85,7 @@ def assert_usable(run: Path) -> None:
     """Whatever was interrupted, what is on disk is whole."""
     state = StateKeeper(run).load()
     if state is not None:
-        assert load_checkpoint(run / "best").extras["epoch"] >= 0
+        assert load_checkpoint(run / "best").extras["epoch"] >= 1
         assert len(logged_whole(run)) >= state[0].epochs_done
 
 

@@ -37,6 +37,15 @@ ProtocolName = Annotated[
         "split itself, as the field does.",
     ),
 ]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "--jobs",
+        min=0,
+        metavar="N",
+        help="Runs at once, as processes side by side; 0 takes as many as fit on the GPU.",
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Compile = Annotated[
     bool | None,
@@ -87,6 +96,7 @@ def make_study(
     device: str,
     compiled: bool | None,
     tensorboard: bool = False,
+    jobs: int = 1,
 ) -> Study:
     """What was asked for, checked before anything is written."""
     from holmes.data.store import Store
@@ -100,6 +110,7 @@ def make_study(
         seeds=parse_seeds(seeds),
         protocols=parse_protocols(protocol),
         options=RunOptions(device=device, compiled=compiled, tensorboard=tensorboard),
+        jobs=jobs,
     )
 
 

@@ -200,6 +200,18 @@ def with_changes(config: HolmesConfig, changes: dict[str, Any]) -> HolmesConfig:
     return replace(config, **{key: replace(getattr(config, key), **new) for key, new in by_section.items()})
 
 
+def several_values(name: str, text: str) -> tuple[str, list[Any]]:
+    """`section.field` and the values that a text lists: `.1,.2,.3`, or `a,b;c` where values are lists."""
+    section, setting = locate(name)
+    hint = get_type_hints(get_type_hints(HolmesConfig)[section])[setting]
+    separator = ";" if ";" in text or typing.get_origin(hint) is tuple else ","
+    values = [coerce(part.strip(), hint, name) for part in text.split(separator)]
+    for value in values:
+        if values.count(value) > 1:
+            raise HolmesError(f"setting {name}: {value} is listed twice.")
+    return f"{section}.{setting}", values
+
+
 def locate(name: str) -> tuple[str, str]:
     """The section and field a name stands for."""
     hints = get_type_hints(HolmesConfig)

@@ -17,7 +17,7 @@ class Logbook:
 
     def __init__(self, folder: Path, epochs_done: int, tensorboard: bool = False) -> None:
         self.path = folder / "metrics.jsonl"
-        kept = [entry for entry in read_metrics(folder) if entry["epoch"] < epochs_done]
+        kept = [entry for entry in read_metrics(folder) if entry["epoch"] <= epochs_done]
         with atomic_file(self.path) as file:
             file.write("".join(json.dumps(entry) + "\n" for entry in kept).encode())
         self.board = board(folder) if tensorboard else None
@@ -39,7 +39,7 @@ class Logbook:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The epochs logged so far; a last line cut short by a kill is left out."""
+    """The epochs logged so far, counted from 1; a last line cut short by a kill is left out."""
     path = folder / "metrics.jsonl"
     entries = []
     for line in path.read_text().splitlines() if path.exists() else []:
@@ -52,6 +52,8 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
                 f"{path} is damaged: '{line[:40]}' is no epoch; restore it, or begin a new run."
             )
         entries.append(entry)
+    if entries and entries[0]["epoch"] == 0:  # an earlier version counted from 0
+        entries = [entry | {"epoch": entry["epoch"] + 1} for entry in entries]
     return entries
 
 

@@ -33,7 +33,7 @@ class Progress:
 
     epochs_done: int = 0
     steps_done: int = 0
-    best_epoch: int = -1
+    best_epoch: int = 0  # counted from 1
     best_sum: float = float("-inf")
     stopped_early: bool = False
     history: dict[str, Any] = field(default_factory=dict)
