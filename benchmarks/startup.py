@@ -20,7 +20,7 @@ import typer
 from common import machine, print_table, save_json
 
 QUIET = "import gc; gc.set_threshold(50_000)\n"
-END = "\ngc.freeze()"
+END = "\nimport sys; 'triton' in sys.modules or gc.freeze()"
 STEPS = {
     "python alone": [sys.executable, "-c", "pass"],
     "import torch": [sys.executable, "-c", f"{QUIET}import torch{END}"],
