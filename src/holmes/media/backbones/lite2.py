@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +38,12 @@ class Lite2:
     window = 1
 
     def __init__(self, threads: int | None = None) -> None:
-        self._threads, self._weights = threads, weights_path()
-        self.digest = sha256_file(self._weights)
+        weights = weights_path()
+        self.digest = sha256_file(weights)
+        self._session = _session(cached_graph(weights, self.digest), threads)
 
     def frames(self, images: Sequence[Image]) -> Matrix:
         return encode_in_batches(images, BATCH, WIDTH, self._encode)
-
-    @cached_property
-    def _session(self) -> Any:
-        """Loaded on first use: a search encodes no frames."""
-        return _session(cached_graph(self._weights, self.digest), self._threads)
 
     def _encode(self, images: Sequence[Image]) -> Matrix:
         squares = np.stack([square(image, SIDE) for image in images])
