@@ -339,7 +339,7 @@ def test_json_is_checked_field_by_field():
         (good | {"model": good["model"] | {"depth": 3}}, "unknown config.model field 'depth'"),
         (good | {"model": {"width": 8}}, "config.model is incomplete"),
         (good | {"loss": 5}, "config.loss must be an object, not 5"),
-        (good | {"loss": good["loss"] | {"margin": "wide"}}, "'wide' is not a valid float"),
+        (good | {"loss": good["loss"] | {"margin": "wide"}}, "config.loss.margin is 'wide', not a fin"),
         ({}, "config is incomplete"),
         ([], "config must be an object"),
     ):

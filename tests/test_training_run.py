@@ -20,7 +20,7 @@ from holmes.training.experiments import Study, ablate, run_rows, sweep, train_se
 from holmes.training.logbook import Logbook, read_metrics
 from holmes.training.optimizer import FlatAdam
 from holmes.training.protocol import Protocol, choose_splits
-from holmes.training.resume import Progress, StateKeeper
+from holmes.training.resume import Progress, StateKeeper, read_result
 from holmes.training.run import RunOptions, train
 from tiny_runs import QUIET, logged, tiny_settings, tiny_world
 
@@ -239,7 +239,7 @@ def test_seeds_are_summed_up(store, tmp_path):
     summary = train_seeds(study)
     assert summary == read_json(tmp_path / "summary.json")
     for protocol in ("honest", "published"):
-        runs = [read_json(tmp_path / f"{protocol}-seed{seed}" / "result.json") for seed in (0, 2)]
+        runs = [read_result(tmp_path / f"{protocol}-seed{seed}" / "result.json") for seed in (0, 2)]
         assert summary["protocols"][protocol]["runs"] == runs
         for name, value in summary["protocols"][protocol]["metrics"].items():
             figures = [run["metrics"][name] for run in runs]

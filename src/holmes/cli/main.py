@@ -11,8 +11,8 @@ from typing import NoReturn, cast
 import typer
 
 from holmes.cli import ablate, data, demo, evaluate, extract, index, report, search, sweep, train
-from holmes.cli.printable import printable
 from holmes.errors import HolmesError
+from holmes.printable import printable
 
 # Failures of the system that its user can mend.
 USERS = {

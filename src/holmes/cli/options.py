@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holmes.cli.printable import printable
 from holmes.errors import HolmesError, unknown
+from holmes.printable import printable
 
 if TYPE_CHECKING:
     from holmes.config.schema import HolmesConfig

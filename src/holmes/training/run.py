@@ -25,7 +25,6 @@ from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 from holmes.evaluation.evaluate import retrieval_metrics
-from holmes.files import write_json
 from holmes.parallel import World, process_group
 from holmes.records import Stage
 from holmes.training.assemble import build_objective
@@ -45,6 +44,7 @@ from holmes.training.resume import (
     read_result,
     seed_epoch,
     sole_owner,
+    write_result,
 )
 from holmes.training.stages import stage_of
 from holmes.training.step import TrainStep
@@ -296,8 +296,13 @@ class Run:
         if saved is None:
             return Progress()
         progress, tensors = saved
-        self.optimizer.values.copy_(tensors["values"])
-        self.optimizer.load_state_dict(tensors)
+        try:
+            self.optimizer.values.copy_(tensors["values"])
+            self.optimizer.load_state_dict(tensors)
+        except (KeyError, RuntimeError):
+            raise HolmesError(
+                f"the state in {self.out} is not of this model; use a new --out folder."
+            ) from None
         return progress
 
     def finish(self, protocol: Protocol) -> dict[str, Any]:
@@ -318,5 +323,5 @@ class Run:
         }
         if self.world.leads:
             calibrate_run(self.out, self.bank.store, self.device)
-            write_json(self.out / RESULT, result)
+            write_result(self.out, result)
         return result
