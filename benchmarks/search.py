@@ -29,7 +29,8 @@ from rich.table import Table
 
 from holmes.index.gallery import Gallery, GallerySlab, open_gallery
 from holmes.index.manifest import Manifest
-from holmes.index.scan import make_probes, nearest_videos, scan
+from holmes.index.nearest import nearest_videos
+from holmes.index.scan import make_probes, scan
 from holmes.index.segment import StoredVideo, pack_video
 from holmes.index.store import IndexStore, IndexWriter, create_index
 from holmes.records import CLIPS, FRAMES, QueryEmbedding
@@ -109,9 +110,9 @@ def measure(
     for name, query in queries.items():
         probes = make_probes(query, FRAME_WEIGHT, CLIP_WEIGHT)
         search = timed(lambda probes=probes: nearest_videos(gallery, probes, top), device, repeats)
-        scanning = timed(lambda probes=probes: scan(gallery, probes), device, repeats)
+        scanning = timed(lambda probes=probes: scan(gallery, probes, None), device, repeats)
         count, rows = len(query.query_QD), probes.rows_QTD.shape[0] * probes.rows_QTD.shape[1]
-        flop = 2 * rows * sum(slab.rows_VPD.numel() for slab in gallery.slabs)
+        flop = 2 * rows * sum(slab.rows_SPD.numel() for slab in gallery.slabs)
         result["searches"][name] = {
             "ms": 1e3 * search,
             "scan_ms": 1e3 * scanning,
@@ -131,7 +132,7 @@ def beside_numpy(
     """The plain scan a NumPy user would write, in turn with ours, and the proof that both agree."""
     few = first_videos(gallery, NUMPY_BATCH_VIDEOS)
     for name, query, part in (("one query", one, gallery), (f"batch of {batch}", many, few)):
-        blocks = [slab.rows_VPD.numpy() for slab in part.slabs]
+        blocks = [slab.rows_SPD.numpy() for slab in part.slabs]
         probes = make_probes(query, FRAME_WEIGHT, CLIP_WEIGHT)
         unit_QD = F.normalize(query.query_QD, dim=-1).numpy()
         ours, plain = [], []
@@ -143,33 +144,34 @@ def beside_numpy(
             scores_QV = numpy_scan(blocks, unit_QD)
             order_QK = np.argsort(-scores_QV, axis=1, kind="stable")[:, :top]
             plain.append(time.perf_counter() - began)
-        difference = np.abs(found.score_QK.numpy() - np.take_along_axis(scores_QV, order_QK, 1)).max()
+        difference = np.abs(found.hit_score_QH.numpy() - np.take_along_axis(scores_QV, order_QK, 1)).max()
         result["searches"][name] |= {
             "numpy_ms": 1e3 * statistics.median(plain),
             "times_numpy": statistics.median(plain) / statistics.median(ours),
             "compared_on_videos": len(part),
-            "same_order_as_numpy": found.videos_QK.tolist() == order_QK.tolist(),
+            "same_order_as_numpy": found.hit_QH.tolist() == order_QK.tolist(),
             "largest_score_difference": float(difference),
         }
 
 
 def first_videos(gallery: Gallery, count: int) -> Gallery:
     slabs = tuple(
-        GallerySlab(slab.first, slab.rows_VPD[: count - slab.first])
+        GallerySlab(slab.first, slab.rows_SPD[: count - slab.first])
         for slab in gallery.slabs
         if slab.first < count
     )
-    return replace(gallery, slabs=slabs, places_V2=gallery.places_V2[:count], live_V=gallery.live_V[:count])
+    described = {name: getattr(gallery, name)[:count] for name in ("places_S2", "video_S", "key_S", "live_S")}
+    return replace(gallery, slabs=slabs, **described)
 
 
 def numpy_scan(blocks: list[np.ndarray], query_QD: np.ndarray) -> np.ndarray:
     """float16 rows to float32, one product, the maximum of each branch."""
     scores = []
-    for rows_VPD in blocks:
-        for start in range(0, len(rows_VPD), NUMPY_BLOCK):
-            block_VPD = rows_VPD[start : start + NUMPY_BLOCK].astype(np.float32)
-            similarity_QN = query_QD @ block_VPD.reshape(-1, block_VPD.shape[-1]).T
-            similarity_QVP = similarity_QN.reshape(len(query_QD), len(block_VPD), -1)
+    for rows_SPD in blocks:
+        for start in range(0, len(rows_SPD), NUMPY_BLOCK):
+            block_SPD = rows_SPD[start : start + NUMPY_BLOCK].astype(np.float32)
+            similarity_QN = query_QD @ block_SPD.reshape(-1, block_SPD.shape[-1]).T
+            similarity_QVP = similarity_QN.reshape(len(query_QD), len(block_SPD), -1)
             frame_QV, clip_QV = similarity_QVP[..., :-CLIPS].max(-1), similarity_QVP[..., -CLIPS:].max(-1)
             scores.append(FRAME_WEIGHT * frame_QV + CLIP_WEIGHT * clip_QV)
     return np.concatenate(scores, axis=1)
@@ -191,8 +193,8 @@ def disk_gallery(path: Path, videos: int, width: int, result: dict[str, Any]) ->
 def build_index(path: Path, videos: int, width: int) -> None:
     create_index(path, Manifest({"name": "synthetic"}, {}, width, CLIPS))
     with IndexWriter(path) as writer:
-        for first, rows_VPD in chunks(videos, width, torch.device("cpu"), "writing the index"):
-            writer.add([synthetic_video(first + i, rows_PD) for i, rows_PD in enumerate(rows_VPD.numpy())])
+        for first, rows_SPD in chunks(videos, width, torch.device("cpu"), "writing the index"):
+            writer.add([synthetic_video(first + i, rows_PD) for i, rows_PD in enumerate(rows_SPD.numpy())])
 
 
 def synthetic_video(number: int, rows_PD: np.ndarray) -> StoredVideo:
@@ -205,12 +207,12 @@ def synthetic_video(number: int, rows_PD: np.ndarray) -> StoredVideo:
 
 
 def device_gallery(videos: int, width: int, device: torch.device) -> Gallery:
-    rows_VPD = torch.empty((videos, FRAMES + CLIPS, width), dtype=torch.float16, device=device)
-    for first, chunk_VPD in chunks(videos, width, device, "generating embeddings"):
-        rows_VPD[first : first + len(chunk_VPD)] = chunk_VPD
-    places_V2 = np.stack([np.zeros(videos, np.int64), np.arange(videos)], axis=1)
-    live_V = torch.ones(videos, dtype=torch.bool, device=device)
-    return Gallery((GallerySlab(0, rows_VPD),), CLIPS, places_V2, live_V, device)
+    rows_SPD = torch.empty((videos, FRAMES + CLIPS, width), dtype=torch.float16, device=device)
+    for first, chunk_SPD in chunks(videos, width, device, "generating embeddings"):
+        rows_SPD[first : first + len(chunk_SPD)] = chunk_SPD
+    places_S2 = np.stack([np.zeros(videos, np.int64), np.arange(videos)], axis=1)
+    numbers = torch.arange(videos, device=device)
+    return Gallery((GallerySlab(0, rows_SPD),), CLIPS, places_S2, numbers, numbers, numbers >= 0, device)
 
 
 def chunks(videos: int, width: int, device: torch.device, what: str) -> Iterator[tuple[int, torch.Tensor]]:

@@ -38,6 +38,16 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(store.clips, rng.normal(size=(11, 32, 6)).astype(np.float16))
 
 
+def test_the_usual_length_is_what_nine_in_ten_are_not_longer_than(tmp_path: Path) -> None:
+    store = random_store(tmp_path / "s", videos=40)
+    train = store.split("train")
+    assert store.usual_seconds(train) is None, "no length is known"
+    store.__dict__["durations_V"] = np.full(40, 1e6, np.float32)
+    store.durations_V[train.videos[:21]] = np.arange(21) * 10
+    store.durations_V[train.videos[21:]] = np.nan
+    assert store.usual_seconds(train) == 180
+
+
 def test_splits_map_queries_to_positions(tmp_path: Path) -> None:
     store = random_store(tmp_path / "s")
     assert store.splits == ["train", "val", "test"]

@@ -17,7 +17,8 @@ from holmes.encoders.attention_kernel import attend_fused
 from holmes.encoders.gaussian import attend, gaussian_weights
 from holmes.encoders.model import HolmesModel
 from holmes.index.gallery import Gallery, GallerySlab
-from holmes.index.scan import make_probes, nearest_videos
+from holmes.index.nearest import nearest_videos
+from holmes.index.scan import make_probes
 from holmes.records import Batch, QueryEmbedding, Stage
 from holmes.training.assemble import build_objective
 from holmes.training.graph import STEPS_BEFORE, GraphedStep
@@ -147,11 +148,12 @@ def test_search_is_exact(dual: bool) -> None:
     torch.manual_seed(0)
     heights, slabs, first = (48, 160), [], 0
     for height in heights:
-        rows_VPD = F.normalize(torch.randn(700, height, 384, device="cuda"), dim=-1).half()
-        slabs.append(GallerySlab(first, rows_VPD))
-        first += len(rows_VPD)
-    live_V = torch.rand(first, device="cuda") > 0.1
-    gallery = Gallery(tuple(slabs), 32, np.zeros((first, 2), np.int64), live_V, torch.device("cuda"))
+        rows_SPD = F.normalize(torch.randn(700, height, 384, device="cuda"), dim=-1).half()
+        slabs.append(GallerySlab(first, rows_SPD))
+        first += len(rows_SPD)
+    live_S, numbers = torch.rand(first, device="cuda") > 0.1, torch.arange(first, device="cuda")
+    places_S2 = np.zeros((first, 2), np.int64)
+    gallery = Gallery(tuple(slabs), 32, places_S2, numbers, numbers, live_S, torch.device("cuda"))
     for queries in (1, 40, 300):
         tokens = torch.randn(queries, 5, 384, device="cuda") if dual else None
         weights = torch.full((queries, 5), 0.2, device="cuda") if dual else None
@@ -160,11 +162,17 @@ def test_search_is_exact(dual: bool) -> None:
         found = nearest_videos(gallery, probes, 10)
         parts = []
         for slab in slabs:
-            similarity = torch.einsum("qtd,vpd->qtvp", probes.rows_QTD.double(), slab.rows_VPD.double())
+            similarity = torch.einsum("qtd,vpd->qtvp", probes.rows_QTD.double(), slab.rows_SPD.double())
             best = similarity[..., :-32].amax(-1), similarity[..., -32:].amax(-1)
             both = zip((probes.frame_weight_QT, probes.clip_weight_QT), best, strict=True)
             parts.append(sum((weight_QT[..., None] * best_QTV).sum(1) for weight_QT, best_QTV in both))
-        exact_QV = torch.cat(parts, 1).masked_fill(~live_V, -torch.inf)
+        exact_QV = torch.cat(parts, 1).masked_fill(~live_S, -torch.inf)
         score_QK, video_QK = exact_QV.topk(10)
-        torch.testing.assert_close(found.score_QK.double(), score_QK, atol=1e-5, rtol=0)
-        assert torch.equal(found.videos_QK, video_QK)
+        torch.testing.assert_close(found.score_QK, score_QK, atol=1e-7, rtol=0)
+        assert torch.equal(found.hit_QH, video_QK)
+        on_cpu = Gallery(
+            tuple(GallerySlab(slab.first, slab.rows_SPD.cpu()) for slab in slabs),
+            *(32, places_S2, numbers.cpu(), numbers.cpu(), live_S.cpu(), torch.device("cpu")),
+        )
+        same = nearest_videos(on_cpu, probes.to("cpu"), 10)
+        assert torch.equal(found.score_QK.cpu(), same.score_QK), "exact, so equal bit for bit"

@@ -17,9 +17,10 @@ from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA, Calibration
 from holmes.index import builder, embedders
-from holmes.index.builder import add_videos, build_index, compact_index, pooled_spans, row_spans
+from holmes.index.builder import add_videos, build_index, compact_index
 from holmes.index.embedders import TrainedHolmes, ZeroShot, load_embedder
 from holmes.index.manifest import Manifest
+from holmes.index.parts import pooled_spans, row_spans
 from holmes.index.searcher import open_index
 from holmes.index.store import IndexStore, IndexWriter, create_index
 from holmes.media.backbones.base import JointBackbone
@@ -52,14 +53,23 @@ def test_a_video_becomes_its_pooled_rows_and_their_seconds(tmp_path: Path, fake:
     assert (short.frames, short.duration) == (120, 60.0)
     rows = next(video.rows for video in features if video.id.startswith("coast"))
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    np.testing.assert_allclose(short.rows_PD[:120].astype(np.float32), unit, atol=1e-3)
-    np.testing.assert_allclose(short.spans_P2[:120, 0], np.arange(120) / RATE)
+    np.testing.assert_allclose(short.rows_SPD[0, :120].astype(np.float32), unit, atol=1e-3)
+    np.testing.assert_allclose(short.spans_SP2[0, :120, 0], np.arange(120) / RATE)
     clip = rows[12:22].mean(0)  # clip 4 of 32, rows 15 to 18 of 120: five seconds around them
     clip /= np.linalg.norm(clip)
-    np.testing.assert_allclose(short.rows_PD[128 + 4].astype(np.float32), clip, atol=1e-3)
-    np.testing.assert_allclose(short.spans_P2[128 + 4], [7.5, 9.5])
-    assert long.frames == 128 and len(long.rows_PD) == 160  # 258 rows pooled
-    assert (long.spans_P2[0, 0], long.spans_P2[127, 1], long.spans_P2[159, 1]) == (0, 129, 129)
+    np.testing.assert_allclose(short.rows_SPD[0, 128 + 4].astype(np.float32), clip, atol=1e-3)
+    np.testing.assert_allclose(short.spans_SP2[0, 128 + 4], [7.5, 9.5])
+    # 129 seconds are three parts that overlap by 16: 53.7 seconds each, 108 rows, padded to 112.
+    assert long.frames == 108 and long.rows_SPD.shape == (3, 112 + 32, WIDTH)
+    assert long.spans_SP2[:, 0, 0].tolist() == [0, 37.5, 75] and long.spans_SP2[:, 107, 1].tolist() == [
+        54,
+        91.5,
+        129,
+    ]
+    rows = next(video.rows for video in features if video.id.startswith("street"))
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    for part, start in enumerate((0, 75, 150)):
+        np.testing.assert_allclose(long.rows_SPD[part, :108], unit[start : start + 108], atol=1e-3)
 
 
 def test_spans_begin_where_the_pictures_do() -> None:
@@ -81,8 +91,8 @@ def test_pictures_that_come_late_are_pooled_by_their_own_seconds(
     early_video, late_video = (
         IndexStore.open(tmp_path / f"{name}-index")["/films/street.mp4"] for name in ("early", "late")
     )
-    np.testing.assert_array_equal(early_video.rows_PD, late_video.rows_PD)
-    np.testing.assert_allclose(early_video.spans_P2 + 90, late_video.spans_P2, rtol=1e-6)
+    np.testing.assert_array_equal(early_video.rows_SPD, late_video.rows_SPD)
+    np.testing.assert_allclose(early_video.spans_SP2 + 90, late_video.spans_SP2, rtol=1e-6)
 
 
 def test_spans_cover_the_video_without_gaps() -> None:

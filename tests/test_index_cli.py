@@ -81,7 +81,7 @@ def test_below_the_wanted_probability_it_says_so(shell: Shell, tmp_path: Path) -
     features, index = write_features(tmp_path / "features", FILMS).path, tmp_path / "index"
     shell("index", "build", index, features)
     sure = PlainDiagnosis((0.9,), {}, "precise", "One fits.", "Name the dog.", 0.7, (0.7,))
-    shell.monkeypatch.setattr(PlainDiagnose, "__call__", lambda self, *scores: [sure])
+    shell.monkeypatch.setattr(PlainDiagnose, "__call__", lambda self, *scores, **parts: [sure])
     code, said, _ = shell("search", index, "dog", "--abstain-below", "0.6")
     assert code == 0 and "probability 0.70" in said and "/films/" in said
     code, said, _ = shell("search", index, "dog", "--abstain-below", "0.8")

@@ -84,7 +84,7 @@ def test_killing_writers_loses_nothing_acknowledged(tmp_path: Path) -> None:
             rng = np.random.default_rng([stamp, int(name)])
             frames = rng.normal(size=(1 + stamp % 100, 8))
             unit = frames / np.linalg.norm(frames, axis=1, keepdims=True)
-            np.testing.assert_allclose(store[name].rows_PD[: len(frames)], unit, atol=1e-3)
+            np.testing.assert_allclose(store[name].rows_SPD[0, : len(frames)], unit, atol=1e-3)
         state = found
     assert changes > KILLS, "the writers must have been killed amid real work"
     with IndexWriter(index) as writer:  # and what they left behind is swept away

@@ -14,8 +14,9 @@ from holmes.index import scan as scanning
 from holmes.index.gallery import Gallery, GallerySlab, open_gallery
 from holmes.index.kernel import best_positions
 from holmes.index.manifest import Manifest
-from holmes.index.scan import Probes, ScanPlan, make_probes, nearest_videos, scan, score_with
-from holmes.index.segment import StoredVideo, pack_video
+from holmes.index.nearest import nearest_videos
+from holmes.index.scan import Probes, ScanPlan, make_probes, scan, score_with
+from holmes.index.segment import StoredVideo, pack_video, video_key
 from holmes.index.store import IndexStore, IndexWriter, create_index
 from holmes.index.threads import in_threads
 from holmes.records import QueryEmbedding, VideoEmbedding
@@ -44,8 +45,8 @@ def random_query(queries: int, dual: bool, seed: int = 0) -> QueryEmbedding:
 
 def slow_scores(query: QueryEmbedding, video: StoredVideo) -> np.ndarray:
     """.4 · frame + .6 · clip of one video for every query, float64, straight from the equations."""
-    frames = video.rows_PD[: video.frames].astype(np.float64)
-    clips = video.rows_PD[-CLIPS:].astype(np.float64)
+    frames = video.rows_SPD[0, : video.frames].astype(np.float64)
+    clips = video.rows_SPD[0, -CLIPS:].astype(np.float64)
     scores = []
     for q in range(len(query.query_QD)):
         pooled = query.query_QD[q].double().numpy()
@@ -67,11 +68,11 @@ def assert_exact(index: Path, query: QueryEmbedding, top: int = 10) -> None:
     scores_QV = np.stack([slow_scores(query, store[name]) for name in names], axis=1)
     for q, row in enumerate(scores_QV):
         expected = [names[v] for v in np.argsort(-row, kind="stable")[:top]]
-        places = gallery.places_V2[found.videos_QK[q].numpy()]
+        places = gallery.places_S2[found.hit_QH[q].numpy()]
         assert [store.segments[segment].names[at] for segment, at in places] == expected
-        np.testing.assert_allclose(found.score_QK[q], np.sort(row)[::-1][:top], atol=1e-5)
+        np.testing.assert_allclose(found.hit_score_QH[q], np.sort(row)[::-1][:top], atol=1e-5)
     combined = 0.4 * found.frame_QK + 0.6 * found.clip_QK
-    torch.testing.assert_close(combined, found.score_QK, atol=1e-5, rtol=0)
+    torch.testing.assert_close(combined, found.score_QK.float(), atol=1e-5, rtol=0)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +122,7 @@ def test_every_precision_sorts_near_ties(
     query = QueryEmbedding(torch.ones(2, WIDTH) + 0.1 * torch.randn(2, WIDTH))
     assert_exact(path, query)
     gallery = open_gallery(IndexStore.open(path), CPU)
-    scanned_QV, _ = scan(gallery, make_probes(query, 0.4, 0.6))
+    scanned_QV, _, _ = scan(gallery, make_probes(query, 0.4, 0.6), None)
     if dtype != torch.float32:
         exact_QV = _in_float64(gallery, make_probes(query, 0.4, 0.6))
         assert (scanned_QV.argsort(1) != exact_QV.argsort(1)).any()
@@ -131,15 +132,17 @@ def test_every_precision_sorts_near_ties(
 @pytest.mark.parametrize("likeness", [0.0, 0.9])
 def test_the_error_bound_holds(dtype: torch.dtype, likeness: float, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
-    rows = np.stack([random_video("x", rng, likeness).rows_PD[-CLIPS:] for _ in range(600)])
-    rows_VPD = torch.from_numpy(np.concatenate([rows, rows[::-1]], axis=1))
-    places_V2 = np.zeros((600, 2), np.int64)
-    gallery = Gallery((GallerySlab(0, rows_VPD),), CLIPS, places_V2, torch.ones(600) > 0, CPU)
+    rows = np.stack([random_video("x", rng, likeness).rows_SPD[0, -CLIPS:] for _ in range(600)])
+    rows_SPD = torch.from_numpy(np.concatenate([rows, rows[::-1]], axis=1))
+    numbers = torch.arange(600)
+    gallery = Gallery(
+        (GallerySlab(0, rows_SPD),), CLIPS, np.zeros((600, 2), int), numbers, numbers, numbers >= 0, CPU
+    )
     probes = make_probes(random_query(50, dual=True), 0.4, 0.6)
     monkeypatch.setattr(
         scanning, "scan_plan", lambda probes, device: ScanPlan(dtype, score_with(best_positions), 999)
     )
-    scanned_QV, error_Q = scan(gallery, probes)
+    scanned_QV, error_Q, _ = scan(gallery, probes, None)
     exact_QV = _in_float64(gallery, probes)
     worst_Q = (scanned_QV - exact_QV).abs().amax(1)
     assert (worst_Q <= error_Q).all()
@@ -150,7 +153,7 @@ def test_the_error_bound_holds(dtype: torch.dtype, likeness: float, monkeypatch:
 def _in_float64(gallery: Gallery, probes: Probes) -> torch.Tensor:
     parts = []
     for slab in gallery.slabs:
-        similarity = torch.einsum("qtd,vpd->qtvp", probes.rows_QTD.double(), slab.rows_VPD.double())
+        similarity = torch.einsum("qtd,vpd->qtvp", probes.rows_QTD.double(), slab.rows_SPD.double())
         frame, clip = similarity[..., :-CLIPS].amax(-1), similarity[..., -CLIPS:].amax(-1)
         weights = probes.frame_weight_QT[..., None] * frame + probes.clip_weight_QT[..., None] * clip
         parts.append(weights.sum(1))
@@ -166,15 +169,16 @@ def test_one_scorer_for_training_and_search(index: Path) -> None:
         found = nearest_videos(gallery, make_probes(query, 0.4, 0.6), len(store))
         name = "b7"
         video = store[name]
-        rows = torch.from_numpy(np.array(video.rows_PD)).float()
+        rows = torch.from_numpy(np.array(video.rows_SPD[0])).float()
         frames = torch.full((1, 128, WIDTH), 9.0)
         frames[0, : video.frames] = rows[: video.frames]
         mask = torch.arange(128)[None] < video.frames
         expected = combined_score(
             branch_scores(query, VideoEmbedding(frames, mask, rows[None, -CLIPS:])), 0.4, 0.6
         )
-        at = next(i for i, place in enumerate(gallery.places_V2) if tuple(place) == store.places[name])
-        torch.testing.assert_close(found.score_QK[found.videos_QK == at], expected[:, 0], atol=1e-3, rtol=0)
+        at = next(i for i, place in enumerate(gallery.places_S2) if tuple(place) == store.places[name])
+        own = found.score_QK[found.parts_QK == at].float()
+        torch.testing.assert_close(own, expected[:, 0], atol=1e-3, rtol=0)
 
 
 def test_one_query_equals_its_row_in_a_batch(index: Path) -> None:
@@ -182,34 +186,41 @@ def test_one_query_equals_its_row_in_a_batch(index: Path) -> None:
     together = nearest_videos(gallery, make_probes(query, 0.4, 0.6), 5)
     for q in (0, 33, 69):
         alone = nearest_videos(gallery, make_probes(QueryEmbedding(query.query_QD[q : q + 1]), 0.4, 0.6), 5)
-        assert alone.videos_QK[0].tolist() == together.videos_QK[q].tolist()
-        torch.testing.assert_close(alone.score_QK[0], together.score_QK[q], atol=1e-6, rtol=0)
+        assert alone.parts_QK[0].tolist() == together.parts_QK[q].tolist()
+        assert torch.equal(alone.score_QK[0], together.score_QK[q]), "exact, so equal bit for bit"
 
 
 def test_more_than_there_is_nothing_and_a_filter(index: Path, tmp_path: Path) -> None:
     store = IndexStore.open(index)
     gallery, probes = open_gallery(store, CPU), make_probes(random_query(2, dual=False), 0.4, 0.6)
     everything = nearest_videos(gallery, probes, 10_000)
-    assert everything.videos_QK.shape == (2, len(store))
-    allowed = torch.tensor([store.segments[s].names[p].startswith("b") for s, p in gallery.places_V2])
-    some = nearest_videos(gallery, probes, 10, allowed)
-    expected = [v for v in everything.videos_QK[0].tolist() if allowed[v]][:10]
-    assert some.videos_QK[0].tolist() == expected
-    assert nearest_videos(gallery, probes, 10, allowed & False).videos_QK.shape == (2, 0)
+    assert everything.hit_QH.shape == (2, len(store))
+    allowed = torch.tensor([store.segments[s].names[p].startswith("b") for s, p in gallery.places_S2])
+    some = nearest_videos(gallery, probes, 10, allowed_S=allowed)
+    expected = [v for v in everything.hit_QH[0].tolist() if allowed[v]][:10]
+    assert some.hit_QH[0].tolist() == expected
+    assert nearest_videos(gallery, probes, 10, allowed_S=allowed & False).hit_QH.shape == (2, 0)
     create_index(tmp_path / "empty", Manifest({}, {}, WIDTH, CLIPS))
     empty = open_gallery(IndexStore.open(tmp_path / "empty"), CPU)
-    assert nearest_videos(empty, probes, 10).videos_QK.shape == (2, 0)
+    assert nearest_videos(empty, probes, 10).hit_QH.shape == (2, 0)
 
 
-def test_equal_videos_keep_the_order_of_the_gallery(tmp_path: Path) -> None:
-    rng = np.random.default_rng(4)
-    video = random_video("x", rng)
-    create_index(tmp_path / "index", Manifest({}, {}, WIDTH, CLIPS))
-    with IndexWriter(tmp_path / "index") as writer:
-        writer.add([replace(video, name=str(i)) for i in range(60)])
-    gallery = open_gallery(IndexStore.open(tmp_path / "index"), CPU)
-    found = nearest_videos(gallery, make_probes(random_query(1, dual=False), 0.4, 0.6), 5)
-    assert found.videos_QK.tolist() == [[0, 1, 2, 3, 4]]
+def test_equal_videos_are_in_one_order_however_the_index_came_about(tmp_path: Path) -> None:
+    video = random_video("x", np.random.default_rng(4))
+    names, orders = [str(i) for i in range(60)], []
+    for given in (names, names[::-1], names[30:] + names[:30]):
+        path = tmp_path / f"index{len(orders)}"
+        create_index(path, Manifest({}, {}, WIDTH, CLIPS))
+        with IndexWriter(path) as writer:
+            for start in (0, 40):
+                writer.add([replace(video, name=name) for name in given[start : start + 40]])
+        store = IndexStore.open(path)
+        gallery = open_gallery(store, CPU)
+        found = nearest_videos(gallery, make_probes(random_query(1, dual=False), 0.4, 0.6), 5)
+        places = gallery.places_S2[found.hit_QH[0].numpy()]
+        orders.append([store.segments[segment].names[at] for segment, at in places])
+
+    assert orders == [sorted(names, key=video_key)[:5]] * 3
 
 
 def test_numbers_that_are_not_finite_are_reported(tmp_path: Path) -> None:
@@ -234,8 +245,8 @@ def test_threads_change_nothing(index: Path) -> None:
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
-    assert torch.equal(results[0].videos_QK, results[1].videos_QK)
-    torch.testing.assert_close(results[0].score_QK, results[1].score_QK, atol=1e-6, rtol=0)
+    assert torch.equal(results[0].parts_QK, results[1].parts_QK)
+    assert torch.equal(results[0].score_QK, results[1].score_QK)
 
 
 def test_a_mistake_in_a_thread_is_not_lost() -> None:

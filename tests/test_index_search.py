@@ -118,8 +118,12 @@ class Judge:
         return [said for _ in scores.frame_QV]
 
 
-def test_a_diagnosis_can_be_plugged_in_and_abstains(index: Index) -> None:
-    judge = Judge()
+def test_a_diagnosis_can_be_plugged_in_and_abstains(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ZeroShot, "part_seconds", 1000.0)  # every film in one piece
+    build_index(tmp_path / "whole", [tmp_path / "features"], ZeroShot(FakeJoint()))
+    index, judge = holmes.open_index(tmp_path / "whole", device="cpu"), Judge()
     index.diagnose = judge
     answer = index.search("dog runs beach", top=3)
     assert judge.seen == ((1, 2), (1, 2), 3)

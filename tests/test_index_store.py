@@ -39,8 +39,8 @@ def assert_holds(index: Path, expected: dict[str, StoredVideo]) -> None:
     for name, video in expected.items():
         found = store[name]
         assert (found.frames, found.duration, found.stamp) == (video.frames, video.duration, video.stamp)
-        np.testing.assert_array_equal(found.rows_PD, video.rows_PD)
-        np.testing.assert_array_equal(found.spans_P2, video.spans_P2)
+        np.testing.assert_array_equal(found.rows_SPD, video.rows_SPD)
+        np.testing.assert_array_equal(found.spans_SP2, video.spans_SP2)
     assert store.faults() == []
 
 
@@ -48,10 +48,11 @@ def test_packing_normalises_and_pads_with_the_last_frame() -> None:
     frames = np.array([[3.0, 4.0], [0.0, 2.0], [0.0, 0.0]])
     spans = np.array([[0, 1], [1, 2], [2, 3]], float)
     video = pack_video("a", 3.0, frames, np.eye(2).repeat(16, 0), spans, np.zeros((32, 2)))
-    assert video.frames == 3 and video.rows_PD.shape == (TILE + 32, 2) and video.rows_PD.dtype == np.float16
-    np.testing.assert_allclose(video.rows_PD[:3], [[0.6, 0.8], [0, 1], [0, 0]], atol=1e-3)
-    np.testing.assert_array_equal(video.rows_PD[3:TILE], np.zeros((TILE - 3, 2)))
-    np.testing.assert_array_equal(video.spans_P2[3:TILE], [[2, 3]] * (TILE - 3))
+    assert video.frames == 3 and video.rows_SPD.shape == (1, TILE + 32, 2)
+    assert video.rows_SPD.dtype == np.float16
+    np.testing.assert_allclose(video.rows_SPD[0, :3], [[0.6, 0.8], [0, 1], [0, 0]], atol=1e-3)
+    np.testing.assert_array_equal(video.rows_SPD[0, 3:TILE], np.zeros((TILE - 3, 2)))
+    np.testing.assert_array_equal(video.spans_SP2[0, 3:TILE], [[2, 3]] * (TILE - 3))
     for bad in ("", "a\0b"):
         with pytest.raises(HolmesError, match="cannot name"):
             pack_video(bad, 1.0, frames, frames, spans, spans)
@@ -117,7 +118,7 @@ def test_a_reader_keeps_what_it_opened_and_survives_a_compaction(index: Path) ->
         writer.compact()
     assert len(IndexStore.open(index)) == 3
     assert len(reader) == 5
-    np.testing.assert_array_equal(reader["1"].rows_PD, videos["1"].rows_PD)
+    np.testing.assert_array_equal(reader["1"].rows_SPD, videos["1"].rows_SPD)
 
 
 def test_a_second_writer_is_told_who_holds_the_lock(index: Path) -> None:

@@ -42,9 +42,9 @@ def test_a_timeline_is_the_weighted_sum_of_both_branches(index: Index) -> None:
     video = index.store["/films/coast.mp4"]
     (timeline,) = index.timelines("sun sets", [video.name])
     query = meaning("sun sets")
-    frames, clips = video.rows_PD[: video.frames] @ query, video.rows_PD[-32:] @ query
+    frames, clips = video.rows_SPD[0, : video.frames] @ query, video.rows_SPD[0, -32:] @ query
     for at, (start, end) in enumerate(timeline.spans_F2):
-        clip = min(31, int(np.searchsorted(video.spans_P2[-32:, 1], (start + end) / 2)))
+        clip = min(31, int(np.searchsorted(video.spans_SP2[0, -32:, 1], (start + end) / 2)))
         assert timeline.similarity_F[at] == pytest.approx(0.4 * frames[at] + 0.6 * clips[clip], abs=2e-3)
 
 

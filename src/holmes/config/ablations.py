@@ -80,8 +80,11 @@ def table(name: str) -> tuple[Ablation, ...]:
     return TABLES[name]
 
 
-def sweep(parameter: str) -> tuple[str, tuple[float, ...]]:
-    """The setting behind a parameter of the paper, and the values to try."""
+def sweep(parameter: str) -> tuple[Ablation, ...]:
+    """One row for each value of a parameter."""
     if parameter not in SWEEPS:
         raise unknown("sweep parameter", parameter, SWEEPS)
-    return SWEEPS[parameter]
+    setting, values = SWEEPS[parameter]
+    return tuple(
+        Ablation(index, f"{parameter} = {value:g}", {setting: value}) for index, value in enumerate(values)
+    )

@@ -15,7 +15,7 @@ Q queries, K candidates (best first), V videos of the gallery
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from holmes.evidence.dirichlet import at_least_float32
 from holmes.evidence.odds import OddsCorrection
+from holmes.evidence.parts import sum_by_video
 
 SMALLEST_DEVIATION = 1e-4  # of a gallery's scores
 STARTS = (0.0, 1.0, 3.0)  # s₀ above the mean, in deviations: the likelihood may have several hills
@@ -82,19 +83,23 @@ class GalleryOpinion:
     def probability_QK(self) -> Tensor:
         """Of each candidate, to be the right video of all.
 
-        A correction is that of the first; the others share what it leaves, none with more than the first.
+        A correction is that of the first; the others share what it leaves, and none overtakes it thereby.
         """
         plain_QK = (self.log_alpha_QK - self.log_strength_Q.unsqueeze(-1)).exp()
         if self.correction is None:
             return plain_QK
         first_Q1, plain_Q1 = self.correction.of(plain_QK[:, :1], self.videos), plain_QK[:, :1]
         left_Q1 = (1 - first_Q1) / (1 - plain_Q1).clamp(min=SMALLEST_REST)
-        return torch.cat([first_Q1, torch.minimum(plain_QK[:, 1:] * left_Q1, first_Q1)], dim=1)
+        others_QK = plain_QK[:, 1:] * left_Q1
+        behind_QK = plain_QK[:, 1:] <= plain_Q1
+        others_QK = torch.where(behind_QK, torch.minimum(others_QK, first_Q1), others_QK)
+        return torch.cat([first_Q1, others_QK], dim=1)
 
     @property
     def fits_Q(self) -> Tensor:
         """How many candidates are at least half as probable as the best."""
-        return (self.log_alpha_QK >= self.log_alpha_QK[:, :1] + math.log(ABOUT_EQUAL)).sum(1)
+        best_Q1 = self.log_alpha_QK.amax(1, keepdim=True)
+        return (self.log_alpha_QK >= best_Q1 + math.log(ABOUT_EQUAL)).sum(1)
 
     @property
     def vacuity_Q(self) -> Tensor:
@@ -104,6 +109,15 @@ class GalleryOpinion:
     def probability_top(self, k: int) -> Tensor:
         """That the right video is among the best k."""
         return self.probability_QK[:, :k].sum(-1).clamp(max=1)
+
+    def merged(self, video_QK: Tensor | None) -> GalleryOpinion:
+        """The opinion on videos of which the candidates are parts; none of them has candidates beyond these.
+
+        Concentrations add up, as categories of a Dirichlet that become one do.
+        """
+        highest_Q1 = self.log_alpha_QK.amax(1, keepdim=True)
+        alpha_QK = sum_by_video((self.log_alpha_QK - highest_Q1).exp(), video_QK)
+        return replace(self, log_alpha_QK=alpha_QK.log() + highest_Q1)
 
     def resized(self, videos: int) -> GalleryOpinion:
         """What would be held of the best candidate if it had so many of these other videos beside it."""

@@ -21,6 +21,7 @@ from torch import Tensor
 from holmes.errors import HolmesError
 from holmes.evidence.confidence import Background, GalleryOpinion, ScoreEvidence, gallery_opinion
 from holmes.evidence.odds import OddsCorrection
+from holmes.evidence.parts import best_by_video, count_videos, sum_by_video
 from holmes.evidence.quantities import Quantities, candidate_quantities
 from holmes.records import QueryType, Scores
 
@@ -101,18 +102,26 @@ class Judgement:
 
 
 def judge(
-    scores: Scores, videos: int, calibration: Calibration, all_scores: Background | None = None
+    scores: Scores,
+    videos: int,
+    calibration: Calibration,
+    all_scores: Background | None = None,
+    video_QK: Tensor | None = None,
 ) -> Judgement:
     """Judge queries by the scores of their best candidates, Q × K, best first, in a gallery of `videos`.
 
     `all_scores` is the mean and deviation of the score over the whole gallery; without it they are guessed
-    from the candidates.
+    from the candidates. Where candidates are parts of long videos, `video_QK` says whose: the gallery is one
+    of parts, what is held of it is about videos, in the order of their best parts.
     """
     candidates = calibration.candidates
     scores = Scores(scores.frame_QV[:, :candidates], scores.clip_QV[:, :candidates])
     score_QK = calibration.score(scores)
     gallery = gallery_opinion(score_QK, videos, calibration.evidence, all_scores, calibration.correction)
     quantities = candidate_quantities(scores, candidates, calibration.temperature)
+    if video_QK is not None:
+        video_QK = video_QK[:, :candidates]
+        gallery, score_QK = gallery.merged(video_QK), best_by_video(score_QK, video_QK)
     return Judgement(quantities, gallery, score_QK, kinds_of(gallery, calibration))
 
 
@@ -159,20 +168,27 @@ class Diagnoser:
         return self.calibration.candidates
 
     def __call__(
-        self, scores: Scores, videos: int, all_scores: Background | None = None
+        self,
+        scores: Scores,
+        videos: int,
+        all_scores: Background | None = None,
+        *,
+        video_QK: Tensor | None = None,
     ) -> Sequence[Diagnosis]:
         """One diagnosis for each query; see `judge`."""
-        judged = judge(scores, videos, self.calibration, all_scores)
+        judged = judge(scores, videos, self.calibration, all_scores, video_QK)
         gallery, quantities = judged.gallery, judged.quantities
         probability_QK, score_QK = gallery.probability_QK, judged.score_QK
         shown = probability_QK.shape[1]
+        belief_QK = sum_by_video(quantities.fused.belief_QV[:, :shown], video_QK)
+        shown_Q = [shown] * len(score_QK) if video_QK is None else count_videos(video_QK).tolist()
         columns = {
             "uncertainty": quantities.uncertainty_Q,
             "frame_uncertainty": quantities.frame.uncertainty_Q,
             "clip_uncertainty": quantities.clip.uncertainty_Q,
             "entropy": quantities.entropy_Q,
             "conflict": quantities.conflict_Q,
-            "belief_gap": quantities.belief_gap_Q,
+            "belief_gap": quantities.belief_gap_Q if video_QK is None else belief_QK[:, 0] - belief_QK[:, 1],
             "vacuity": gallery.vacuity_Q,
             "margin": score_QK[:, 0] - score_QK[:, min(1, shown - 1)],
             "fits": gallery.fits_Q,
@@ -181,13 +197,14 @@ class Diagnoser:
         columns |= {f"probability_top_{k}": gallery.probability_top(k) for k in TOPS}
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return [
-            describe(QueryType(kind), unknown, dict(zip(columns, row, strict=True)), probabilities, beliefs)
-            for kind, unknown, row, probabilities, beliefs in zip(
+            describe(QueryType(kind), unknown, dict(zip(columns, row, strict=True)), p[:count], b[:count])
+            for kind, unknown, row, p, b, count in zip(
                 judged.kinds_Q.tolist(),
                 unknown_Q.tolist(),
                 rows,
                 probability_QK.tolist(),
-                quantities.fused.belief_QV[:, :shown].tolist(),
+                belief_QK.tolist(),
+                shown_Q,
                 strict=True,
             )
         ]

@@ -1,7 +1,4 @@
-"""From videos to an index: extract, embed, add. Run it again and it does what is left.
-
-N raw rows, L pooled rows
-"""
+"""From videos to an index: extract, embed, add. Run it again and it does what is left."""
 
 from __future__ import annotations
 
@@ -13,9 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from holmes.data.pooling import pool_bounds
 from holmes.errors import HolmesError
 from holmes.index.embedders import (
     Embedder,
@@ -25,8 +20,8 @@ from holmes.index.embedders import (
     recorded_embedder,
 )
 from holmes.index.manifest import FILE_NAME, Manifest
-from holmes.index.segment import StoredVideo, pack_video
-from holmes.index.store import IndexWriter, create_index
+from holmes.index.parts import embed_videos
+from holmes.index.store import FEATURES, IndexWriter, create_index
 from holmes.media.extract import Failure, extract
 from holmes.media.features import MANIFEST as FEATURE_MANIFEST
 from holmes.media.features import FeatureFolder, VideoFeatures, video_id
@@ -34,9 +29,7 @@ from holmes.media.find import find_videos
 from holmes.progress import progress_bar
 from holmes.records import CLIPS
 
-FEATURES = "features"  # the folder inside an index that keeps what was extracted for it
 VIDEOS_AT_ONCE = 256  # embedded and committed together
-Spans = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -103,7 +96,7 @@ def add_videos(
                 stamps = {video.id: _stamp(video) for video in read}
                 new = [video for video in read if not _is_in(writer, video, stamps[video.id])]
                 if new:
-                    writer.add(_embed(new, stamps, embedder))
+                    writer.add(embed_videos(new, stamps, embedder))
                 added, unchanged = added + len(new), unchanged + len(read) - len(new)
                 failures += unread
                 partial += [Failure(video.source, video.note) for video in new if video.note]
@@ -245,36 +238,3 @@ def _stamp(video: VideoFeatures) -> int:
 def _is_in(writer: IndexWriter, video: VideoFeatures, stamp: int) -> bool:
     name = str(video.source)
     return name in writer.store and writer.store[name].stamp == stamp
-
-
-def _embed(videos: Sequence[VideoFeatures], stamps: dict[str, int], embedder: Embedder) -> list[StoredVideo]:
-    spans = [row_spans(video.times, video.start, video.duration) for video in videos]
-    seconds = [float(spans_N2[-1, 1] - spans_N2[0, 0]) for spans_N2 in spans]
-    embedded = embedder.videos([video.rows for video in videos], seconds)
-    stored = []
-    for video, spans_N2, (frames_FD, clips_CD) in zip(videos, spans, embedded, strict=True):
-        frame_spans_F2 = pooled_spans(spans_N2, len(frames_FD))
-        clip_spans_C2 = pooled_spans(spans_N2, len(clips_CD))
-        name, stamp = str(video.source), stamps[video.id]
-        stored.append(
-            pack_video(name, video.duration, frames_FD, clips_CD, frame_spans_F2, clip_spans_C2, stamp)
-        )
-    return stored
-
-
-def row_spans(times_N: NDArray[np.floating], start: float, end: float) -> Spans:
-    """The seconds each row stands for: halfway to its neighbours, from the first picture to the end."""
-    times_N = np.asarray(times_N, np.float64)
-    between = (times_N[1:] + times_N[:-1]) / 2
-    edges = np.concatenate([[min(start, *times_N[:1])], between, [max(end, *times_N[-1:])]])
-    return np.stack([edges[:-1], edges[1:]], axis=1).astype(np.float32)
-
-
-def pooled_spans(spans_N2: Spans, length: int) -> Spans:
-    """The seconds of rows after pooling N of them to `length`; as they are where nothing is pooled."""
-    if length == len(spans_N2):
-        return spans_N2
-    bounds = pool_bounds(len(spans_N2), length)
-    first, last = bounds[:-1], np.maximum(bounds[1:] - 1, bounds[:-1])
-    last[-1] = len(spans_N2) - 1  # pooling leaves the last row out; it still belongs to the last span
-    return np.stack([spans_N2[first, 0], spans_N2[last, 1]], axis=1)

@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from torch import Tensor
+
 from holmes.evidence.confidence import Background
 from holmes.evidence.diagnosis import Diagnoser, read_calibration
+from holmes.evidence.parts import sum_by_video
 from holmes.evidence.quantities import candidate_quantities
 from holmes.records import Scores
 
@@ -47,9 +50,18 @@ class Diagnose(Protocol):
     def candidates(self) -> int: ...  # how many it wants to see
 
     def __call__(
-        self, scores: Scores, videos: int, all_scores: Background | None = None
+        self,
+        scores: Scores,
+        videos: int,
+        all_scores: Background | None = None,
+        *,
+        video_QK: Tensor | None = None,
     ) -> Sequence[Diagnosis]:
-        """One diagnosis for each query. `scores` is Q × K, best first, of `videos` that were compared."""
+        """One diagnosis for each query. `scores` is Q × K, best first, of `videos` that were compared.
+
+        In an index with long videos these are parts of videos, and `video_QK`, given only then, says whose.
+        A diagnosis' probabilities and beliefs are always of videos, in the order of their best parts.
+        """
         ...
 
 
@@ -74,10 +86,16 @@ class PlainDiagnose:
     temperature: float = 0.05
 
     def __call__(
-        self, scores: Scores, videos: int, all_scores: Background | None = None
+        self,
+        scores: Scores,
+        videos: int,
+        all_scores: Background | None = None,
+        *,
+        video_QK: Tensor | None = None,
     ) -> list[PlainDiagnosis]:
         quantities = candidate_quantities(scores, self.candidates, self.temperature)
-        beliefs_QK = quantities.fused.belief_QV[:, : scores.clip_QV.shape[1]].tolist()
+        belief_QK = quantities.fused.belief_QV[:, : scores.clip_QV.shape[1]]
+        beliefs_QK = sum_by_video(belief_QK, video_QK).tolist()
         columns = {
             "uncertainty": quantities.uncertainty_Q.tolist(),
             "entropy": quantities.entropy_Q.tolist(),

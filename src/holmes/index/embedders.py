@@ -1,6 +1,6 @@
 """What turns features and sentences into an index's vectors: a joint image-text model, or a trained Holmes.
 
-Both give a video up to 128 frames and 32 clips and a sentence a query, in one space.
+Both give a video, or a part of a long one, up to 128 frames and 32 clips, and a sentence a query.
 
 V videos, Q queries, N raw rows, F frames, C clips, T tokens, D width
 """
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from holmes.data.pooling import overlapping_clips, query_tokens, video_clips, video_frames
 from holmes.encoders.checkpoint import MANIFEST as CHECKPOINT_MANIFEST
-from holmes.encoders.checkpoint import load_checkpoint
+from holmes.encoders.checkpoint import TRAINING_SECONDS, load_checkpoint
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA as CALIBRATION
 from holmes.media.backbones import (
@@ -44,6 +44,10 @@ BEST = "best"  # the checkpoint inside the folder of a training run
 # A joint model sees single frames, and a clip of a minute's video would be two seconds of them. Averaged over
 # five they find more.
 CLIP_SECONDS = 5.0
+# The longest part of a video. A joint model's 32 clips then lie two seconds apart.
+JOINT_PART_SECONDS = 64.0
+# A trained model's is what nine in ten of its training videos keep below, or this where that is unknown.
+UNKNOWN_PART_SECONDS = 180.0
 ENCODED_AT_ONCE = 32  # videos, in one pass of a trained model
 
 
@@ -53,6 +57,7 @@ class Embedder(Protocol):
     width: int
     frame_weight: float
     clip_weight: float
+    part_seconds: float  # how much of a video it sees well at once; longer ones are cut into parts
 
     @property
     def record(self) -> dict[str, Any]:
@@ -80,6 +85,7 @@ class ZeroShot:
     """Joint image-text embeddings as they are: no captions needed, nothing trained."""
 
     frame_weight, clip_weight = 0.4, 0.6
+    part_seconds = JOINT_PART_SECONDS
 
     def __init__(self, backbone: JointBackbone) -> None:
         self.backbone = self.visual = backbone
@@ -92,6 +98,7 @@ class ZeroShot:
             "name": self.backbone.name,
             "digest": self.backbone.digest,
             "clip_seconds": CLIP_SECONDS,
+            "part_seconds": self.part_seconds,
         }
 
     @property
@@ -124,6 +131,7 @@ class TrainedHolmes:
         config = self.checkpoint.config
         self.width = config.model.width
         self.frame_weight, self.clip_weight = config.score.frame_weight, config.score.clip_weight
+        self.part_seconds = float(self.checkpoint.extras.get(TRAINING_SECONDS) or UNKNOWN_PART_SECONDS)
 
     @property
     def record(self) -> dict[str, Any]:
@@ -134,6 +142,7 @@ class TrainedHolmes:
             "visual": self._visual_name,
             "text": self._text_name,
             "text_digest": self.text.digest,
+            "part_seconds": self.part_seconds,
         }
 
     @property
@@ -227,7 +236,7 @@ def recorded_embedder(record: dict[str, Any], folder: str | None = None) -> Embe
 
 
 def check_same_model(record: dict[str, Any], embedder: Embedder) -> None:
-    for what in ("digest", "text_digest", "clip_seconds"):
+    for what in ("digest", "text_digest", "clip_seconds", "part_seconds"):
         if record.get(what) != embedder.record.get(what):
             raise HolmesError(
                 f"the index was made with '{record.get('name')}' ({str(record.get(what))[:12]}), not with "

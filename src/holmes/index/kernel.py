@@ -1,12 +1,12 @@
-"""The inner loops of search: the best frame and the best clip of every video, for every probe.
+"""The inner loops of search: the best frame and the best clip of every part of a video, for every probe.
 
 `best_positions` is plain torch and runs anywhere. On a GPU `weighted_best_fused` reads the embeddings once:
 the product of a block stays in registers, the maximum of each tile of 16 rows is written, a sixteenth of what
-plain torch writes, and a second pass turns a video's tiles into its score. `best_of_pairs_fused` scores
-chosen videos again in float32 where they lie, without gathering them first.
+plain torch writes, and a second pass turns a part's tiles into its score. `best_of_pairs_fused` scores chosen
+parts again, exactly, where they lie, without gathering them first.
 
-R probes, V videos, P rows of a video (frames, then clips), N rows of all videos, or chosen pairs of a query
-and a video, T tiles of a video, or probes of a query, D width
+R probes, S parts, P rows of a part (frames, then clips), N rows of all parts, or chosen pairs of a query and
+a part, T tiles of a part, or probes of a query, D width
 """
 
 from __future__ import annotations
@@ -28,52 +28,54 @@ HAS_TRITON = triton is not None
 # programs fit on a multiprocessor, so that one's maxima are taken while the other multiplies.
 FEW_PROBES = {"BLOCK_R": 16, "BLOCK_N": 128, "BLOCK_D": 128, "num_warps": 4, "num_stages": 3}
 MANY_PROBES = {"BLOCK_R": 128, "BLOCK_N": 128, "BLOCK_D": 64, "num_warps": 4, "num_stages": 3}
-BLOCK_V = 128  # videos whose tiles one program turns into scores
+BLOCK_S = 128  # parts whose tiles one program turns into scores
 
 
-def best_positions(probes_RD: Tensor, rows_VPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
-    """max over frames and max over clips of ⟨probe, row⟩, each R × V."""
-    similarity_RVP = dot_similarity(probes_RD, rows_VPD)
-    return similarity_RVP[..., :-clips].amax(-1), similarity_RVP[..., -clips:].amax(-1)
+def best_positions(probes_RD: Tensor, rows_SPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
+    """max over frames and max over clips of ⟨probe, row⟩, each R × S."""
+    similarity_RSP = dot_similarity(probes_RD, rows_SPD)
+    return similarity_RSP[..., :-clips].amax(-1), similarity_RSP[..., -clips:].amax(-1)
 
 
-def best_positions_of_many(probes_RD: Tensor, rows_VPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
+def best_positions_of_many(probes_RD: Tensor, rows_SPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
     """The same with the probes side by side in memory: their maxima are then taken many at a time."""
-    similarity_VPR = (rows_VPD.flatten(0, 1) @ probes_RD.T).view(*rows_VPD.shape[:2], len(probes_RD))
-    return similarity_VPR[:, :-clips].amax(1).T, similarity_VPR[:, -clips:].amax(1).T
+    similarity_SPR = (rows_SPD.flatten(0, 1) @ probes_RD.T).view(*rows_SPD.shape[:2], len(probes_RD))
+    return similarity_SPR[:, :-clips].amax(1).T, similarity_SPR[:, -clips:].amax(1).T
 
 
 def best_of_pairs(
-    probes_QTD: Tensor, query_N: Tensor, rows_VPD: Tensor, video_N: Tensor, clips: int
+    probes_QTD: Tensor, query_N: Tensor, rows_SPD: Tensor, part_N: Tensor, clips: int
 ) -> tuple[Tensor, Tensor]:
-    """The best frame and the best clip of one video for all probes of one query, each N × T, in float32."""
-    rows_NPD = rows_VPD.index_select(0, video_N).float()
-    similarity_NTP = probes_QTD.index_select(0, query_N) @ rows_NPD.transpose(1, 2)
+    """The best frame and the best clip of one part for all probes of one query, each N × T, in float64."""
+    rows_NPD = rows_SPD.index_select(0, part_N).double()
+    similarity_NTP = probes_QTD.index_select(0, query_N).double() @ rows_NPD.transpose(1, 2)
     return similarity_NTP[..., :-clips].amax(-1), similarity_NTP[..., -clips:].amax(-1)
 
 
 def weighted_best_fused(
-    probes_RD: Tensor, rows_VPD: Tensor, clips: int, frame_weight_R: Tensor, clip_weight_R: Tensor
+    probes_RD: Tensor, rows_SPD: Tensor, clips: int, frame_weight_R: Tensor, clip_weight_R: Tensor
 ) -> Tensor:
-    """frame weight · best frame + clip weight · best clip, R × V; rows come in multiples of TILE."""
-    videos, tiles = len(rows_VPD), rows_VPD.shape[1] // TILE
-    best_RT = tile_max(probes_RD, rows_VPD.flatten(0, 1))
-    score_RV = torch.empty((len(probes_RD), videos), device=rows_VPD.device, dtype=torch.float32)
-    weighted_best_kernel[(triton.cdiv(videos, BLOCK_V), len(probes_RD))](
-        best_RT, frame_weight_R, clip_weight_R, score_RV, videos,
-        T=tiles, CLIP_T=clips // TILE, BLOCK_T=triton.next_power_of_2(tiles), BLOCK_V=BLOCK_V,
+    """frame weight · best frame + clip weight · best clip, R × S; rows come in multiples of TILE."""
+    parts, tiles = len(rows_SPD), rows_SPD.shape[1] // TILE
+    best_RT = tile_max(probes_RD, rows_SPD.flatten(0, 1))
+    score_RS = torch.empty((len(probes_RD), parts), device=rows_SPD.device, dtype=torch.float32)
+    weighted_best_kernel[(triton.cdiv(parts, BLOCK_S), len(probes_RD))](
+        best_RT, frame_weight_R, clip_weight_R, score_RS, parts,
+        T=tiles, CLIP_T=clips // TILE, BLOCK_T=triton.next_power_of_2(tiles), BLOCK_S=BLOCK_S,
     )  # fmt: skip
-    return score_RV
+    return score_RS
 
 
 def best_of_pairs_fused(
-    probes_QTD: Tensor, query_N: Tensor, rows_VPD: Tensor, video_N: Tensor, clips: int
+    probes_QTD: Tensor, query_N: Tensor, rows_SPD: Tensor, part_N: Tensor, clips: int
 ) -> tuple[Tensor, Tensor]:
     """`best_of_pairs`, each row read once from where it lies."""
-    (_, probes, width), rows = probes_QTD.shape, rows_VPD.shape[1]
-    frame_NT, clip_NT = torch.empty((2, len(video_N), probes), device=rows_VPD.device).unbind(0)
-    best_of_pairs_kernel[(len(video_N),)](
-        probes_QTD, query_N, rows_VPD, video_N, frame_NT, clip_NT, probes,
+    (_, probes, width), rows = probes_QTD.shape, rows_SPD.shape[1]
+    frame_NT, clip_NT = torch.empty(
+        (2, len(part_N), probes), device=rows_SPD.device, dtype=torch.float64
+    ).unbind(0)
+    best_of_pairs_kernel[(len(part_N),)](
+        probes_QTD, query_N, rows_SPD, part_N, frame_NT, clip_NT, probes,
         P=rows, CLIPS=clips, D=width, BLOCK_P=TILE, BLOCK_D=triton.next_power_of_2(width),
     )  # fmt: skip
     return frame_NT, clip_NT
@@ -128,42 +130,42 @@ if HAS_TRITON:
 
     @triton.jit
     def weighted_best_kernel(
-        best, frame_weight, clip_weight, score, V,
-        T: tl.constexpr, CLIP_T: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_V: tl.constexpr,
+        best, frame_weight, clip_weight, score, S,
+        T: tl.constexpr, CLIP_T: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
     ):  # fmt: skip
         probe = tl.program_id(1).to(tl.int64)
-        at_V = tl.program_id(0) * BLOCK_V + tl.arange(0, BLOCK_V)
+        at_S = tl.program_id(0) * BLOCK_S + tl.arange(0, BLOCK_S)
         at_T = tl.arange(0, BLOCK_T)
-        inside_VT = (at_V < V)[:, None] & (at_T < T)[None, :]
-        tile_VT = tl.load(
-            best + probe * V * T + at_V[:, None] * T + at_T[None, :], mask=inside_VT, other=float("-inf")
+        inside_ST = (at_S < S)[:, None] & (at_T < T)[None, :]
+        tile_ST = tl.load(
+            best + probe * S * T + at_S[:, None] * T + at_T[None, :], mask=inside_ST, other=float("-inf")
         )
         of_clips_T = at_T >= T - CLIP_T
-        frame_V = tl.max(tl.where(of_clips_T[None, :], float("-inf"), tile_VT), axis=1)
-        clip_V = tl.max(tl.where(of_clips_T[None, :], tile_VT, float("-inf")), axis=1)
-        weighted_V = tl.load(frame_weight + probe) * frame_V + tl.load(clip_weight + probe) * clip_V
-        tl.store(score + probe * V + at_V, weighted_V, mask=at_V < V)
+        frame_S = tl.max(tl.where(of_clips_T[None, :], float("-inf"), tile_ST), axis=1)
+        clip_S = tl.max(tl.where(of_clips_T[None, :], tile_ST, float("-inf")), axis=1)
+        weighted_S = tl.load(frame_weight + probe) * frame_S + tl.load(clip_weight + probe) * clip_S
+        tl.store(score + probe * S + at_S, weighted_S, mask=at_S < S)
 
     @triton.jit
     def best_of_pairs_kernel(
-        probes, query, rows, video, best_frame, best_clip, T,
+        probes, query, rows, part, best_frame, best_clip, T,
         P: tl.constexpr, CLIPS: tl.constexpr, D: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr,
     ):  # fmt: skip
         pair = tl.program_id(0).to(tl.int64)
         first_probe = tl.load(query + pair) * T
-        first_row = tl.load(video + pair) * P
+        first_row = tl.load(part + pair) * P
         at_P, at_D = tl.arange(0, BLOCK_P), tl.arange(0, BLOCK_D)
         for t in range(T):
             probe_D = tl.load(probes + (first_probe + t) * D + at_D, mask=at_D < D, other=0.0)
-            frame_P = tl.full((BLOCK_P,), float("-inf"), tl.float32)
-            clip_P = tl.full((BLOCK_P,), float("-inf"), tl.float32)
+            frame_P = tl.full((BLOCK_P,), float("-inf"), tl.float64)
+            clip_P = tl.full((BLOCK_P,), float("-inf"), tl.float64)
             for start in range(0, P, BLOCK_P):
                 row_PD = tl.load(
                     rows + (first_row + start + at_P)[:, None] * D + at_D[None, :],
                     mask=(at_D < D)[None, :],
                     other=0.0,
                 )
-                similarity_P = tl.sum(row_PD.to(tl.float32) * probe_D[None, :], axis=1)
+                similarity_P = tl.sum(row_PD.to(tl.float64) * probe_D[None, :].to(tl.float64), axis=1)
                 of_clips = start + at_P >= P - CLIPS
                 frame_P = tl.maximum(frame_P, tl.where(of_clips, float("-inf"), similarity_P))
                 clip_P = tl.maximum(clip_P, tl.where(of_clips, similarity_P, float("-inf")))

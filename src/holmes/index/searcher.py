@@ -1,6 +1,6 @@
 """Search in an index: a sentence in, videos with moments and a diagnosis out.
 
-Q queries, K candidates, T probes of a query, F frames, P rows of a video, D width
+Q queries, S parts of videos, K candidates (the best parts), D width
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from holmes.index.diagnose import Diagnose, Diagnosis, diagnose_with
 from holmes.index.embedders import Embedder, recorded_embedder
 from holmes.index.gallery import Gallery, open_gallery
 from holmes.index.manifest import read_manifest
-from holmes.index.scan import Nearest, Probes, make_probes, nearest_videos
-from holmes.index.segment import TILE, StoredVideo
+from holmes.index.nearest import Nearest, nearest_videos
+from holmes.index.scan import Probes, make_probes
+from holmes.index.segment import StoredVideo
 from holmes.index.store import IndexStore
-from holmes.moments import Moment, grow_moments
+from holmes.index.timeline import find_moments, frame_at, timeline_of
 from holmes.records import QueryEmbedding, Scores
 
 QUERIES_AT_ONCE = 1024  # of one pass over the embeddings
@@ -66,12 +67,12 @@ class Index:
     ) -> list[Answer]:
         """As `search`, for many sentences in few passes over the index."""
         self._refuse(sentences, top, abstain_below)
-        allowed_V = None if filter is None else self._matching(filter)
+        allowed_S = None if filter is None else self._matching(filter)
         answers: list[Answer] = []
         for start in range(0, len(sentences), QUERIES_AT_ONCE):
             some = sentences[start : start + QUERIES_AT_ONCE]
             probes = self._probes(some).to(self.device)
-            nearest = nearest_videos(self.gallery, probes, max(top, self.judge.candidates), allowed_V)
+            nearest = nearest_videos(self.gallery, probes, top, self.judge.candidates, allowed_S)
             answers += self._answers(some, probes.to("cpu"), nearest.to("cpu"), top, abstain_below)
         return answers
 
@@ -81,9 +82,7 @@ class Index:
         What was learned about sentences does not hold for pictures, so there is no probability.
         """
         stored = self._stored(video)
-        spans_F2 = stored.spans_P2[: stored.frames]
-        at = int(np.searchsorted(spans_F2[:, 1], time).clip(max=stored.frames - 1))
-        row_1D = torch.from_numpy(np.asarray(stored.rows_PD[at : at + 1], np.float32))
+        row_1D = torch.from_numpy(np.asarray(frame_at(stored, time), np.float32)).unsqueeze(0)
         weights = self.embedder.frame_weight, self.embedder.clip_weight
         probes = make_probes(QueryEmbedding(row_1D), *weights).to(self.device)
         nearest = nearest_videos(self.gallery, probes, top + 1).to("cpu")
@@ -135,8 +134,12 @@ class Index:
     ) -> list[Answer]:
         count = self.judge.candidates
         scores = Scores(nearest.frame_QK[:, :count], nearest.clip_QK[:, :count])
+        # Whose parts the candidates are; nobody needs to know where every video is a single part.
+        videos = {"video_QK": nearest.video_QK[:, :count]} if self.gallery.in_parts else {}
+        compared = nearest.all_scores
+        diagnoses = self.judge(scores, compared.count, compared.background, **videos)
         answers = []
-        for q, diagnosis in enumerate(self.judge(scores, nearest.compared, nearest.all_scores)):
+        for q, diagnosis in enumerate(diagnoses):
             if abstain_below is not None and diagnosis.probability is None:
                 raise HolmesError(
                     "this model's confidence was never calibrated, so it cannot abstain by it; "
@@ -162,7 +165,7 @@ class Index:
         beliefs = diagnosis.beliefs if diagnosis else ()
         probabilities = diagnosis.probabilities if diagnosis else ()
         hits = []
-        found = zip(nearest.videos_QK[q, :top], nearest.score_QK[q, :top], strict=True)
+        found = zip(nearest.hit_QH[q, :top], nearest.hit_score_QH[q, :top], strict=True)
         for rank, (number, score) in enumerate(found):
             video = self._video(int(number))
             belief = beliefs[rank] if rank < len(beliefs) else 0.0
@@ -171,16 +174,16 @@ class Index:
         return hits
 
     def _video(self, number: int) -> StoredVideo:
-        segment, position = (int(place) for place in self.gallery.places_V2[number])
+        segment, position = (int(place) for place in self.gallery.places_S2[number])
         return self.store.segments[segment].video(position)
 
     def _matching(self, wanted_names: str | Collection[str]) -> torch.Tensor:
-        """Which videos of the gallery fit a pattern, or have one of these names."""
+        """Which parts of the gallery's videos fit a pattern, or have one of these names."""
         places = self.store.places
         names = self.store.matching(wanted_names) if isinstance(wanted_names, str) else wanted_names
         wanted = {places[name] for name in names if name in places}
-        allowed_V = [(segment, at) in wanted for segment, at in self.gallery.places_V2.tolist()]
-        return torch.tensor(allowed_V, device=self.device)
+        allowed_S = [(segment, at) in wanted for segment, at in self.gallery.places_S2.tolist()]
+        return torch.tensor(allowed_S, device=self.device)
 
     def _refuse(self, sentences: Sequence[str], top: int, abstain_below: float | None) -> None:
         if isinstance(sentences, str):
@@ -220,24 +223,3 @@ def open_index(
     if name != "cpu" and not torch.cuda.is_available():
         raise HolmesError(f"device '{device}' is not available here; use cpu.")
     return Index(IndexStore.open(path), torch.device(name), model, diagnose)
-
-
-def find_moments(video: StoredVideo, probes: Probes, q: int) -> tuple[Moment, ...]:
-    """Moments of one video for query `q`, from both branches' similarity along the timeline."""
-    timeline = timeline_of(video, probes, q)
-    return grow_moments(timeline.similarity_F, timeline.spans_F2)
-
-
-def timeline_of(video: StoredVideo, probes: Probes, q: int) -> Timeline:
-    """Both branches' similarity to query `q` at every frame of a video."""
-    rows_PD = np.asarray(video.rows_PD, np.float32)
-    similarity_TP = probes.rows_QTD[q].numpy() @ rows_PD.T
-    frame_P = probes.frame_weight_QT[q].numpy() @ similarity_TP
-    clip_P = probes.clip_weight_QT[q].numpy() @ similarity_TP
-    if not np.isfinite(video.spans_P2).all():
-        raise HolmesError(f"the times of {video.name} are damaged; run 'holmes index check'.")
-    spans_F2 = video.spans_P2[: video.frames]
-    clips = len(rows_PD) - -(-video.frames // TILE) * TILE
-    ends_C = video.spans_P2[-clips:, 1]
-    clip_of_F = np.searchsorted(ends_C, spans_F2.mean(axis=1)).clip(max=clips - 1)
-    return Timeline(frame_P[: video.frames] + clip_P[-clips:][clip_of_F], spans_F2)

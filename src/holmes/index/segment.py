@@ -1,15 +1,16 @@
 """A segment: some videos' embeddings in files that are written once and never changed.
 
-    rows.f16     embeddings, one row a position: a video's frames, then its clips
+    rows.f16     embeddings, one row a position: a part's frames, then its clips
     spans.f32    the seconds, from and to, that each row stands for
     videos.bin   one record a video
     names.bin    the videos' names, a zero byte after each
 
-A video's frames fill whole tiles of 16 rows: its last frame is repeated, which changes no maximum. Videos are
-sorted by their number of rows, so a segment is a few slabs, each a dense array videos × rows × width, and a
-scan is one matrix product a block and one maximum, without a mask.
+A short video is one part, a long one several that overlap, all with equally many rows. A part's frames fill
+whole tiles of 16 rows: its last frame is repeated, which changes no maximum. Videos are sorted by the number
+of rows of their parts, so a segment is a few slabs, each a dense array parts × rows × width, and a scan is
+one matrix product a block and one maximum, without a mask.
 
-V videos, P rows of one video, F frames, C clips, D width
+V videos, S parts of a video or of several, P rows of one part, F frames, C clips, D width
 """
 
 from __future__ import annotations
@@ -28,15 +29,21 @@ from numpy.typing import NDArray
 
 from holmes.errors import HolmesError
 from holmes.files import sha256_file, sync_folder
-from holmes.index.manifest import SegmentEntry, damaged
-from holmes.manifests import FileEntry
+from holmes.index.manifest import FileEntry, SegmentEntry, damaged
 
 TILE = 16  # rows; frames are padded to a multiple of it
 ROWS, SPANS, VIDEOS, NAMES = "rows.f16", "spans.f32", "videos.bin", "names.bin"
 FILES = (ROWS, SPANS, VIDEOS, NAMES)
 RECORD = np.dtype(
-    [("frames", "<i4"), ("rows", "<i4"), ("duration", "<f8"), ("stamp", "<u8")]
-)  # true frames; rows with padding and clips; seconds; what the embedding was made from
+    [
+        ("parts", "<i4"),
+        ("frames", "<i4"),  # of each part, before padding
+        ("rows", "<i4"),  # of each part, with padding and clips
+        ("duration", "<f8"),  # seconds
+        ("stamp", "<u8"),  # what the embedding was made from
+        ("key", "<i8"),  # orders videos of equal score, in every index alike
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -45,10 +52,35 @@ class StoredVideo:
 
     name: str  # the path of its file, or any other unique name
     duration: float  # seconds
-    frames: int  # how many of the rows are frames, before padding
-    rows_PD: NDArray[np.float16]  # unit length: frames, repeats of the last one, clips
-    spans_P2: NDArray[np.float32]
+    frames: int  # how many of a part's rows are frames, before padding
+    rows_SPD: NDArray[np.float16]  # unit length: frames, repeats of the last one, clips
+    spans_SP2: NDArray[np.float32]
     stamp: int = 0
+
+
+def pack_parts(
+    name: str,
+    duration: float,
+    frames_SFD: NDArray[Any],
+    clips_SCD: NDArray[Any],
+    frame_spans_SF2: NDArray[Any],
+    clip_spans_SC2: NDArray[Any],
+    stamp: int = 0,
+) -> StoredVideo:
+    """Embeddings in the layout of a segment: unit length, float16, frames padded to whole tiles."""
+    if not name or "\0" in name:
+        raise HolmesError(f"{name!r} cannot name a video.")
+    frames = np.shape(frames_SFD)[1]
+    if not len(frames_SFD) or not frames:
+        raise HolmesError(f"{name} has no frames.")
+    padded = np.minimum(np.arange(-frames // TILE * -TILE), frames - 1)
+    rows_SPD = np.concatenate([frames_SFD[:, padded], clips_SCD], axis=1, dtype=np.float32)
+    norms_SP1 = np.linalg.norm(rows_SPD, axis=2, keepdims=True)
+    if not np.isfinite(norms_SP1).all():
+        raise HolmesError(f"{name} has an embedding that is not finite.")
+    spans_SP2 = np.concatenate([frame_spans_SF2[:, padded], clip_spans_SC2], axis=1).astype(np.float32)
+    unit_SPD = (rows_SPD / np.maximum(norms_SP1, 1e-12)).astype(np.float16)
+    return StoredVideo(name, duration, frames, unit_SPD, spans_SP2, stamp)
 
 
 def pack_video(
@@ -60,27 +92,25 @@ def pack_video(
     clip_spans_C2: NDArray[Any],
     stamp: int = 0,
 ) -> StoredVideo:
-    """Embeddings in the layout of a segment: unit length, float16, frames padded to whole tiles."""
-    if not name or "\0" in name:
-        raise HolmesError(f"{name!r} cannot name a video.")
-    if len(frames_FD) == 0:
-        raise HolmesError(f"{name} has no frames.")
-    padded = np.minimum(np.arange(-len(frames_FD) // TILE * -TILE), len(frames_FD) - 1)
-    rows_PD = np.concatenate([np.asarray(frames_FD, np.float32)[padded], np.asarray(clips_CD, np.float32)])
-    norms_P1 = np.linalg.norm(rows_PD, axis=1, keepdims=True)
-    if not np.isfinite(norms_P1).all():
-        raise HolmesError(f"{name} has an embedding that is not finite.")
-    spans_P2 = np.concatenate([np.asarray(frame_spans_F2)[padded], clip_spans_C2]).astype(np.float32)
-    unit_PD = (rows_PD / np.maximum(norms_P1, 1e-12)).astype(np.float16)
-    return StoredVideo(name, duration, len(frames_FD), unit_PD, spans_P2, stamp)
+    """A video of a single part."""
+    frames_SFD, clips_SCD, frame_spans_SF2, clip_spans_SC2 = (
+        np.asarray(array)[None] for array in (frames_FD, clips_CD, frame_spans_F2, clip_spans_C2)
+    )
+    return pack_parts(name, duration, frames_SFD, clips_SCD, frame_spans_SF2, clip_spans_SC2, stamp)
+
+
+def video_key(name: str) -> int:
+    """A number that no two names share; it depends on nothing else."""
+    return int.from_bytes(hashlib.sha256(os.fsencode(name)).digest()[:8], "little", signed=True)
 
 
 @dataclass(frozen=True)
 class Slab:
-    """Videos of one segment with equally many rows."""
+    """The parts of a segment's videos from position `first` up to `end`, all with equally many rows."""
 
-    first: int  # position in the segment
-    rows_VPD: NDArray[np.float16]
+    first: int
+    end: int
+    rows_SPD: NDArray[np.float16]
 
 
 class Segment:
@@ -94,21 +124,25 @@ class Segment:
         if len(records) != entry.videos * RECORD.itemsize:
             raise _damaged(folder / VIDEOS, f"it does not describe {entry.videos} videos")
         records_V = np.frombuffer(records, RECORD)
+        self.parts_V = records_V["parts"].astype(np.int64)
         self.frames_V = records_V["frames"].astype(np.int64)
         self.rows_V = records_V["rows"].astype(np.int64)
-        self.duration_V, self.stamp_V = records_V["duration"], records_V["stamp"]
-        self.start_V = np.cumsum(self.rows_V) - self.rows_V
+        self.duration_V, self.stamp_V, self.key_V = (records_V[of] for of in ("duration", "stamp", "key"))
+        padding_V = self.rows_V - clips - self.frames_V
+        sound_V = (self.parts_V > 0) & (self.frames_V > 0) & (padding_V >= 0)
+        if not (sound_V & (np.diff(self.rows_V, prepend=0) >= 0)).all():
+            raise _damaged(folder / VIDEOS, "its records contradict each other")
+        size_V = self.parts_V * self.rows_V
+        self.start_V = np.cumsum(size_V) - size_V
         self.rows_ND = self._positions(ROWS, "<f2", width)
         self.spans_N2 = self._positions(SPANS, "<f4", 2)
-        padding_V = self.rows_V - clips - self.frames_V
-        if not ((self.frames_V > 0) & (padding_V >= 0) & (np.diff(self.rows_V, prepend=0) >= 0)).all():
-            raise _damaged(folder / VIDEOS, "its records contradict each other")
         self.names = os.fsdecode(_verified(folder / NAMES, entry)).split("\0")[:-1]
         if len(self.names) != entry.videos:
             raise _damaged(folder / NAMES, f"it does not name {entry.videos} videos")
 
     def _positions(self, file: str, dtype: str, width: int) -> NDArray[Any]:
-        numbers, rows = _map(self.folder / file, dtype, self.entry), int(self.rows_V.sum())
+        numbers = _map(self.folder / file, dtype, self.entry)
+        rows = int((self.parts_V * self.rows_V).sum())
         if len(numbers) != rows * width:
             raise _damaged(self.folder / file, f"it does not hold {rows} rows of {width}")
         return numbers.reshape(-1, width)
@@ -119,19 +153,20 @@ class Segment:
         return [self._slab(first, end) for first, end in pairwise(bounds)]
 
     def _slab(self, first: int, end: int) -> Slab:
-        start, rows = self.start_V[first], self.rows_V[first]
-        dense = self.rows_ND[start : start + (end - first) * rows]
-        return Slab(first, dense.reshape(end - first, rows, -1))
+        start, parts, rows = self.start_V[first], self.parts_V[first:end].sum(), self.rows_V[first]
+        dense = self.rows_ND[start : start + parts * rows]
+        return Slab(first, end, dense.reshape(parts, rows, -1))
 
     def video(self, position: int) -> StoredVideo:
         """One of its videos, for reading or for copying into another segment."""
-        at = slice(self.start_V[position], self.start_V[position] + self.rows_V[position])
+        start, parts, rows = self.start_V[position], self.parts_V[position], self.rows_V[position]
+        at = slice(start, start + parts * rows)
         return StoredVideo(
             self.names[position],
             float(self.duration_V[position]),
             int(self.frames_V[position]),
-            self.rows_ND[at],
-            self.spans_N2[at],
+            self.rows_ND[at].reshape(parts, rows, -1),
+            self.spans_N2[at].reshape(parts, rows, 2),
             int(self.stamp_V[position]),
         )
 
@@ -139,6 +174,9 @@ class Segment:
         """The videos that `entry`, this segment's now or soon, does not mark as removed."""
         removed = set(entry.removed)
         return (self.video(position) for position in range(entry.videos) if position not in removed)
+
+    def live_parts(self, entry: SegmentEntry) -> int:
+        return int(self.parts_V.sum() - self.parts_V[list(entry.removed)].sum())
 
     def faults(self) -> list[str]:
         """Files whose bytes are not those that were written; reads all of them."""
@@ -151,18 +189,23 @@ class Segment:
 
 def write_segment(folder: Path, videos: Sequence[StoredVideo]) -> SegmentEntry:
     """Write a new segment to the disk, synced; nothing refers to it yet."""
-    videos = sorted(videos, key=lambda video: len(video.rows_PD))
-    records_V = np.array([(v.frames, len(v.rows_PD), v.duration, v.stamp) for v in videos], RECORD)
+    videos = sorted(videos, key=lambda video: video.rows_SPD.shape[1])
+    records_V = np.array([_record(video) for video in videos], RECORD)
     folder.mkdir(parents=True)
     files = {
-        ROWS: _write(folder / ROWS, (np.ascontiguousarray(video.rows_PD, "<f2") for video in videos)),
-        SPANS: _write(folder / SPANS, (np.ascontiguousarray(video.spans_P2, "<f4") for video in videos)),
+        ROWS: _write(folder / ROWS, (np.ascontiguousarray(video.rows_SPD, "<f2") for video in videos)),
+        SPANS: _write(folder / SPANS, (np.ascontiguousarray(video.spans_SP2, "<f4") for video in videos)),
         VIDEOS: _write(folder / VIDEOS, [records_V.tobytes()]),
         NAMES: _write(folder / NAMES, (os.fsencode(video.name) + b"\0" for video in videos)),
     }
     sync_folder(folder)
     sync_folder(folder.parent)
     return SegmentEntry(folder.name, len(videos), files)
+
+
+def _record(video: StoredVideo) -> tuple[int | float, ...]:
+    parts, rows, _ = video.rows_SPD.shape
+    return parts, video.frames, rows, video.duration, video.stamp, video_key(video.name)
 
 
 def _damaged(path: Path, why: str) -> HolmesError:

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -28,8 +28,9 @@ from holmes.index.manifest import FILE_NAME, Manifest, SegmentEntry, damaged, re
 from holmes.index.segment import TILE, Segment, StoredVideo, write_segment
 
 SEGMENTS, LOCK = "segments", "lock"
+FEATURES = "features"  # what was extracted for the index; it outlives an index that is built again
 UNFINISHED = f".{FILE_NAME}.*.part"  # a manifest that a killed process was writing
-SEGMENT_VIDEOS = 4096  # a full segment: half a GB at 160 rows of 384
+SEGMENT_PARTS = 4096  # of videos, in a full segment: half a GB at 160 rows of 384
 OPEN_ATTEMPTS = 20  # each one needs a compaction to end within the few ms of opening
 
 
@@ -115,7 +116,7 @@ def _is_left_over(entry: Path) -> bool:
     """What there may be before there is a manifest."""
     if entry.name == SEGMENTS:
         return entry.is_dir() and not any(entry.iterdir())
-    return entry.name == LOCK or fnmatch.fnmatch(entry.name, UNFINISHED)
+    return entry.name in (LOCK, FEATURES) or fnmatch.fnmatch(entry.name, UNFINISHED)
 
 
 class IndexWriter:
@@ -148,8 +149,8 @@ class IndexWriter:
         twice = [name for name, times in Counter(video.name for video in videos).items() if times > 1]
         if twice:
             raise HolmesError(f"{twice[0]} was given twice.")
-        for start in range(0, len(videos), SEGMENT_VIDEOS):
-            self._add_segment(videos[start : start + SEGMENT_VIDEOS])
+        for group in _full_segments(videos):
+            self._add_segment(group)
 
     def remove(self, names: Iterable[str]) -> None:
         """Mark videos as removed; `compact` frees their space."""
@@ -164,26 +165,19 @@ class IndexWriter:
     def compact(self) -> None:
         """Rewrite into few full segments without the removed videos, and free their space."""
         self._refuse_damage(self.store.segments)
-        entries: list[SegmentEntry] = []
-        waiting: list[StoredVideo] = []
-        for segment in self.store.segments:
-            waiting.extend(segment.live(segment.entry))
-            while len(waiting) >= SEGMENT_VIDEOS:
-                entries.append(self._write(waiting[:SEGMENT_VIDEOS], len(entries)))
-                waiting = waiting[SEGMENT_VIDEOS:]
-        if waiting:
-            entries.append(self._write(waiting, len(entries)))
-        self._commit(entries)
+        videos = (video for segment in self.store.segments for video in segment.live(segment.entry))
+        self._commit([self._write(group, number) for number, group in enumerate(_full_segments(videos))])
 
-    def _add_segment(self, videos: Sequence[StoredVideo]) -> None:
+    def _add_segment(self, videos: list[StoredVideo]) -> None:
         """Neighbours not larger than the new segment are merged into it, so that there are never many."""
-        videos = list(videos)
-        kept = self._without({video.name for video in videos})
+        kept, parts = self._without({video.name for video in videos}), _count_parts(videos)
         segments = dict(zip([entry.name for entry in kept], self.store.segments, strict=True))
-        while kept and kept[-1].live <= len(videos) and kept[-1].live + len(videos) <= SEGMENT_VIDEOS:
-            entry = kept.pop()
-            self._refuse_damage([segments[entry.name]])
-            videos = [*segments[entry.name].live(entry), *videos]
+        while kept:
+            segment, entry = segments[kept[-1].name], kept[-1]
+            if (old := segment.live_parts(entry)) > min(parts, SEGMENT_PARTS - parts):
+                break
+            self._refuse_damage([segment])
+            videos, parts = [*segment.live(kept.pop()), *videos], parts + old
         self._commit([*kept, self._write(videos)])
 
     def _refuse_damage(self, segments: Sequence[Segment]) -> None:
@@ -206,8 +200,8 @@ class IndexWriter:
     def _write(self, videos: Sequence[StoredVideo], number: int = 0) -> SegmentEntry:
         manifest = self.store.manifest
         for video in videos:
-            padding = len(video.rows_PD) - manifest.clips - video.frames
-            if video.rows_PD.shape[1] != manifest.width or not 0 <= padding < TILE:
+            _, rows, width = video.rows_SPD.shape
+            if width != manifest.width or not 0 <= rows - manifest.clips - video.frames < TILE:
                 raise HolmesError(f"the embeddings of {video.name} do not have the index's width and clips.")
         # Names are never used twice: they hold the generation that first names them.
         folder = self.path / SEGMENTS / f"{manifest.generation + 1:08d}{number:04d}"
@@ -237,6 +231,23 @@ class IndexWriter:
                 shutil.rmtree(folder, ignore_errors=True)
         for file in self.path.glob(UNFINISHED):
             file.unlink(missing_ok=True)
+
+
+def _full_segments(videos: Iterable[StoredVideo]) -> Iterator[list[StoredVideo]]:
+    """The videos, in groups that each fill a segment; the last may not."""
+    group, parts = list[StoredVideo](), 0
+    for video in videos:
+        if group and parts + len(video.rows_SPD) > SEGMENT_PARTS:
+            yield group
+            group, parts = [], 0
+        group.append(video)
+        parts += len(video.rows_SPD)
+    if group:
+        yield group
+
+
+def _count_parts(videos: Iterable[StoredVideo]) -> int:
+    return sum(len(video.rows_SPD) for video in videos)
 
 
 def _acquire(path: Path) -> IO[str]:

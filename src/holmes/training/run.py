@@ -9,7 +9,6 @@ best checkpoint, `result.json` the final figures. The same command run again goe
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,12 +20,12 @@ from holmes.config.schema import HolmesConfig
 from holmes.data.bank import FeatureBank
 from holmes.data.loader import BatchLoader
 from holmes.data.store import Store
-from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint
+from holmes.encoders.checkpoint import TRAINING_SECONDS, load_checkpoint, save_checkpoint
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 from holmes.evaluation.evaluate import retrieval_metrics
+from holmes.files import write_json
 from holmes.parallel import World, process_group
-from holmes.records import Stage
 from holmes.training.assemble import build_objective
 from holmes.training.calibrate import calibrate_run
 from holmes.training.device import choose_device, should_compile
@@ -44,12 +43,10 @@ from holmes.training.resume import (
     read_result,
     seed_epoch,
     sole_owner,
-    write_result,
 )
 from holmes.training.stages import stage_of
 from holmes.training.step import TrainStep
 
-OnEpoch = Callable[[dict[str, Any]], None]  # gets each epoch's line of `metrics.jsonl`
 LARGEST_SEED = 2**31  # seeds are multiplied and added to; the generators take 64 bits
 
 
@@ -70,13 +67,8 @@ def train(
     seed: int = 0,
     protocol: Protocol | str = Protocol.HONEST,
     options: RunOptions = RunOptions(),  # noqa: B008 - frozen
-    on_epoch: OnEpoch | None = None,
 ) -> dict[str, Any]:
-    """Train, select the best epoch by the protocol, and return its figures on the test split.
-
-    `on_epoch` is called after every epoch with its line of `metrics.jsonl`: losses, recalls on the selecting
-    split, shares of kinds, speed. What it raises stops the run, which can be gone on with.
-    """
+    """Train, select the best epoch by the protocol, and return its figures on the test split."""
     if not isinstance(config, HolmesConfig):
         raise HolmesError(f"config must be settings such as holmes.preset('small'), not {config!r}.")
     if not 0 <= seed < LARGEST_SEED:
@@ -94,7 +86,7 @@ def train(
         if (out / RESULT).exists():
             return read_result(out / RESULT)
         run = Run(store, splits, config, out, seed, world, device, options)
-        run.go(on_epoch)
+        run.go()
         return run.finish(protocol)
 
 
@@ -163,7 +155,7 @@ class Run:
                 f"{training.warm_up_epochs} (warm_up_epochs)"
             )
 
-    def go(self, on_epoch: OnEpoch | None = None) -> None:
+    def go(self) -> None:
         """Epochs until the last one, or until patience runs out."""
         training, progress = self.config.training, self.progress
         logbook = (
@@ -182,7 +174,7 @@ class Run:
                 display.epoch(
                     entry["epoch"],
                     training.epochs,
-                    Stage(entry["stage"]),
+                    stage_of(entry["epoch"], training.warm_up_epochs),
                     entry["loss"]["total"],
                     entry["select"]["SumR"],
                     progress.best_sum,
@@ -191,8 +183,6 @@ class Run:
                 )
                 if logbook:
                     self.write_down(entry, logbook)
-                if on_epoch is not None and self.world.leads:
-                    on_epoch(entry)
         if logbook:
             logbook.close()
 
@@ -230,7 +220,7 @@ class Run:
             "max": values_SN[:, names.index("gradient_norm")].max().item(),
         }
         return {
-            "epoch": epoch + 1,
+            "epoch": epoch,
             "stage": stage.value,
             "loss": means,
             "gradient_norm": norm,
@@ -256,12 +246,13 @@ class Run:
 
     def note_progress(self, found: float) -> None:
         progress, training = self.progress, self.config.training
-        progress.epochs_done += 1
+        epoch = progress.epochs_done
         if found > progress.best_sum:
-            progress.best_sum, progress.best_epoch = found, progress.epochs_done
+            progress.best_sum, progress.best_epoch = found, epoch
             self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
+        progress.epochs_done += 1
         progress.steps_done += self.loader.steps_per_epoch
-        waited = progress.epochs_done - progress.best_epoch
+        waited = epoch - progress.best_epoch
         progress.stopped_early = bool(training.patience) and waited >= training.patience
 
     def write_down(self, entry: dict[str, Any], logbook: Logbook) -> None:
@@ -286,7 +277,11 @@ class Run:
             return
         current = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.model.load_state_dict(self.best)
-        extras = {"epoch": self.progress.best_epoch, "select_SumR": self.progress.best_sum}
+        extras = {
+            "epoch": self.progress.best_epoch,
+            "select_SumR": self.progress.best_sum,
+            TRAINING_SECONDS: self.bank.store.usual_seconds(self.splits.fit),
+        }
         save_checkpoint(self.out / "best", self.model, self.config, extras)
         self.model.load_state_dict(current)
         self.best = None
@@ -296,13 +291,8 @@ class Run:
         if saved is None:
             return Progress()
         progress, tensors = saved
-        try:
-            self.optimizer.values.copy_(tensors["values"])
-            self.optimizer.load_state_dict(tensors)
-        except (KeyError, RuntimeError):
-            raise HolmesError(
-                f"the state in {self.out} is not of this model; use a new --out folder."
-            ) from None
+        self.optimizer.values.copy_(tensors["values"])
+        self.optimizer.load_state_dict(tensors)
         return progress
 
     def finish(self, protocol: Protocol) -> dict[str, Any]:
@@ -323,5 +313,5 @@ class Run:
         }
         if self.world.leads:
             calibrate_run(self.out, self.bank.store, self.device)
-            write_result(self.out, result)
+            write_json(self.out / RESULT, result)
         return result

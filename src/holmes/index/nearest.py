@@ -1,0 +1,180 @@
+"""The best videos of every query, proven: what the scan finds near is scored again exactly, more and more of
+it until no other part of a video can belong among the best.
+
+Q queries, T probes of a query, S parts of videos, K best parts, M parts scored again, H hits, P rows of a
+part, D width
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holmes.evidence.parts import first_of_each
+from holmes.index.gallery import Gallery, GallerySlab
+from holmes.index.grid import WEIGHT_STEP, on_grid
+from holmes.index.kernel import HAS_TRITON, best_of_pairs, best_of_pairs_fused
+from holmes.index.scan import Probes, scan
+from holmes.index.score_sums import ScoreSums
+from holmes.index.threads import in_threads
+
+MARGIN = 6  # parts scored again at first beyond those asked for: enough to prove most queries
+SCORED_AT_ONCE = (2**22, 2**30)  # bytes of rows gathered to score again: fit for a CPU's cache, for a GPU
+
+Scored = tuple[Tensor, Tensor, Tensor, Tensor]  # parts, scores, frame and clip similarities, each Q × K
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The best parts of every query, best first, the best videos, and what they were chosen from.
+
+    Equal scores are in the order of the gallery's keys, and of one video in order of time.
+    """
+
+    parts_QK: Tensor  # numbers in the gallery
+    score_QK: Tensor  # exact, in float64
+    frame_QK: Tensor  # each branch's own similarity
+    clip_QK: Tensor
+    video_QK: Tensor  # whose part it is
+    hit_QH: Tensor  # the best part of each of the best videos
+    hit_score_QH: Tensor
+    all_scores: ScoreSums  # of all parts that were compared
+
+    def to(self, device: torch.device | str) -> Nearest:
+        return Nearest(*(value.to(device) for value in vars(self).values()))
+
+
+def nearest_videos(
+    gallery: Gallery, probes: Probes, top: int, candidates: int = 0, allowed_S: Tensor | None = None
+) -> Nearest:
+    """The `top` best live videos of every query, and at least so many candidates: the best parts of any."""
+    compared_S = _compared(gallery, allowed_S)
+    near_QS, error_Q, all_scores = scan(gallery, probes, compared_S)
+    wanted = min(max(top, candidates), all_scores.count)
+    best = prove_best(gallery, probes, near_QS, error_Q, wanted, all_scores.count)
+    hits = min(top, _count_videos(gallery, compared_S, all_scores.count))
+    hit_QH, hit_score_QH = best_of_each_video(gallery, probes, near_QS, error_Q, best, hits, all_scores.count)
+    return Nearest(*best, gallery.video_S[best[0]], hit_QH, hit_score_QH, all_scores)
+
+
+def prove_best(
+    gallery: Gallery, probes: Probes, near_QS: Tensor, error_Q: Tensor, top: int, count: int
+) -> Scored:
+    """The best `top` of `count` parts from scores that are off by at most `error_Q`: the nearest ones are
+    scored again, for some queries more and more of them, until no other can belong among the best."""
+    empty_QK = torch.zeros((len(near_QS), top), device=near_QS.device)
+    best: Scored = (empty_QK.long(), empty_QK.double(), empty_QK, empty_QK.clone())
+    open_Q, size = torch.arange(len(near_QS), device=near_QS.device), min(top + MARGIN, count)
+    while top and len(open_Q):
+        near_QM, parts_QM = near_QS.topk(size)
+        parts_QM = parts_QM.sort(1).values
+        found = rescore(gallery, probes, parts_QM, near_QS.gather(1, parts_QM).isneginf())
+        for whole_QK, part_QM in zip(best, found, strict=True):
+            whole_QK[open_Q] = part_QM[:, :top]
+        # No part that was not scored again can have more than this.
+        others_Q = near_QM[:, -1] + error_Q
+        open_still_Q = (found[1][:, top - 1] <= others_Q) & ~others_Q.isneginf() & (size < count)
+        left_Q = open_still_Q.nonzero()[:, 0]
+        if len(left_Q):
+            probes, near_QS, error_Q = _rows(probes, left_Q), near_QS[left_Q], error_Q[left_Q]
+        open_Q, size = open_Q[left_Q], min(2 * size, count)
+    return best
+
+
+def best_of_each_video(
+    gallery: Gallery, probes: Probes, near_QS: Tensor, error_Q: Tensor, best: Scored, hits: int, count: int
+) -> tuple[Tensor, Tensor]:
+    """The best part of each of the best videos, and its score, Q × H.
+
+    Where a few long videos hold all of the best parts, they are set aside and the best of the others follow.
+    """
+    parts_QK, score_QK = best[:2]
+    if not gallery.in_parts or not hits:
+        return parts_QK[:, :hits], score_QK[:, :hits]
+    hit_QH = parts_QK.new_zeros((len(parts_QK), hits + 1))  # the last column takes what is not wanted
+    hit_score_QH = score_QK.new_zeros(hit_QH.shape)
+    open_Q, found_Q = torch.arange(len(parts_QK), device=gallery.device), parts_QK.new_zeros(len(parts_QK))
+    while True:
+        first_QK = first_of_each(gallery.video_S[parts_QK]) & score_QK.isfinite()
+        place_QK = (found_Q.unsqueeze(1) + first_QK.cumsum(1) - 1).clamp(max=hits)
+        place_QK = place_QK.masked_fill(~first_QK, hits)
+        for whole_QH, part_QK in ((hit_QH, parts_QK), (hit_score_QH, score_QK)):
+            whole_QH[open_Q] = whole_QH[open_Q].scatter(1, place_QK, part_QK)
+        found_Q = found_Q + first_QK.sum(1)
+        left_Q = (found_Q < hits).nonzero()[:, 0]
+        if not len(left_Q):
+            return hit_QH[:, :hits], hit_score_QH[:, :hits]
+        aside_QS = _parts_of(gallery, gallery.video_S[parts_QK[left_Q]])
+        near_QS = near_QS[left_Q].masked_fill(aside_QS, -torch.inf)
+        probes, error_Q = _rows(probes, left_Q), error_Q[left_Q]
+        open_Q, found_Q = open_Q[left_Q], found_Q[left_Q]
+        parts_QK, score_QK = prove_best(gallery, probes, near_QS, error_Q, hits, count)[:2]
+
+
+def rescore(gallery: Gallery, probes: Probes, parts_QM: Tensor, aside_QM: Tensor) -> Scored:
+    """These parts of each query exactly, sorted by score, those that were set aside last, with -inf.
+
+    `parts_QM` rises in every row.
+    """
+    frame_QM = torch.zeros(parts_QM.shape, dtype=torch.float64, device=gallery.device)
+    clip_QM = torch.zeros_like(frame_QM)
+    best = best_of_pairs_fused if gallery.device.type == "cuda" and HAS_TRITON else best_of_pairs
+    frame_weight_QT, clip_weight_QT = probes.frame_weight_QT.double(), probes.clip_weight_QT.double()
+
+    def score_pairs(pairs: tuple[GallerySlab, Tensor]) -> None:
+        slab, (query_N, at_N) = pairs[0], pairs[1].unbind(1)
+        part_N = parts_QM[query_N, at_N] - slab.first
+        best_frame_NT, best_clip_NT = best(probes.rows_QTD, query_N, slab.rows_SPD, part_N, gallery.clips)
+        frame_QM[query_N, at_N] = (frame_weight_QT[query_N] * on_grid(best_frame_NT, WEIGHT_STEP)).sum(-1)
+        clip_QM[query_N, at_N] = (clip_weight_QT[query_N] * on_grid(best_clip_NT, WEIGHT_STEP)).sum(-1)
+
+    in_threads(score_pairs, _pairs(gallery, parts_QM), gallery.device)
+    order_QM = gallery.key_S[parts_QM].argsort(dim=1, stable=True)
+    score_QM = (frame_QM + clip_QM).masked_fill(aside_QM, -torch.inf).gather(1, order_QM)
+    score_QM, by_score_QM = score_QM.sort(dim=1, descending=True, stable=True)
+    order_QM = order_QM.gather(1, by_score_QM)
+    frame_weight_Q1 = frame_weight_QT.sum(1, keepdim=True).clamp(min=1e-12)
+    clip_weight_Q1 = clip_weight_QT.sum(1, keepdim=True).clamp(min=1e-12)
+    return (
+        parts_QM.gather(1, order_QM),
+        score_QM,
+        (frame_QM.gather(1, order_QM) / frame_weight_Q1).float(),
+        (clip_QM.gather(1, order_QM) / clip_weight_Q1).float(),
+    )
+
+
+def _pairs(gallery: Gallery, parts_QM: Tensor) -> list[tuple[GallerySlab, Tensor]]:
+    """The (query, place) pairs whose part lies in a slab, a bounded number of them at once."""
+    at_once = SCORED_AT_ONCE[gallery.device.type != "cpu"]
+    pieces = []
+    for slab in gallery.slabs:
+        inside_QM = (parts_QM >= slab.first) & (parts_QM < slab.first + len(slab.rows_SPD))
+        pairs_N2 = inside_QM.nonzero()
+        step = max(1, at_once // (8 * slab.rows_SPD[:1].numel()))
+        pieces += [(slab, pairs_N2[at : at + step]) for at in range(0, len(pairs_N2), step)]
+    return pieces
+
+
+def _compared(gallery: Gallery, allowed_S: Tensor | None) -> Tensor | None:
+    if allowed_S is None:
+        return gallery.live_S if gallery.live < len(gallery) else None
+    return gallery.live_S & allowed_S
+
+
+def _count_videos(gallery: Gallery, compared_S: Tensor | None, count: int) -> int:
+    if not gallery.in_parts:
+        return count
+    video_S = gallery.video_S if compared_S is None else gallery.video_S[compared_S]
+    return 1 + int((video_S[1:] != video_S[:-1]).sum()) if len(video_S) else 0
+
+
+def _parts_of(gallery: Gallery, video_QK: Tensor) -> Tensor:
+    """Q × S: whether a part belongs to one of the query's videos."""
+    of_query_QV = torch.zeros((len(video_QK), gallery.videos), dtype=torch.bool, device=gallery.device)
+    return of_query_QV.scatter(1, video_QK, True)[:, gallery.video_S]
+
+
+def _rows(probes: Probes, at_Q: Tensor) -> Probes:
+    return Probes(probes.rows_QTD[at_Q], probes.frame_weight_QT[at_Q], probes.clip_weight_QT[at_Q])

@@ -1,0 +1,60 @@
+"""A video along its time: how well a query fits at every frame, whichever part the frame belongs to.
+
+S parts of a video, P rows of a part, F frames of a part, N positions in time, C clips, T probes, D width
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holmes.errors import HolmesError
+from holmes.index.answers import Timeline
+from holmes.index.scan import Probes
+from holmes.index.segment import TILE, StoredVideo
+from holmes.moments import Moment, grow_moments
+
+
+def find_moments(video: StoredVideo, probes: Probes, q: int) -> tuple[Moment, ...]:
+    """Moments of one video for query `q`, from both branches' similarity along the timeline."""
+    timeline = timeline_of(video, probes, q)
+    return grow_moments(timeline.similarity_F, timeline.spans_F2)
+
+
+def timeline_of(video: StoredVideo, probes: Probes, q: int) -> Timeline:
+    """Both branches' similarity to query `q` at every frame of a video."""
+    spans_SF2, kept_SF = frames_in_time(video)
+    rows_SPD = np.asarray(video.rows_SPD, np.float32)
+    similarity_SPT = rows_SPD @ probes.rows_QTD[q].numpy().T
+    clips = rows_SPD.shape[1] - -(-video.frames // TILE) * TILE
+    frame_SF = similarity_SPT[:, : video.frames] @ probes.frame_weight_QT[q].numpy()
+    clip_SC = similarity_SPT[:, -clips:] @ probes.clip_weight_QT[q].numpy()
+    ends_SC = video.spans_SP2[:, -clips:, 1]
+    clip_of_SF = (ends_SC[:, None] < spans_SF2.mean(axis=2)[:, :, None]).sum(axis=2).clip(max=clips - 1)
+    similarity_SF = frame_SF + np.take_along_axis(clip_SC, clip_of_SF, axis=1)
+    return Timeline(similarity_SF[kept_SF], spans_SF2[kept_SF])
+
+
+def frame_at(video: StoredVideo, time: float) -> NDArray[np.floating]:
+    """The row of the frame that stands for a time in seconds."""
+    spans_SF2, kept_SF = frames_in_time(video)
+    rows_ND = video.rows_SPD[:, : video.frames][kept_SF]
+    at = int(np.searchsorted(spans_SF2[kept_SF][:, 1], time).clip(max=len(rows_ND) - 1))
+    row_D: NDArray[np.floating] = rows_ND[at]
+    return row_D
+
+
+def frames_in_time(video: StoredVideo) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
+    """The seconds of every part's frames, and which of them make up the timeline, one part after the other.
+
+    Where two parts overlap, the first half of the overlap belongs to the earlier one: what lies at the end of
+    a part has little of its surroundings there.
+    """
+    spans_SF2 = video.spans_SP2[:, : video.frames]
+    if not np.isfinite(video.spans_SP2).all():
+        raise HolmesError(f"the times of {video.name} are damaged; run 'holmes index check'.")
+    cuts = (spans_SF2[:-1, -1, 1] + spans_SF2[1:, 0, 0]) / 2
+    middle_SF = spans_SF2.mean(axis=2)
+    from_S1 = np.concatenate([[-np.inf], cuts])[:, None]
+    to_S1 = np.concatenate([cuts, [np.inf]])[:, None]
+    return spans_SF2, (middle_SF >= from_S1) & (middle_SF < to_S1)
