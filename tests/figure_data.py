@@ -38,7 +38,7 @@ def history(epochs: int = 4, intra: bool = True) -> list[dict[str, Any]]:
         recall = {"R@1": 5.0 + epoch, "R@5": 20.0 + epoch, "R@10": 30.0 + epoch, "R@100": 90.0 + epoch}
         entries.append(
             {
-                "epoch": epoch,
+                "epoch": epoch + 1,
                 "stage": 2 if second else 1,
                 "loss": loss | ({"intra": 0.125 * epoch} if second and intra else {}),
                 "gradient_norm": {"mean": 1.0, "max": 2.0 + epoch},
@@ -96,7 +96,7 @@ def report_data(moments: bool = True, kinds: bool = True, compare: bool = False)
         "preset": "small",
         "protocol": "honest",
         "seed": 3,
-        "epoch": 2,
+        "epoch": 3,
         "checkpoint": "0123456789abcdef0123",
         "store": "worlds/<first>",
         "collection": "planted",

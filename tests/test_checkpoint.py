@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from by_hand import reseal
+from holmes import manifests
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig
 from holmes.encoders import checkpoint
@@ -37,8 +39,8 @@ def refusal(folder: Path) -> str:
 
 
 def rewrite(folder: Path, **changes) -> None:
-    path = folder / "checkpoint.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    """With a checksum that is right: what is said must be refused, not only that it was changed."""
+    reseal(folder / "checkpoint.json", **changes)
 
 
 @pytest.mark.parametrize("dual", [False, True])
@@ -72,8 +74,8 @@ def test_extras_are_added_without_touching_the_weights(tmp_path):
     assert loaded.digest == digest
 
 
-@pytest.mark.parametrize("dies_in", ["write_json", "save"])
-def test_a_write_that_dies_midway_leaves_the_old_checkpoint(tmp_path, monkeypatch, dies_in):
+@pytest.mark.parametrize("where, dies_in", [(manifests, "write_json"), (checkpoint, "save")])
+def test_a_write_that_dies_midway_leaves_the_old_checkpoint(tmp_path, monkeypatch, where, dies_in):
     (old, config), (new, _) = tiny(0), tiny(1)
     save_checkpoint(tmp_path, old, config, {"epoch": 1})
 
@@ -81,7 +83,7 @@ def test_a_write_that_dies_midway_leaves_the_old_checkpoint(tmp_path, monkeypatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken:
-        broken.setattr(checkpoint, dies_in, die)
+        broken.setattr(where, dies_in, die)
         with pytest.raises(KeyboardInterrupt):
             save_checkpoint(tmp_path, new, config, {"epoch": 2})
     loaded = load_checkpoint(tmp_path)
@@ -98,7 +100,7 @@ def test_a_disk_that_fills_up_leaves_no_manifest(tmp_path, monkeypatch):
     def full(*_args):
         raise OSError("no space left")
 
-    monkeypatch.setattr(checkpoint, "write_json", full)
+    monkeypatch.setattr(manifests, "write_json", full)
     with pytest.raises(OSError):
         save_checkpoint(tmp_path, model, config)
     assert "has no checkpoint.json" in refusal(tmp_path)
@@ -126,24 +128,74 @@ def test_weights_that_are_no_weights(tmp_path):
 
 def test_weights_of_another_shape(tmp_path):
     save_checkpoint(tmp_path, *tiny())
-    manifest = json.loads((tmp_path / "checkpoint.json").read_text())
-    manifest["config"]["model"]["tokens"] += 1
-    (tmp_path / "checkpoint.json").write_text(json.dumps(manifest))
+    config = json.loads((tmp_path / "checkpoint.json").read_text())["config"]
+    config["model"]["tokens"] += 1
+    rewrite(tmp_path, config=config)
     assert "does not fit its config" in refusal(tmp_path)
+
+
+def test_settings_cannot_ask_for_more_memory_than_the_weights(tmp_path, monkeypatch):
+    """A model of such a width would take terabytes; it is refused before it is made."""
+    save_checkpoint(tmp_path, *tiny())
+    config = json.loads((tmp_path / "checkpoint.json").read_text())["config"]
+    config["model"]["width"] = 1 << 16
+    rewrite(tmp_path, config=config)
+    made = []
+    real = checkpoint.HolmesModel
+    monkeypatch.setattr(checkpoint, "HolmesModel", lambda c: made.append(model := real(c)) or model)
+    assert "does not fit its config" in refusal(tmp_path)
+    assert all(value.is_meta for model in made for value in model.state_dict().values())
+
+
+def test_every_flipped_bit_of_the_manifest_is_noticed(tmp_path):
+    save_checkpoint(tmp_path, *tiny(), {"epoch": 7, "R@1": 12.5})
+    path = tmp_path / "checkpoint.json"
+    sound = path.read_bytes()
+    for at in range(0, len(sound), 7):
+        path.write_bytes(sound[:at] + bytes([sound[at] ^ 1 << at % 8]) + sound[at + 1 :])
+        if sound[at : at + 1].strip():  # not the spaces between
+            refusal(tmp_path)
+    path.write_bytes(sound)
+    load_checkpoint(tmp_path)
+
+
+def test_a_checkpoint_saved_while_it_is_loaded(tmp_path, monkeypatch):
+    """The weights that were named are gone: the new ones are loaded instead."""
+    (old, config), (new, _) = tiny(0), tiny(1)
+    save_checkpoint(tmp_path, old, config)
+    read, asked = checkpoint.read_manifest, []
+
+    def slow(folder):
+        found = read(folder)
+        if not asked:
+            asked.append(save_checkpoint(folder, new, config))
+        return found
+
+    monkeypatch.setattr(checkpoint, "read_manifest", slow)
+    assert same_weights(load_checkpoint(tmp_path).model, new)
+
+
+def test_checkpoints_of_the_first_version_are_read(tmp_path):
+    model, config = tiny()
+    save_checkpoint(tmp_path, model, config)
+    body = json.loads((tmp_path / "checkpoint.json").read_text()) | {"version": 1}
+    del body["checksum"]
+    (tmp_path / "checkpoint.json").write_text(json.dumps(body))
+    assert same_weights(load_checkpoint(tmp_path).model, model)
 
 
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"format": "another-format"}, "is not a Holmes checkpoint"),
-        ({"version": 99}, "has version 99; this Holmes reads version 1"),
-        ({"version": None}, "has version None"),
+        ({"format": "another-format"}, "does not describe a Holmes checkpoint"),
+        ({"version": 99}, "of version 99; this Holmes reads version 2"),
+        ({"version": None}, "of version null"),
         ({"config": {"name": "x", "model": {"depth": 1}}}, "unknown config.model field 'depth'"),
         ({"config": {}}, "config is incomplete"),
-        ({"weights": 5}, "the file is damaged"),
-        ({"digest": None}, "the file is damaged"),
-        ({"extras": [1]}, "the file is damaged"),
-        ({"weights": "../elsewhere.safetensors"}, "names elsewhere.safetensors, which is missing"),
+        ({"weights": 5}, "is damaged: weights is 5, not text; copy the whole folder again"),
+        ({"digest": None}, "is damaged: digest is null, not text"),
+        ({"extras": [1]}, "is damaged: extras is a list of 1, not an object"),
+        ({"weights": "../elsewhere.safetensors"}, "'../elsewhere.safetensors', not the name of a file of w"),
     ],
 )
 def test_foreign_or_spoilt_manifests(tmp_path, changes, message):
@@ -158,8 +210,8 @@ def test_manifests_that_are_no_manifests(tmp_path):
     for content, message in (
         (b"{", "is not valid JSON"),
         (b"\xff\xfe", "is not valid JSON"),
-        (b"[]", "is not a Holmes checkpoint"),
-        (b'{"format": "holmes-checkpoint", "version": 1}', "lacks config, digest, extras, weights"),
+        (b"[]", "does not describe a Holmes checkpoint"),
+        (b'{"format": "holmes-checkpoint", "version": 1}', "lacks weights, digest, config, extras"),
     ):
         path.write_bytes(content)
         assert message in refusal(tmp_path)

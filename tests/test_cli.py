@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from holmes.cli import main as command
-from holmes.cli.printable import printable
 from holmes.errors import HolmesError
+from holmes.printable import printable
 
 
 @pytest.fixture

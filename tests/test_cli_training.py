@@ -10,6 +10,7 @@ from typing import get_args, get_type_hints
 import pytest
 from typer.main import get_command
 
+from by_hand import reseal, seal
 from holmes.cli import demo, main, options
 from holmes.cli import train as train_command
 from holmes.config import ablations
@@ -108,7 +109,7 @@ def test_evaluate_knows_when_a_store_has_moved_or_changed(runs, store, folder):
     shutil.copytree(runs / "honest-seed0", run)
     about = read_json(run / "run.json")
     assert about["store"] == str(store.path.resolve())
-    write_json(run / "run.json", about | {"store": str(moved)})
+    reseal(run / "run.json", store=str(moved))
     with pytest.raises(HolmesError, match="moved, which is gone; say with --store where it is now"):
         holmes("evaluate", run)
     tiny_world(moved, seed=1)
@@ -185,7 +186,12 @@ def test_the_demo_trains_a_model_that_exists():
 def test_a_damaged_run_is_refused(runs, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(runs / "honest-seed0", copy)
-    for damage in ({}, [], {"seed": 0}, read_json(copy / "run.json") | {"data": {}}):
+    sound = read_json(copy / "run.json")
+    for damage in ({}, [], {"seed": 0}):
         write_json(copy / "run.json", damage)
         with pytest.raises(HolmesError, match="does not describe a run"):
+            holmes("evaluate", copy)
+    for damage in ({"data": {}}, {"seed": -1}, {"store": 7}, {"data": {"store": "x", "protocol": "honest"}}):
+        seal(copy / "run.json", sound | damage)
+        with pytest.raises(HolmesError, match=r"run\.json is damaged: "):
             holmes("evaluate", copy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 from collections.abc import Callable
@@ -11,9 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from by_hand import reseal
 from holmes.errors import HolmesError
 from holmes.index.gallery import open_gallery
-from holmes.index.manifest import Manifest, _checksum
+from holmes.index.manifest import Manifest
 from holmes.index.nearest import nearest_videos
 from holmes.index.scan import make_probes
 from holmes.index.store import IndexStore, IndexWriter, create_index
@@ -137,9 +137,7 @@ HOSTILE = [
 def test_manifests_that_lie_with_a_right_checksum(sound: Path, tmp_path: Path, change: dict) -> None:
     index = tmp_path / "index"
     shutil.copytree(sound, index)
-    body = json.loads((index / "manifest.json").read_text()) | change
-    del body["checksum"]
-    (index / "manifest.json").write_text(json.dumps(body | {"checksum": _checksum(body)}))
+    reseal(index / "manifest.json", **change)
     with pytest.raises(HolmesError) as caught:
         IndexStore.open(index)
     said = str(caught.value)

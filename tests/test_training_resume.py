@@ -85,7 +85,7 @@ def assert_usable(run: Path) -> None:
     """Whatever was interrupted, what is on disk is whole."""
     state = StateKeeper(run).load()
     if state is not None:
-        assert load_checkpoint(run / "best").extras["epoch"] >= 0
+        assert load_checkpoint(run / "best").extras["epoch"] >= 1
         assert len(logged_whole(run)) >= state[0].epochs_done
 
 
@@ -285,4 +285,4 @@ def test_a_damaged_state_is_named(launcher: Launcher, store: Store, folder: Path
     tensors = run / read_json(run / "state.json")["tensors"]
     tensors.write_bytes(tensors.read_bytes()[:1000])
     refused = one_line(*launcher.run(*command(store, run)))
-    assert "cannot be resumed: its state is damaged" in refused and "new --out" in refused
+    assert "is damaged" in refused and "cannot be resumed; use a new --out" in refused

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from holmes.config import ablations
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
@@ -19,7 +20,7 @@ from holmes.training.experiments import Study, ablate, run_rows, sweep, train_se
 from holmes.training.logbook import Logbook, read_metrics
 from holmes.training.optimizer import FlatAdam
 from holmes.training.protocol import Protocol, choose_splits
-from holmes.training.resume import Progress, StateKeeper
+from holmes.training.resume import Progress, StateKeeper, read_result
 from holmes.training.run import RunOptions, train
 from tiny_runs import QUIET, logged, tiny_settings, tiny_world
 
@@ -53,7 +54,7 @@ STAGE_1 = {
 
 def test_every_part_of_the_loss_is_in_the_logbook(honest):
     epochs = logged(honest)
-    assert [entry["epoch"] for entry in epochs] == [0, 1, 2, 3]
+    assert [entry["epoch"] for entry in epochs] == [1, 2, 3, 4], "as on the screen"
     assert [entry["stage"] for entry in epochs] == [1, 1, 2, 2]
     for entry in epochs:
         assert set(entry["loss"]) == STAGE_1 | ({"intra"} if entry["stage"] == 2 else set())
@@ -88,13 +89,35 @@ def test_parts_left_out_are_not_logged(store, tmp_path):
 
 def test_the_logbook_drops_what_will_be_done_again(tmp_path):
     book = Logbook(tmp_path, 0)
-    for epoch in range(3):
+    for epoch in (1, 2, 3):
         book.write({"epoch": epoch})
     with open(tmp_path / "metrics.jsonl", "a") as file:
-        file.write('{"epoch": 3, "lo')  # cut short by a kill
-    assert [entry["epoch"] for entry in read_metrics(tmp_path)] == [0, 1, 2]
-    Logbook(tmp_path, 2).write({"epoch": 2, "again": True})
-    assert read_metrics(tmp_path) == [{"epoch": 0}, {"epoch": 1}, {"epoch": 2, "again": True}]
+        file.write('{"epoch": 4, "lo')  # cut short by a kill
+    assert [entry["epoch"] for entry in read_metrics(tmp_path)] == [1, 2, 3]
+    Logbook(tmp_path, 2).write({"epoch": 3, "again": True})
+    assert read_metrics(tmp_path) == [{"epoch": 1}, {"epoch": 2}, {"epoch": 3, "again": True}]
+
+
+def test_a_logbook_that_counted_from_0_is_read_as_from_1(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"epoch": 0}\n{"epoch": 1}\n')
+    assert [entry["epoch"] for entry in read_metrics(tmp_path)] == [1, 2]
+
+
+def test_every_epoch_is_told_and_what_the_listener_raises_stops_the_run(store, tmp_path):
+    heard = []
+
+    def listen(entry):
+        heard.append(entry)
+        assert read_metrics(tmp_path)[-1] == entry, "it is logged before it is told"
+        if len(heard) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(store, tiny_settings(), tmp_path, options=QUIET, on_epoch=listen)
+    assert [entry["epoch"] for entry in heard] == [1, 2]
+    heard.clear()
+    train(store, tiny_settings(), tmp_path, options=QUIET, on_epoch=lambda entry: heard.append(entry))
+    assert heard[-1]["epoch"] == 4 and {"loss", "select", "kinds", "speed"} <= heard[-1].keys()
 
 
 def test_tensorboard_files_are_written(store, tmp_path):
@@ -130,7 +153,7 @@ def test_the_best_epoch_is_the_protocols(store, honest, published, protocol):
     run = {Protocol.HONEST: honest, Protocol.PUBLISHED: published}[protocol]
     totals = [entry["select"]["SumR"] for entry in logged(run)]
     result, checkpoint = read_json(run / "result.json"), load_checkpoint(run / "best")
-    assert result["epoch"] == checkpoint.extras["epoch"] == int(np.argmax(totals))
+    assert result["epoch"] == checkpoint.extras["epoch"] == int(np.argmax(totals)) + 1
     assert checkpoint.extras["select_SumR"] == max(totals)
     # The saved model, evaluated anew, has the figures it was selected for and those reported.
     bank, splits = FeatureBank(store), choose_splits(store, protocol, checkpoint.config.training.held_out, 0)
@@ -162,7 +185,7 @@ def test_a_run_stops_when_patience_is_at_its_end(store, tmp_path):
     """Without learning nothing gets better: the first epoch is the best, two more are waited for."""
     changes = {"learning_rate": 0.0, "epochs": 9}
     result = train(store, tiny_settings(patience=2, **changes), tmp_path / "two", options=QUIET)
-    assert (result["epoch"], result["epochs_done"], len(logged(tmp_path / "two"))) == (0, 3, 3)
+    assert (result["epoch"], result["epochs_done"], len(logged(tmp_path / "two"))) == (1, 3, 3)
     state = StateKeeper(tmp_path / "two").load()
     assert state is not None and state[0].stopped_early
     (tmp_path / "two" / "result.json").unlink()  # killed just before: the run must not go on
@@ -196,7 +219,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(store, tmp_path):
     assert f"last good checkpoint: {tmp_path / 'best'}" in line
     good = load_checkpoint(tmp_path / "best")
     assert all(bool(torch.isfinite(value).all()) for value in good.model.state_dict().values())
-    assert [entry["epoch"] for entry in logged(tmp_path)] == [0, 1], "a broken epoch is not logged"
+    assert [entry["epoch"] for entry in logged(tmp_path)] == [1, 2], "a broken epoch is not logged"
 
 
 def test_a_state_keeps_infinity_and_history(tmp_path):
@@ -218,7 +241,7 @@ def test_seeds_are_summed_up(store, tmp_path):
     summary = train_seeds(study)
     assert summary == read_json(tmp_path / "summary.json")
     for protocol in ("honest", "published"):
-        runs = [read_json(tmp_path / f"{protocol}-seed{seed}" / "result.json") for seed in (0, 2)]
+        runs = [read_result(tmp_path / f"{protocol}-seed{seed}" / "result.json") for seed in (0, 2)]
         assert summary["protocols"][protocol]["runs"] == runs
         for name, value in summary["protocols"][protocol]["metrics"].items():
             figures = [run["metrics"][name] for run in runs]
@@ -243,7 +266,7 @@ def test_ablations_go_on_row_by_row(store, tmp_path):
 def test_a_sweep_has_the_presets_own_value_and_trains_it_once(store, tmp_path):
     settings = tiny_settings(epochs=1, warm_up_epochs=0, inter_temperature=0.3)
     study = Study(store, settings, tmp_path, options=QUIET)
-    swept = sweep(study, "tau")
+    swept = sweep(study, {"tau": ablations.sweep("tau")})["tau"]
     assert [point["value"] for point in swept["points"]] == [0.02, 0.04, 0.06, 0.08, 0.1, 0.2, 0.3, 0.5]
     assert swept["default"] == 0.3 and swept["setting"] == "evidence.inter_temperature"
     folders = sorted(path.name for path in tmp_path.iterdir())

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MOST_NAMES = 100  # in a message
+LONGEST_NAME = 100
+
 
 class HolmesError(Exception):
     """A clear one-line message; the command line prints it and exits with code 2, without a traceback."""
@@ -13,6 +16,9 @@ class HolmesError(Exception):
 def unknown(what: str, value: str, known: Iterable[str]) -> HolmesError:
     """An unknown name: says which names exist and which one was probably meant."""
     names = sorted(known)
+    value = value[:LONGEST_NAME]
     close = get_close_matches(value, names, n=1)
     hint = f"; did you mean '{close[0]}'?" if close else "."
-    return HolmesError(f"unknown {what} '{value}'{hint} Known: {', '.join(names) or 'none'}.")
+    listed = ", ".join(name[:LONGEST_NAME] for name in names[:MOST_NAMES])
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return HolmesError(f"unknown {what} '{value}'{hint} Known: {listed or 'none'}{more}.")

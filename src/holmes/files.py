@@ -1,18 +1,24 @@
-"""Files that are whole or absent: write to a temporary neighbour, fsync, rename."""
+"""Files that are whole or absent: write to a temporary neighbour, fsync, rename. Only real files are read."""
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from holmes.errors import HolmesError
+from holmes.printable import shown
 
+LARGEST_JSON = 256 << 20  # bytes; the captions of a million videos fit
 UMASK = os.umask(0)
 os.umask(UMASK)  # it can only be read by setting it
 
@@ -47,20 +53,65 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def exchange(first: Path, second: Path) -> bool:
+    """Swap two names in one step; False where the system or the file system cannot."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    current_folder, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if rename(current_folder, os.fsencode(first), current_folder, os.fsencode(second), swap) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(second))
+
+
 def write_json(path: Path, value: Any) -> None:
+    text = json.dumps(value, indent=1, ensure_ascii=False)
     with atomic_file(path) as file:
-        file.write(json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
+        # A file name that is no valid text is kept as JSON's escapes of its bytes.
+        file.write(text.encode(errors="backslashreplace") + b"\n")
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open a file to read. Pipes and devices, which may never end or never answer, are refused."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise HolmesError(f"{path} does not exist.") from None
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise HolmesError(f"{path} is {'a folder' if stat.S_ISDIR(mode) else 'not a regular file'}.")
+    return open(descriptor, "rb")
+
+
+def read_file(path: Path, most: int = LARGEST_JSON) -> bytes:
+    """All of a file of at most so many bytes."""
+    with open_file(path) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise HolmesError(f"{path} is larger than {most >> 20} MiB, the most such a file may have.")
+        return file.read()
 
 
 def read_json(path: Path) -> Any:
+    """What a JSON file says; an object may not say anything twice."""
     try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise HolmesError(f"{path} does not exist.") from None
+        return json.loads(read_file(path), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise HolmesError(f"{path} is not valid JSON ({error}).") from None
+        raise HolmesError(f"{path} is not valid JSON ({str(error)[:120]}).") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Two readers of a key that is there twice may see two different things."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"{shown(next(key for key in found if keys.count(key) > 1))} is there twice")
+    return found
 
 
 def sha256_file(path: Path) -> str:
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,6 +10,7 @@ import typer
 from holmes.cli.options import (
     Compile,
     Device,
+    Jobs,
     Preset,
     ProtocolName,
     Seeds,
@@ -35,6 +36,7 @@ def ablate(
     seeds: Seeds = "0",
     protocol: ProtocolName = "honest",
     settings: Settings = None,
+    jobs: Jobs = 1,
     device: Device = "auto",
     compiled: Compile = None,
 ) -> None:
@@ -45,7 +47,7 @@ def ablate(
     from holmes.training.experiments import leads
 
     rows_of(table)  # refuses an unknown table before anything is trained
-    study = make_study(store, preset, settings, out, seeds, protocol, device, compiled)
+    study = make_study(store, preset, settings, out, seeds, protocol, device, compiled, jobs=jobs)
     rows = run(study, table, say if leads() else lambda line: None)
     if leads():
         grid = ablation_grid(study, rows)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holmes.cli.options import counted, say, say_files
-from holmes.cli.printable import printable
+from holmes.printable import printable
 
 if TYPE_CHECKING:
     from holmes.index.builder import BuildSummary

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holmes.cli.printable import printable
 from holmes.errors import HolmesError, unknown
+from holmes.printable import printable
 
 if TYPE_CHECKING:
     from holmes.config.schema import HolmesConfig
@@ -35,6 +35,15 @@ ProtocolName = Annotated[
         "--protocol",
         help="How the best epoch is selected: 'honest' on a held-out part of train, 'published' on the test "
         "split itself, as the field does.",
+    ),
+]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "--jobs",
+        min=0,
+        metavar="N",
+        help="Runs at once, as processes side by side; 0 takes as many as fit on the GPU.",
     ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
@@ -87,6 +96,7 @@ def make_study(
     device: str,
     compiled: bool | None,
     tensorboard: bool = False,
+    jobs: int = 1,
 ) -> Study:
     """What was asked for, checked before anything is written."""
     from holmes.data.store import Store
@@ -100,6 +110,7 @@ def make_study(
         seeds=parse_seeds(seeds),
         protocols=parse_protocols(protocol),
         options=RunOptions(device=device, compiled=compiled, tensorboard=tensorboard),
+        jobs=jobs,
     )
 
 

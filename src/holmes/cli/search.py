@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holmes.cli.printable import printable
 from holmes.errors import HolmesError
+from holmes.printable import printable
 
 if TYPE_CHECKING:
     from rich.text import Text

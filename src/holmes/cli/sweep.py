@@ -1,77 +1,142 @@
-"""`holmes sweep`: how much a parameter matters."""
+"""`holmes sweep`: how much a setting matters, or several together."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holmes.cli.options import (
     Compile,
     Device,
+    Jobs,
     Preset,
     ProtocolName,
     Seeds,
-    Settings,
     StoreToRead,
     make_study,
+    parse_settings,
     say,
     show,
 )
 from holmes.errors import HolmesError
+
+if TYPE_CHECKING:
+    from holmes.evaluation.tables import Grid
+
+SettingsAndValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE,…",
+        help="A setting and the values to try, such as evidence.beta=.1,.2,.3; several of them make a grid. "
+        "With one value it holds for all runs. Repeatable.",
+    ),
+]
 
 
 def sweep(
     store: StoreToRead,
     preset: Preset,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="A folder for the runs and the curves.")],
-    parameter: Annotated[str, typer.Option(help="tau, beta, dustbin or all.")] = "all",
+    parameter: Annotated[
+        str | None,
+        typer.Option(
+            help="A parameter of the paper at its values: tau, beta, dustbin or all.",
+            show_default="all, unless --set lists values",
+        ),
+    ] = None,
+    settings: SettingsAndValues = None,
     seeds: Seeds = "0",
     protocol: ProtocolName = "honest",
-    settings: Settings = None,
+    jobs: Jobs = 1,
     device: Device = "auto",
     compiled: Compile = None,
 ) -> None:
-    """Train at several values of a parameter and draw SumR over it; run it again to go on.
+    """Train at several values of a setting, or of several, and draw SumR over them; run it again to go on.
 
-    Writes sweep.json, and sweep.png and sweep.svg with a curve for every parameter swept in FOLDER so far.
+    Writes sweep.json, and sweep.png and sweep.svg with all that was swept in FOLDER so far.
     """
     from holmes.config.ablations import SWEEPS
-    from holmes.config.ablations import sweep as rows_of
-    from holmes.evaluation.tables import Grid, number
+    from holmes.config.ablations import sweep as values_of
+    from holmes.config.schema import several_values
     from holmes.files import write_json
     from holmes.plots.sweep import save_sweeps
-    from holmes.training.experiments import leads
+    from holmes.training.experiments import grid, leads
     from holmes.training.experiments import sweep as run
 
-    names = list(SWEEPS) if parameter == "all" else [parameter]
-    for name in names:
-        rows_of(name)  # refuses an unknown parameter before anything is trained
-    study = make_study(store, preset, settings, out, seeds, protocol, device, compiled)
-    found = {name: run(study, name, say if leads() else lambda line: None) for name in names}
+    lists = {name: several_values(name, text) for name, text in parse_settings(settings).items()}
+    axes = dict(values for values in lists.values() if len(values[1]) > 1)
+    if axes and parameter:
+        raise HolmesError("give --parameter, or several values with --set, not both.")
+    names = [] if axes else [*SWEEPS] if parameter in (None, "all") else [parameter or ""]
+    chosen: dict[str, tuple[str, Sequence[Any]]] = {name: values_of(name) for name in names}
+    chosen = chosen or {name: (name, values) for name, values in axes.items()}
+    fixed = [f"{name}={text}" for name, text in parse_settings(settings).items() if len(lists[name][1]) == 1]
+    study = make_study(store, preset, fixed, out, seeds, protocol, device, compiled, jobs=jobs)
+    speak = say if leads() else lambda line: None
+    found: dict[str, Any] = {"sweeps": {}, "grids": {}}
+    if len(axes) > 1:
+        found["grids"][" × ".join(axes)] = grid(study, axes, speak)
+    else:
+        found["sweeps"] = run(study, chosen, speak)
     if not leads():
         return
-    path = out / "sweep.json"
-    before = read_sweeps(path) if path.exists() else {}
-    sweeps = {name: (before | found)[name] for name in SWEEPS if name in before | found}
-    write_json(path, {"format": "holmes-sweep", "version": 1, "sweeps": sweeps})
-    save_sweeps(sweeps, out)
-    for name, swept in found.items():
-        rows = [
-            [f"{point['value']:g}{' (preset)' * (point['value'] == swept['default'])}", number(total)]
-            for point in swept["points"]
-            for total in [point["metrics"]["SumR"]]
-        ]
-        show(Grid(f"SumR over {name} ({swept['setting']})", [name, "SumR"], rows))
+    before = read_sweeps(out / "sweep.json")
+    every = {kind: before[kind] | found[kind] for kind in found}
+    every["sweeps"] = {name: every["sweeps"][name] for name in sorted(every["sweeps"], key=by_fame)}
+    write_json(out / "sweep.json", {"format": "holmes-sweep", "version": 1, **every})
+    save_sweeps(every["sweeps"], every["grids"], out)
+    show(*(sweep_table(swept) for swept in found["sweeps"].values()))
+    show(*(grid_table(points) for points in found["grids"].values()))
+
+
+def by_fame(name: str) -> tuple[int, str]:
+    """The paper's parameters first, in its order."""
+    from holmes.config.ablations import SWEEPS
+
+    known = list(SWEEPS)
+    return (known.index(name) if name in known else len(known), name)
+
+
+def sweep_table(swept: dict[str, Any]) -> Grid:
+    from holmes.evaluation.published import METRICS
+    from holmes.evaluation.tables import Grid, cells
+    from holmes.plots.sweep import spelt
+
+    name, default = swept["parameter"], swept["default"]
+    rows = [
+        [f"{spelt(point['value'])}{' (preset)' * (point['value'] == default)}", *cells(point["metrics"])]
+        for point in swept["points"]
+    ]
+    title = f"Recall over {name}" + (f" ({swept['setting']})" if name != swept["setting"] else "")
+    return Grid(title, [name, *METRICS], rows)
+
+
+def grid_table(found: dict[str, Any]) -> Grid:
+    from holmes.evaluation.published import METRICS
+    from holmes.evaluation.tables import Grid, cells
+    from holmes.plots.sweep import spelt
+
+    rows = [
+        [*(spelt(point["values"][name]) for name in found["settings"]), *cells(point["metrics"])]
+        for point in found["points"]
+    ]
+    return Grid(f"Recall over {' and '.join(found['settings'])}", [*found["settings"], *METRICS], rows)
 
 
 def read_sweeps(path: Path) -> dict[str, Any]:
     """What was swept before; a damaged file is no reason to lose what has just been trained."""
     from holmes.files import read_json
 
+    nothing: dict[str, Any] = {"sweeps": {}, "grids": {}}
+    if not path.exists():
+        return nothing
     try:
-        return dict(read_json(path)["sweeps"])
-    except (HolmesError, TypeError, KeyError, ValueError):
+        found = read_json(path)
+        return {"sweeps": dict(found["sweeps"]), "grids": dict(found.get("grids", {}))}
+    except (HolmesError, TypeError, KeyError, ValueError, AttributeError):
         say(f"{path} is damaged and is written anew, with this sweep alone")
-        return {}
+        return nothing

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holmes.cli.options import Compile, Device, Preset, Settings, StoreToRead, make_study, say, show
+from holmes.cli.options import Compile, Device, Jobs, Preset, Settings, StoreToRead, make_study, say, show
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def train(
         ),
     ] = "honest",
     settings: Settings = None,
+    jobs: Jobs = 1,
     device: Device = "auto",
     compiled: Compile = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write RUN/tensorboard.")] = False,
@@ -45,7 +46,7 @@ def train(
     if seed is not None and seeds is not None:
         raise HolmesError("give --seed for one run or --seeds for several, not both.")
     chosen = seeds if seeds is not None else str(seed or 0)
-    study = make_study(store, preset, settings, out, chosen, protocol, device, compiled, tensorboard)
+    study = make_study(store, preset, settings, out, chosen, protocol, device, compiled, tensorboard, jobs)
     single = seeds is None and len(study.protocols) == 1
     ours = train_one(study) if single else train_many(study)
     if leads():

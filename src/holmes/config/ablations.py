@@ -80,11 +80,8 @@ def table(name: str) -> tuple[Ablation, ...]:
     return TABLES[name]
 
 
-def sweep(parameter: str) -> tuple[Ablation, ...]:
-    """One row for each value of a parameter."""
+def sweep(parameter: str) -> tuple[str, tuple[float, ...]]:
+    """The setting behind a parameter of the paper, and the values to try."""
     if parameter not in SWEEPS:
         raise unknown("sweep parameter", parameter, SWEEPS)
-    setting, values = SWEEPS[parameter]
-    return tuple(
-        Ablation(index, f"{parameter} = {value:g}", {setting: value}) for index, value in enumerate(values)
-    )
+    return SWEEPS[parameter]

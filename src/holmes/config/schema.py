@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 import types
 import typing
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from typing import Any, Literal, get_type_hints
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Annotated, Any, Literal, get_type_hints
 
 from holmes.errors import HolmesError, unknown
 from holmes.records import CLIPS, FRAMES, TOKENS
+from holmes.typed import AtMost, Within, build
+
+# Far beyond all that has been of use, and what a machine can still bear.
+Width = Annotated[int, Within(1, 1 << 16)]
+Places = Annotated[int, Within(1, 1 << 14)]
 
 GAUSSIAN_WIDTHS = (None, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
@@ -21,27 +26,27 @@ def require(condition: bool, message: str) -> None:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    video_width: int
+    video_width: Width
     """Width of the visual features; taken from the store when training."""
-    text_width: int
+    text_width: Width
     """Width of the token features; taken from the store when training."""
-    width: int = 384
+    width: Width = 384
     """Width of the common space."""
-    heads: int = 4
+    heads: Annotated[int, AtMost(1024)] = 4
     """Attention heads."""
     dual_query: bool = False
     """Whether frames are scored against weighted tokens instead of the pooled query."""
-    gaussian_widths: tuple[float | None, ...] = GAUSSIAN_WIDTHS
+    gaussian_widths: Annotated[tuple[float | None, ...], AtMost(64)] = GAUSSIAN_WIDTHS
     """One parallel block for each; None is plain attention."""
     mixing_temperature: float = 0.6
     """Softmax temperature between the blocks."""
     dropout: float = 0.2
     """Everywhere dropout is applied."""
-    frames: int = FRAMES
+    frames: Places = FRAMES
     """Positions of the frame branch."""
-    clips: int = CLIPS
+    clips: Places = CLIPS
     """Positions of the clip branch."""
-    tokens: int = TOKENS
+    tokens: Places = TOKENS
     """Longest query."""
 
     def __post_init__(self) -> None:
@@ -70,7 +75,7 @@ class EvidenceConfig:
     """Whether polysemous queries get softened labels in stage 2."""
     smoothing: float = 0.2
     """γ: how much of the label is shared."""
-    inter_terms: tuple[str, ...] = ("frame", "clip", "fused")
+    inter_terms: Annotated[tuple[str, ...], AtMost(3)] = ("frame", "clip", "fused")
     """Terms of L_inter."""
 
     def __post_init__(self) -> None:
@@ -94,7 +99,7 @@ class AlignmentConfig:
     """ε: smoothness of the plan."""
     dustbin_ratio: float = 0.3
     """The dustbin's score is this quantile of the similarities."""
-    iterations: int = 50
+    iterations: Annotated[int, AtMost(10_000)] = 50
     """Sinkhorn iterations."""
 
     def __post_init__(self) -> None:
@@ -116,7 +121,7 @@ class LossConfig:
     """Weight of L_inter; 0 leaves it out of the sum."""
     margin: float = 0.2
     """Margin of the triplet loss."""
-    hard_pool: int = 20
+    hard_pool: Annotated[int, AtMost(1 << 24)] = 20
     """A query's negative is one of this many hardest videos."""
     diversity_margin: float = 0.2
     """δ of L_div."""
@@ -143,11 +148,11 @@ class ScoreConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    epochs: int = 100
+    epochs: Annotated[int, AtMost(10**6)] = 100
     """Passes over the training videos."""
-    warm_up_epochs: int = 20
+    warm_up_epochs: Annotated[int, AtMost(10**6)] = 20
     """Epochs of stage 1."""
-    batch_videos: int = 128
+    batch_videos: Annotated[int, AtMost(1 << 24)] = 128
     """Videos of a batch, over all devices; each brings all its queries."""
     learning_rate: float = 2.5e-4
     """Peak learning rate."""
@@ -157,7 +162,7 @@ class TrainingConfig:
     """Decoupled weight decay; biases and norms are exempt."""
     gradient_norm: float = 1.0
     """Each tensor's gradient is clipped to this norm."""
-    patience: int = 20
+    patience: Annotated[int, AtMost(10**6)] = 20
     """Stop after this many epochs without a better SumR; 0 never stops early."""
     held_out: float = 0.1
     """Share of the training videos that the honest protocol selects on."""
@@ -178,7 +183,7 @@ class TrainingConfig:
 class HolmesConfig:
     """All settings of a run."""
 
-    name: str
+    name: Annotated[str, AtMost(200)]
     model: ModelConfig
     evidence: EvidenceConfig = field(default_factory=EvidenceConfig)
     alignment: AlignmentConfig = field(default_factory=AlignmentConfig)
@@ -195,9 +200,23 @@ def with_changes(config: HolmesConfig, changes: dict[str, Any]) -> HolmesConfig:
     by_section: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
         section, setting = locate(name)
-        hint = get_type_hints(type(getattr(config, section)))[setting]
-        by_section.setdefault(section, {})[setting] = coerce(value, hint, name)
+        kind = type(getattr(config, section))
+        typed = coerce(value, get_type_hints(kind)[setting], name)
+        bounded = get_type_hints(kind, include_extras=True)[setting]
+        by_section.setdefault(section, {})[setting] = build(bounded, typed, name)
     return replace(config, **{key: replace(getattr(config, key), **new) for key, new in by_section.items()})
+
+
+def several_values(name: str, text: str) -> tuple[str, list[Any]]:
+    """`section.field` and the values that a text lists: `.1,.2,.3`, or `a,b;c` where values are lists."""
+    section, setting = locate(name)
+    hint = get_type_hints(get_type_hints(HolmesConfig)[section])[setting]
+    separator = ";" if ";" in text or typing.get_origin(hint) is tuple else ","
+    values = [coerce(part.strip(), hint, name) for part in text.split(separator)]
+    for value in values:
+        if values.count(value) > 1:
+            raise HolmesError(f"setting {name}: {value} is listed twice.")
+    return f"{section}.{setting}", values
 
 
 def locate(name: str) -> tuple[str, str]:
@@ -250,24 +269,4 @@ def to_dict(config: HolmesConfig) -> dict[str, Any]:
 
 def from_dict(values: dict[str, Any]) -> HolmesConfig:
     """The inverse of `to_dict`, checked field by field."""
-    built: HolmesConfig = build(HolmesConfig, values, "config")
-    return built
-
-
-def build(kind: Any, values: Any, where: str) -> Any:
-    hints = get_type_hints(kind)
-    if not isinstance(values, dict):
-        raise HolmesError(f"{where} must be an object, not {values!r}.")
-    for name in values:
-        if name not in hints:
-            raise unknown(f"{where} field", str(name), hints)
-    arguments = {
-        name: build(hints[name], value, f"{where}.{name}")
-        if is_dataclass(hints[name])
-        else coerce(value, hints[name], f"{where}.{name}")
-        for name, value in values.items()
-    }
-    try:
-        return kind(**arguments)
-    except TypeError as error:
-        raise HolmesError(f"{where} is incomplete: {error}.") from None
+    return build(HolmesConfig, values, "config")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from holmes.data.store import Store
+from holmes.data.store import DAMAGED, Store
 from holmes.errors import HolmesError
 from holmes.progress import progress_bar
 from holmes.records import CLIPS, FRAMES, TOKENS, QueryType
@@ -35,10 +35,8 @@ def check_checksums(store: Store, shown: bool) -> None:
                     left_over += len(piece)
                     advance(left_over >> 20)
                     left_over &= (1 << 20) - 1
-            if digest.hexdigest() != expected["sha256"]:
-                raise HolmesError(
-                    f"{store.path / name} was changed or damaged (wrong checksum); pack the store again."
-                )
+            if digest.hexdigest() != expected.sha256:
+                raise HolmesError(f"{store.path / name} {DAMAGED}; pack the store again.")
 
 
 def problems(store: Store) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """A packed store: one folder with everything training and evaluation read, memory-mapped.
 
-    store.json            format, version, sizes, provenance, size and sha256 of every other file
+    store.json            format, version, sizes, provenance, size and sha256 of all other files, checksum
     videos.json           video ids
     queries.json          caption ids and captions
     frames.npy            float16 rows × Dv, unit length, at most 128 a video
@@ -25,49 +25,64 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from holmes.errors import HolmesError, unknown
-from holmes.files import read_json
+from holmes.files import read_json, sha256_file
+from holmes.manifests import FileEntry, Form
+from holmes.records import CLIPS, FRAMES, TOKENS
+from holmes.typed import AtMost, Count, Matching, PlainName, Size, build
 
-FORMAT = "holmes-store"
-VERSION = 1
 MANIFEST = "store.json"
+FORM = Form("holmes-store", 2, "a store", "pack the store again", unsealed=(1,))
+FEATURES = ("frames.npy", "clips.npy", "tokens.npy")  # large: `check_features` reads them, opening does not
+CATALOGUE = (
+    "videos.json", "queries.json", "also_fits.json", "frame_offsets.npy", "token_offsets.npy",
+    "query_offsets.npy", "moments.npy", "durations.npy", "kinds.npy",
+)  # fmt: skip
+# Starts the name of files, and may be empty.
+Collection = Annotated[str, Matching(r"[^/\0]{0,200}", "a plain name (no '/')")]
 
 
 @dataclass(frozen=True)
 class StoreInfo:
     """What a store says about itself without being read."""
 
-    collection: str
-    visual: str  # the name of the visual feature set
-    text: str  # the name of the text feature set
-    video_width: int
-    text_width: int
-    videos: int
-    queries: int
-    frame_rows: int
-    token_rows: int
-    splits: dict[str, dict[str, int]]  # name → {"videos": …, "queries": …}
+    collection: Collection
+    visual: PlainName  # the name of the visual feature set
+    text: PlainName  # the name of the text feature set
+    video_width: Size
+    text_width: Size
+    videos: Size
+    queries: Size
+    frame_rows: Size
+    token_rows: Size
+    splits: Annotated[dict[PlainName, dict[Literal["videos", "queries"], Count]], AtMost(1000)]
     provenance: dict[str, Any]
-    files: dict[str, dict[str, Any]]  # name → {"bytes": …, "sha256": …}
+    files: Annotated[dict[PlainName, FileEntry], AtMost(3000)]
+
+    def __post_init__(self) -> None:
+        parts = [f"split.{name}.{what}.npy" for name in self.splits for what in ("videos", "queries")]
+        unlisted = sorted({*FEATURES, *CATALOGUE, *parts} - self.files.keys())
+        if unlisted:
+            raise HolmesError(f"it does not list {unlisted[0][:100]}.")
 
     @property
     def digest(self) -> str:
         """One name for the whole content: stores with equal digests hold equal data."""
-        hashes = json.dumps({name: file["sha256"] for name, file in sorted(self.files.items())})
+        hashes = json.dumps({name: file.sha256 for name, file in sorted(self.files.items())})
         return hashlib.sha256(hashes.encode()).hexdigest()
 
     @property
     def bytes(self) -> int:
-        return sum(file["bytes"] for file in self.files.values())
+        return sum(file.bytes for file in self.files.values())
 
 
-def write_manifest(info: StoreInfo) -> dict[str, Any]:
-    return {"format": FORMAT, "version": VERSION, **asdict(info)}
+def write_manifest(folder: Path, info: StoreInfo) -> None:
+    FORM.write(folder / MANIFEST, asdict(info))
 
 
 def read_manifest(folder: Path) -> StoreInfo:
@@ -75,17 +90,7 @@ def read_manifest(folder: Path) -> StoreInfo:
         raise HolmesError(f"{folder} is not a store: no such folder; make one with 'holmes data pack'.")
     if not (folder / MANIFEST).is_file():
         raise HolmesError(f"{folder} is not a store: it has no {MANIFEST}; make one with 'holmes data pack'.")
-    value = read_json(folder / MANIFEST)
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise HolmesError(f"{folder / MANIFEST} does not describe a store (its format is not '{FORMAT}').")
-    if value.get("version") != VERSION:
-        raise HolmesError(
-            f"{folder} is a store of version {value.get('version')}, not {VERSION}; pack it again."
-        )
-    try:
-        return StoreInfo(**{k: v for k, v in value.items() if k not in ("format", "version")})
-    except TypeError as error:
-        raise HolmesError(f"{folder / MANIFEST} is damaged ({error}); pack the store again.") from None
+    return FORM.read(folder / MANIFEST, StoreInfo)
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,9 @@ class Split:
         return self.take(order[count:], f"{self.name}-fit"), self.take(order[:count], f"{self.name}-held")
 
 
+DAMAGED = "was changed or damaged (wrong checksum)"
+
+
 class Store:
     """An opened store. Feature arrays are maps of the files: rows are read when they are touched."""
 
@@ -135,45 +143,67 @@ class Store:
 
     @classmethod
     def open(cls, path: str | Path) -> Store:
+        """The store, its catalogue verified; `holmes.data.check` verifies the features too."""
         path = Path(path)
         store = cls(path, read_manifest(path))
-        for name, file in store.info.files.items():
+        for name, entry in store.info.files.items():
             size = (path / name).stat().st_size if (path / name).is_file() else None
-            if size != file["bytes"]:
-                found = "is missing" if size is None else f"has {size} bytes instead of {file['bytes']}"
+            if size != entry.bytes:
+                found = "is missing" if size is None else f"has {size} bytes instead of {entry.bytes}"
                 raise HolmesError(f"{path / name} {found}; the store is damaged: pack it again.")
+            if name not in FEATURES and sha256_file(path / name) != entry.sha256:
+                raise HolmesError(f"{path / name} {DAMAGED}; pack the store again.")
         return store
 
-    def _array(self, name: str) -> NDArray[Any]:
+    def _damaged(self, name: str, why: str) -> HolmesError:
+        return HolmesError(f"{self.path / name} is damaged ({why}); pack the store again.")
+
+    def _array(self, name: str, dtype: DTypeLike, *shape: int) -> NDArray[Any]:
+        """A file's numbers, left on the disk until they are touched."""
         try:
             array: NDArray[Any] = np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-            return array
-        except (ValueError, OSError) as error:
-            raise HolmesError(f"{self.path / name}.npy is damaged ({error}); pack the store again.") from None
+        except Exception as error:  # whatever goes wrong while reading its header is the file's fault
+            raise self._damaged(f"{name}.npy", f"{type(error).__name__}: {str(error)[:80]}") from None
+        if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
+            raise self._damaged(
+                f"{name}.npy", f"it is {array.shape} of {array.dtype}, not {shape} of {np.dtype(dtype)}"
+            )
+        return array
+
+    def _offsets(self, name: str, items: int, rows: int, most: int) -> NDArray[np.int64]:
+        offsets = np.array(self._array(name, np.int64, items + 1))
+        lengths = np.diff(offsets)
+        if offsets[0] != 0 or offsets[-1] != rows:
+            raise self._damaged(f"{name}.npy", f"it does not lead from 0 to {rows} in {items} steps")
+        if lengths.min() < 1 or lengths.max() > most:
+            found = f"{lengths.min()} to {lengths.max()} rows; 1 to {most} are allowed"
+            raise self._damaged(f"{name}.npy", f"it has an item of {found}")
+        return offsets
 
     @cached_property
     def frames(self) -> NDArray[np.float16]:
-        return self._array("frames")
+        return self._array("frames", np.float16, self.info.frame_rows, self.info.video_width)
 
     @cached_property
     def clips(self) -> NDArray[np.float16]:
-        return self._array("clips")
+        return self._array("clips", np.float16, self.info.videos, CLIPS, self.info.video_width)
 
     @cached_property
     def tokens(self) -> NDArray[np.float16]:
-        return self._array("tokens")
+        return self._array("tokens", np.float16, self.info.token_rows, self.info.text_width)
 
     @cached_property
     def frame_offsets(self) -> NDArray[np.int64]:
-        return np.array(self._array("frame_offsets"))
+        return self._offsets("frame_offsets", self.info.videos, self.info.frame_rows, FRAMES)
 
     @cached_property
     def token_offsets(self) -> NDArray[np.int64]:
-        return np.array(self._array("token_offsets"))
+        return self._offsets("token_offsets", self.info.queries, self.info.token_rows, TOKENS)
 
     @cached_property
     def query_offsets(self) -> NDArray[np.int64]:
-        return np.array(self._array("query_offsets"))
+        info = self.info
+        return self._offsets("query_offsets", info.videos, info.queries, info.queries)
 
     @cached_property
     def owner_Q(self) -> NDArray[np.int32]:
@@ -182,11 +212,11 @@ class Store:
 
     @cached_property
     def moments_Q2(self) -> NDArray[np.float32]:
-        return np.array(self._array("moments"))
+        return np.array(self._array("moments", np.float32, self.info.queries, 2))
 
     @cached_property
     def durations_V(self) -> NDArray[np.float32]:
-        return np.array(self._array("durations"))
+        return np.array(self._array("durations", np.float32, self.info.videos))
 
     def usual_seconds(self, split: Split) -> float | None:
         """What nine in ten videos of a split are not longer than; None where their lengths are unknown."""
@@ -196,15 +226,23 @@ class Store:
 
     @cached_property
     def kinds_Q(self) -> NDArray[np.int8]:
-        return np.array(self._array("kinds"))
+        return np.array(self._array("kinds", np.int8, self.info.queries))
 
     @cached_property
     def video_ids(self) -> list[str]:
-        return list(read_json(self.path / "videos.json"))
+        return self._texts("videos.json", read_json(self.path / "videos.json"), self.info.videos)
 
     @cached_property
     def _queries(self) -> dict[str, list[str]]:
-        return dict(read_json(self.path / "queries.json"))
+        values = read_json(self.path / "queries.json")
+        if not isinstance(values, dict) or values.keys() != {"ids", "captions"}:
+            raise self._damaged("queries.json", "it does not hold ids and captions")
+        return {name: self._texts("queries.json", texts, self.info.queries) for name, texts in values.items()}
+
+    def _texts(self, name: str, values: Any, count: int) -> list[str]:
+        if not isinstance(values, list) or len(values) != count or not all(type(v) is str for v in values):
+            raise self._damaged(name, f"it does not hold {count} texts")
+        return values
 
     @property
     def query_ids(self) -> list[str]:
@@ -216,7 +254,18 @@ class Store:
 
     @cached_property
     def also_fits(self) -> dict[int, list[int]]:
-        return {int(query): videos for query, videos in read_json(self.path / "also_fits.json").items()}
+        """Query → other videos that fit it."""
+        videos, queries = self.info.videos, self.info.queries
+        given: dict[str, list[int]] = build(
+            dict[str, list[Count]], read_json(self.path / "also_fits.json"), "also_fits.json"
+        )
+        for query, others in given.items():
+            known = query.isdecimal() and len(query) < 16 and int(query) < queries
+            if not known or any(video >= videos for video in others):
+                raise self._damaged(
+                    "also_fits.json", f"query {query[:20]} or a video of it is not in the store"
+                )
+        return {int(query): others for query, others in given.items()}
 
     @property
     def splits(self) -> list[str]:
@@ -225,7 +274,15 @@ class Store:
     def split(self, name: str) -> Split:
         if name not in self.info.splits:
             raise unknown(f"split of {self.path}", name, self.splits)
-        videos, queries = self._array(f"split.{name}.videos"), self._array(f"split.{name}.queries")
+        sizes = self.info.splits[name]
+        videos = self._array(f"split.{name}.videos", np.int64, sizes.get("videos", 0))
+        queries = self._array(f"split.{name}.queries", np.int64, sizes.get("queries", 0))
+        for what, items, count in (
+            ("videos", videos, self.info.videos),
+            ("queries", queries, self.info.queries),
+        ):
+            if len(items) and not 0 <= items.min() <= items.max() < count:
+                raise self._damaged(f"split.{name}.{what}.npy", f"not all are of the store's {count} {what}")
         return self.make_split(name, videos, queries)
 
     def make_split(self, name: str, videos: ArrayLike, queries: ArrayLike) -> Split:

@@ -20,14 +20,17 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holmes.data.store import MANIFEST, StoreInfo, write_manifest
+from holmes.data.store import MANIFEST, Collection, StoreInfo, write_manifest
 from holmes.errors import HolmesError
-from holmes.files import atomic_file, read_json, sha256_file, sync_folder, write_json
+from holmes.files import atomic_file, exchange, read_json, sha256_file, sync_folder, write_json
+from holmes.manifests import FileEntry
 from holmes.records import CLIPS
+from holmes.typed import Count, PlainName, build
 
 Array = NDArray[Any]
 JOURNAL = "journal.json"
 LOCK = "lock"
+REPLACED = "replaced"
 ARRAYS = ("frames.npy", "clips.npy", "tokens.npy")
 
 
@@ -49,6 +52,15 @@ class Catalogue:
     durations_V: NDArray[np.float32] | None = None
     kinds_Q: NDArray[np.int8] | None = None
     also_fits: dict[int, list[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Journal:
+    """How far the arrays of a growing store are, and what it is made from."""
+
+    fingerprint: dict[str, Any]
+    videos: Count
+    queries: Count
 
 
 class GrowingArray:
@@ -93,6 +105,7 @@ class StoreWriter:
         self.folder = target.parent / f".{target.name}.building"
 
     def __enter__(self) -> StoreWriter:
+        restore_replaced(self.target)
         refuse_target(self.target, self.overwrite)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.lock = open(self.folder / LOCK, "w")
@@ -106,6 +119,8 @@ class StoreWriter:
     def start(self, catalogue: Catalogue, video_width: int, text_width: int) -> None:
         """Open the arrays, at the last commit of an earlier attempt if there was one."""
         self.catalogue, self.video_width, self.text_width = catalogue, video_width, text_width
+        for what, kind in {"collection": Collection, "visual": PlainName, "text": PlainName}.items():
+            build(kind, getattr(catalogue, what), what)  # they will be parts of paths
         self.frame_offsets = offsets(catalogue.frame_lengths_V)
         self.token_offsets = offsets(catalogue.token_lengths_Q)
         self.videos_done, self.queries_done = self._resume()
@@ -127,12 +142,18 @@ class StoreWriter:
 
     def _resume(self) -> tuple[int, int]:
         """How far an earlier attempt of the same came; whatever else lies in the folder goes."""
-        journal = read_json(self.folder / JOURNAL) if (self.folder / JOURNAL).is_file() else {}
-        same = journal.get("fingerprint") == self.fingerprint
+        videos = queries = 0
+        try:
+            journal: Journal = build(Journal, read_json(self.folder / JOURNAL))
+            if journal.fingerprint == self.fingerprint:
+                videos = min(journal.videos, len(self.catalogue.video_ids))
+                queries = min(journal.queries, len(self.catalogue.query_ids))
+        except HolmesError:  # none yet, or damaged: then there is nothing to go on with
+            pass
         for path in self.folder.iterdir():
-            if path.name != LOCK and not (same and path.name in (JOURNAL, *ARRAYS)):
+            if path.name != LOCK and not ((videos or queries) and path.name in (JOURNAL, *ARRAYS)):
                 path.unlink()
-        return (journal["videos"], journal["queries"]) if same else (0, 0)
+        return videos, queries
 
     def add_videos(self, frames: Array, clips: Array) -> None:
         """The next videos: all their frame rows, and their clips (videos × 32 × D)."""
@@ -163,7 +184,7 @@ class StoreWriter:
         self._write_catalogue()
         names = sorted({path.name for path in self.folder.iterdir()} - {JOURNAL, LOCK, MANIFEST})
         files = {
-            name: {"bytes": (self.folder / name).stat().st_size, "sha256": sha256_file(self.folder / name)}
+            name: FileEntry((self.folder / name).stat().st_size, sha256_file(self.folder / name))
             for name in names
         }
         info = StoreInfo(
@@ -177,15 +198,22 @@ class StoreWriter:
             },
             provenance=provenance, files=files,
         )  # fmt: skip
-        write_json(self.folder / MANIFEST, write_manifest(info))
-        for name in (JOURNAL, LOCK):
-            (self.folder / name).unlink()
-        replaced = self.target.parent / f".{self.target.name}.replaced"
-        if self.target.exists():  # only with overwrite
-            os.replace(self.target, replaced)
-        os.replace(self.folder, self.target)
+        write_manifest(self.folder, info)
+        self._take_place()
+
+    def _take_place(self) -> None:
+        """Under its name there is at every moment a whole store: the one before, or this one."""
+        aside = self.target.parent / f".{self.target.name}.{REPLACED}"
+        if self.target.exists() and exchange(self.folder, self.target):  # only with overwrite
+            os.replace(self.folder, aside)
+        else:
+            if self.target.exists():
+                os.replace(self.target, aside)  # the next writer puts it back if this one ends here
+            os.replace(self.folder, self.target)
         sync_folder(self.target.parent)
-        shutil.rmtree(replaced, ignore_errors=True)
+        for name in (JOURNAL, LOCK):  # kept until now: whoever comes later must find them locked
+            (self.target / name).unlink()
+        shutil.rmtree(aside, ignore_errors=True)
 
     def _write_catalogue(self) -> None:
         catalogue = self.catalogue
@@ -193,16 +221,17 @@ class StoreWriter:
         arrays: dict[str, Array] = {
             "frame_offsets": self.frame_offsets,
             "token_offsets": self.token_offsets,
-            "query_offsets": np.searchsorted(catalogue.owner_Q, np.arange(videos + 1)),
+            "query_offsets": np.searchsorted(catalogue.owner_Q, np.arange(videos + 1)).astype(np.int64),
             "moments": or_else(catalogue.moments_Q2, (queries, 2), np.nan, np.float32),
             "durations": or_else(catalogue.durations_V, (videos,), np.nan, np.float32),
             "kinds": or_else(catalogue.kinds_Q, (queries,), -1, np.int8),
         }
         for name, (videos_S, queries_S) in catalogue.splits.items():
-            arrays |= {f"split.{name}.videos": videos_S, f"split.{name}.queries": queries_S}
+            arrays |= {f"split.{name}.videos": np.asarray(videos_S, np.int64)}
+            arrays |= {f"split.{name}.queries": np.asarray(queries_S, np.int64)}
         for name, array in arrays.items():
             with atomic_file(self.folder / f"{name}.npy") as file:
-                np.save(file, array, allow_pickle=False)
+                np.save(file, np.ascontiguousarray(array), allow_pickle=False)
         write_json(self.folder / "videos.json", list(catalogue.video_ids))
         texts = {"ids": list(catalogue.query_ids), "captions": list(catalogue.captions)}
         write_json(self.folder / "queries.json", texts)
@@ -218,6 +247,17 @@ class StoreWriter:
         if isinstance(error, HolmesError) or not (self.folder / JOURNAL).is_file():
             shutil.rmtree(self.folder, ignore_errors=True)
         self.lock.close()
+
+
+def restore_replaced(target: Path) -> None:
+    """What a killed writer moved aside to make place goes back if its place is empty, else it goes."""
+    aside = target.parent / f".{target.name}.{REPLACED}"
+    if not aside.exists():
+        return
+    if target.exists():
+        shutil.rmtree(aside)
+    else:
+        os.replace(aside, target)
 
 
 def refuse_target(target: Path, overwrite: bool) -> None:

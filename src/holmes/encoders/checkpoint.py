@@ -1,27 +1,42 @@
 """A trained model as a folder: weights in safetensors, everything else in one JSON file.
 
 The JSON names the weights' file and their digest and is replaced last, so a reader always finds a whole
-checkpoint: the old one or the new one.
+checkpoint: the old one or the new one. A model is never made larger than the weights that are there for it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from safetensors import SafetensorError
+import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import nn
 
-from holmes.config.schema import HolmesConfig, from_dict, to_dict
+from holmes.config.schema import HolmesConfig, ModelConfig
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
-from holmes.files import atomic_file, read_json, sha256_file, write_json
+from holmes.files import atomic_file, sha256_file
+from holmes.manifests import Form
+from holmes.typed import Matching, Sha256
 
-FORMAT, VERSION = "holmes-checkpoint", 1
 MANIFEST = "checkpoint.json"
 TRAINING_SECONDS = "training_seconds"  # among its extras: nine in ten training videos are not longer
+FORM = Form("holmes-checkpoint", 2, "a Holmes checkpoint", "copy the whole folder again", unsealed=(1,))
+WEIGHTS = Matching(r"model-[0-9a-f]{12}\.safetensors", "the name of a file of weights")
+LOADING_ATTEMPTS = 5  # each needs a whole new checkpoint to be saved within the moment of loading one
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What `checkpoint.json` says."""
+
+    weights: Annotated[str, WEIGHTS]
+    digest: Sha256
+    config: HolmesConfig
+    extras: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -45,15 +60,7 @@ def save_checkpoint(
     digest = sha256_file(staged)
     name = f"model-{digest[:12]}.safetensors"
     staged.replace(folder / name)
-    manifest = {
-        "format": FORMAT,
-        "version": VERSION,
-        "weights": name,
-        "digest": digest,
-        "config": to_dict(config),
-        "extras": extras or {},
-    }
-    write_json(folder / MANIFEST, manifest)
+    FORM.write(folder / MANIFEST, asdict(Manifest(name, digest, config, extras or {})))
     for stale in folder.glob("model-*.safetensors"):
         if stale.name != name:
             stale.unlink(missing_ok=True)
@@ -63,39 +70,51 @@ def save_checkpoint(
 def update_extras(folder: Path, extras: dict[str, Any]) -> None:
     """Add to what is remembered beside the weights, leaving them as they are."""
     manifest = read_manifest(folder)
-    write_json(folder / MANIFEST, manifest | {"extras": manifest["extras"] | extras})
+    FORM.write(folder / MANIFEST, asdict(replace(manifest, extras=manifest.extras | extras)))
 
 
 def load_checkpoint(folder: Path, device: str = "cpu") -> Checkpoint:
     """Read a checkpoint, refusing damaged or foreign files in one line."""
-    manifest = read_manifest(folder)
-    weights = folder / Path(manifest["weights"]).name
+    for _ in range(LOADING_ATTEMPTS):
+        manifest = read_manifest(folder)
+        try:
+            return _load(folder, manifest, device)
+        except (OSError, HolmesError):
+            if read_manifest(folder) == manifest:
+                raise
+            # Training has saved a better one since, and removed the weights that this one named.
+    raise HolmesError(f"{folder} is being written again and again; try again when that is over.")
+
+
+def _load(folder: Path, manifest: Manifest, device: str) -> Checkpoint:
+    weights = folder / manifest.weights
     if not weights.exists():
         raise HolmesError(f"{folder} names {weights.name}, which is missing; copy the whole folder again.")
-    if sha256_file(weights) != manifest["digest"]:
+    if sha256_file(weights) != manifest.digest:
         raise HolmesError(f"{weights} does not match its digest: the file is damaged; copy it again.")
-    config = from_dict(manifest["config"])
-    model = HolmesModel(config.model)
     try:
+        refuse_other_shapes(weights, manifest.config.model)
+        model = HolmesModel(manifest.config.model)
         model.load_state_dict(load_file(weights))
     except (RuntimeError, SafetensorError) as error:
-        raise HolmesError(f"{weights} does not fit its config: {str(error).splitlines()[0]}") from None
-    return Checkpoint(model.to(device).eval(), config, manifest["digest"], manifest["extras"])
+        raise HolmesError(f"{weights} does not fit its config: {str(error).splitlines()[0][:200]}") from None
+    return Checkpoint(model.to(device).eval(), manifest.config, manifest.digest, manifest.extras)
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def refuse_other_shapes(weights: Path, config: ModelConfig) -> None:
+    """Compare the file's header with the settings before either gets any memory."""
+    with torch.device("meta"):
+        expected = {name: list(value.shape) for name, value in HolmesModel(config).state_dict().items()}
+    with safe_open(weights, "pt") as file:
+        found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 - no mapping
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            shapes = [str(shape.get(name, "none")) for shape in (found, expected)]
+            raise RuntimeError(f"{name} is {shapes[0]}, its settings ask for {shapes[1]}")
+
+
+def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not path.exists():
         raise HolmesError(f"{folder} is not a checkpoint: it has no {MANIFEST}.")
-    manifest = read_json(path)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise HolmesError(f"{path} is not a Holmes checkpoint.")
-    if manifest.get("version") != VERSION:
-        raise HolmesError(
-            f"{path} has version {manifest.get('version')}; this Holmes reads version {VERSION}."
-        )
-    kinds = {"weights": str, "digest": str, "config": dict, "extras": dict}
-    missing = sorted(name for name, kind in kinds.items() if not isinstance(manifest.get(name), kind))
-    if missing:
-        raise HolmesError(f"{path} lacks {', '.join(missing)}: the file is damaged; copy it again.")
-    return manifest
+    return FORM.read(path, Manifest)

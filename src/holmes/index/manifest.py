@@ -5,43 +5,38 @@ It carries a checksum of its own, so damage is told from a format this version d
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 import shlex
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from holmes.errors import HolmesError
-from holmes.files import write_json
+from holmes.files import read_json, write_json
+from holmes.manifests import FileEntry, checksum
 from holmes.media.features import LEAST_RATE, MOST_RATE
+from holmes.printable import shown
+from holmes.typed import Count, Matching, Within, build
 
 FORMAT = "holmes-index"
 VERSION = 2
 FILE_NAME = "manifest.json"
-LARGEST_MANIFEST = 256 * 2**20  # bytes; a million removed videos fit many times
-LARGEST_COUNT = 2**53  # whole numbers up to here are the same to every reader of JSON
-LARGEST_SIDE = 2**20  # of a video's embeddings, rows or columns; real ones have hundreds
+Side = Annotated[int, Within(1, 2**20)]  # of a video's embeddings, rows or columns; real ones have hundreds
+SegmentName = Annotated[str, Matching(r"[0-9]{8,40}", "the number of a segment")]  # never a path out of here
 TEXTS = ("kind", "name", "digest", "visual", "text", "text_digest")  # what is written about a model
-
-
-@dataclass(frozen=True)
-class FileEntry:
-    """One file of a segment as it was written."""
-
-    bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True)
 class SegmentEntry:
     """An immutable segment, and which of its videos have been removed since."""
 
-    name: str
-    videos: int
+    name: SegmentName
+    videos: Count
     files: dict[str, FileEntry]
-    removed: tuple[int, ...] = ()  # positions inside the segment, ascending
+    removed: tuple[Count, ...] = ()  # positions inside the segment, ascending
+
+    def __post_init__(self) -> None:
+        if any(at >= self.videos for at in self.removed) or len(set(self.removed)) < len(self.removed):
+            raise HolmesError(f"removed names videos that segment {self.name} does not have.")
 
     @property
     def live(self) -> int:
@@ -58,10 +53,19 @@ class Manifest:
 
     model: dict[str, Any]  # how to load the model again, and the digest of its weights
     extraction: dict[str, Any]  # how videos became features: backbone, rate; empty if made elsewhere
-    width: int  # of every embedding
-    clips: int  # rows of the clip branch, the same for every video
-    generation: int = 0  # grows by one with every change
+    width: Side  # of every embedding
+    clips: Side  # rows of the clip branch, the same for every video
+    generation: Count = 0  # grows by one with every change
     segments: tuple[SegmentEntry, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        for what in TEXTS:
+            build(str, self.model.get(what, ""), f"model.{what}")
+        if self.extraction:
+            backbone: dict[str, Any] = build(dict[str, Any], self.extraction.get("backbone"), "backbone")
+            for what in ("name", "digest"):
+                build(str, backbone.get(what), f"backbone.{what}")
+            build(Annotated[float, Within(LEAST_RATE, MOST_RATE)], self.extraction.get("rate"), "rate")
 
     @property
     def videos(self) -> int:
@@ -70,7 +74,7 @@ class Manifest:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     body = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
-    write_json(folder / FILE_NAME, {**body, "checksum": _checksum(body)})
+    write_json(folder / FILE_NAME, {**body, "checksum": checksum(body)})
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -81,16 +85,17 @@ def read_manifest(folder: Path) -> Manifest:
     if body.get("version") != VERSION:
         quoted = shlex.quote(str(folder))
         raise HolmesError(
-            f"{folder} is an index of version {str(body.get('version'))[:20]}; this Holmes reads {VERSION}. "
+            f"{folder} is an index of version {shown(body.get('version'))}; this Holmes reads {VERSION}. "
             f"Build it again, what was extracted is kept: rm -r {quoted}/{{{FILE_NAME},segments}} && "
             f"holmes index build {quoted} VIDEOS…"
         )
-    if body.pop("checksum", None) != _checksum(body):
+    if body.pop("checksum", None) != checksum(body):
         raise damaged(folder, f"{path} is damaged (its checksum does not match)")
+    del body["format"], body["version"]
     try:
-        return _parse(body)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise damaged(folder, f"{path} is damaged ({type(error).__name__}: {str(error)[:80]})") from None
+        return build(Manifest, body)
+    except HolmesError as error:
+        raise damaged(folder, f"{path} is damaged: {str(error)[:-1]}") from None
 
 
 def damaged(index: Path, fault: str) -> HolmesError:
@@ -99,59 +104,9 @@ def damaged(index: Path, fault: str) -> HolmesError:
 
 
 def _read(folder: Path, path: Path) -> Any:
+    if not path.is_file():
+        raise HolmesError(f"{folder} is no index; make one: holmes index build {folder} VIDEOS…")
     try:
-        if path.stat().st_size > LARGEST_MANIFEST:
-            raise damaged(folder, f"{path} is damaged (larger than any manifest that Holmes writes)")
-        return json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise HolmesError(f"{folder} is no index; make one: holmes index build {folder} VIDEOS…") from None
-    except (ValueError, RecursionError) as error:
-        raise damaged(folder, f"{path} is damaged (not valid JSON: {type(error).__name__})") from None
-
-
-def _checksum(body: dict[str, Any]) -> str:
-    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def _parse(body: dict[str, Any]) -> Manifest:
-    segments = tuple(_parse_segment(entry) for entry in body["segments"])
-    width, clips = _count(body["width"], 1, LARGEST_SIDE), _count(body["clips"], 1, LARGEST_SIDE)
-    model, extraction, generation = body["model"], body["extraction"], _count(body["generation"])
-    if not isinstance(model, dict) or not isinstance(extraction, dict):
-        raise ValueError("model and extraction must be objects")
-    _check_model(model)
-    if extraction:
-        _check_extraction(extraction)
-    return Manifest(model, extraction, width, clips, generation, segments)
-
-
-def _check_model(model: dict[str, Any]) -> None:
-    for what in TEXTS:
-        if not isinstance(model.get(what, ""), str):
-            raise ValueError(f"the model's {what} must be text")
-
-
-def _check_extraction(extraction: dict[str, Any]) -> None:
-    backbone, rate = extraction["backbone"], extraction["rate"]
-    if not isinstance(backbone["name"], str) or not isinstance(backbone["digest"], str):
-        raise ValueError("the encoder's name and digest must be text")
-    if not isinstance(rate, int | float) or not LEAST_RATE <= rate <= MOST_RATE:
-        raise ValueError(f"rate {str(rate)[:20]!r}")
-
-
-def _parse_segment(entry: dict[str, Any]) -> SegmentEntry:
-    name, videos = entry["name"], _count(entry["videos"])
-    if not re.fullmatch(r"[0-9]{8,40}", name):  # never a path out of the folder
-        raise ValueError(f"segment name {name!r}")
-    files = {file: FileEntry(_count(at["bytes"]), str(at["sha256"])) for file, at in entry["files"].items()}
-    removed = tuple(_count(position) for position in entry["removed"])
-    if any(position >= videos for position in removed) or len(set(removed)) < len(removed):
-        raise ValueError(f"removed videos of segment {name}")
-    return SegmentEntry(name, videos, files, removed)
-
-
-def _count(value: Any, least: int = 0, most: int = LARGEST_COUNT) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ValueError(f"{str(value)[:20]!r} is not a count")
-    return value
+        return read_json(path)
+    except HolmesError as error:
+        raise damaged(folder, str(error)[:-1]) from None

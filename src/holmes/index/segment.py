@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from holmes.errors import HolmesError
 from holmes.files import sha256_file, sync_folder
-from holmes.index.manifest import FileEntry, SegmentEntry, damaged
+from holmes.index.manifest import SegmentEntry, damaged
+from holmes.manifests import FileEntry
 
 TILE = 16  # rows; frames are padded to a multiple of it
 ROWS, SPANS, VIDEOS, NAMES = "rows.f16", "spans.f32", "videos.bin", "names.bin"

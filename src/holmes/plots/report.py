@@ -45,7 +45,7 @@ def the_run(data: ReportData) -> str:
         "settings": f"preset {found['preset']}",
         "seed": "unknown" if found["seed"] is None else str(found["seed"]),
         "protocol": PROTOCOLS.get(found["protocol"] or "", "unknown: a lone checkpoint"),
-        "epoch": "unknown" if found["epoch"] is None else f"{found['epoch'] + 1}, the best one",
+        "epoch": "unknown" if found["epoch"] is None else f"{found['epoch']}, the best one",
         "data": f"{found['collection']}, {found['store']}",
         "checkpoint": found["checkpoint"][:16],
     }

@@ -43,7 +43,7 @@ def draw_progress(entries: Sequence[Entry], theme: Theme = LIGHT) -> Figure:
 
 
 def draw_recall_curves(axes: Axes, entries: Sequence[Entry], theme: Theme) -> None:
-    epochs = [entry["epoch"] + 1 for entry in entries]
+    epochs = [entry["epoch"] for entry in entries]
     best = max(entries, key=lambda entry: entry["select"]["SumR"])
     axes.set_title("Recall on the selection split", pad=13)
     axes.set(xlabel="epoch", ylabel="queries found, %", ylim=(0, 104))
@@ -55,12 +55,12 @@ def draw_recall_curves(axes: Axes, entries: Sequence[Entry], theme: Theme) -> No
         line.set_gid(name)
         ends.append((values[-1], name, theme.series[0]))
     mark_stage(axes, entries, theme)
-    axes.axvline(best["epoch"] + 1, color=theme.series[1], linewidth=0.8, zorder=0)
-    axes.plot(best["epoch"] + 1, best["select"]["R@1"], "o", color=theme.series[1], markersize=4)
-    late = best["epoch"] + 1 > (epochs[0] + epochs[-1]) / 2
+    axes.axvline(best["epoch"], color=theme.series[1], linewidth=0.8, zorder=0)
+    axes.plot(best["epoch"], best["select"]["R@1"], "o", color=theme.series[1], markersize=4)
+    late = best["epoch"] > (epochs[0] + epochs[-1]) / 2
     axes.annotate(
-        f"best: epoch {best['epoch'] + 1}\nSumR {best['select']['SumR']:.1f}",
-        (best["epoch"] + 1, widest_gap([best["select"][name] for name in CUTOFFS])),
+        f"best: epoch {best['epoch']}\nSumR {best['select']['SumR']:.1f}",
+        (best["epoch"], widest_gap([best["select"][name] for name in CUTOFFS])),
         (-4 if late else 4, 0),
         textcoords="offset points",
         ha="right" if late else "left",
@@ -72,7 +72,7 @@ def draw_recall_curves(axes: Axes, entries: Sequence[Entry], theme: Theme) -> No
 
 
 def draw_kind_shares(axes: Axes, entries: Sequence[Entry], theme: Theme) -> None:
-    epochs = [entry["epoch"] + 1 for entry in entries]
+    epochs = [entry["epoch"] for entry in entries]
     shares_KE = 100 * np.array([[entry["kinds"][key] for entry in entries] for key in KIND_KEYS])
     if len(epochs) == 1:  # an area needs two sides
         epochs, shares_KE = [epochs[0] - 0.5, epochs[0] + 0.5], np.repeat(shares_KE, 2, axis=1)
@@ -115,12 +115,12 @@ def draw_loss(
     ends = []
     for (label, group, key), colour in zip(lines, theme.series, strict=False):
         known = [entry for entry in entries if key in part(entry, group)]
-        epochs, values = [entry["epoch"] + 1 for entry in known], [part(entry, group)[key] for entry in known]
+        epochs, values = [entry["epoch"] for entry in known], [part(entry, group)[key] for entry in known]
         (line,) = axes.plot(epochs, values, color=colour, marker=dot(epochs))
         line.set_gid(key)
         ends.append((values[-1], label, colour))
     axes.set_title(title)
-    axes.set_xlim(entries[0]["epoch"] + 1 - 0.5, entries[-1]["epoch"] + 1 + 0.5)
+    axes.set_xlim(entries[0]["epoch"] - 0.5, entries[-1]["epoch"] + 0.5)
     axes.yaxis.set_major_locator(MaxNLocator(4))
     mark_stage(axes, entries, theme, named=False)
     label_line_ends(axes, ends, size=7)
@@ -136,7 +136,7 @@ def mark_stage(axes: Axes, entries: Sequence[Entry], theme: Theme, named: bool =
     stages = [entry["stage"] for entry in entries]
     if 1 not in stages or 2 not in stages:
         return
-    start = entries[stages.index(2)]["epoch"] + 0.5
+    start = entries[stages.index(2)]["epoch"] - 0.5
     axes.axvline(start, color=theme.muted, linewidth=0.8, linestyle=(0, (1, 2)))
     if named:
         axes.annotate(

@@ -13,9 +13,8 @@ from holmes.encoders.checkpoint import load_checkpoint, update_extras
 from holmes.evaluation.calibrate import fit_calibration
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.evidence.diagnosis import EXTRA, Calibration
-from holmes.files import read_json
 from holmes.training.protocol import Protocol, choose_splits
-from holmes.training.resume import RUN
+from holmes.training.resume import RUN, read_run
 
 
 def calibrate_run(run: Path, store: Store, device: torch.device) -> Calibration | None:
@@ -23,7 +22,7 @@ def calibrate_run(run: Path, store: Store, device: torch.device) -> Calibration 
 
     Never on the split that is reported: that would make the model look better calibrated than it is.
     """
-    about = read_json(run / RUN)
+    about = read_run(run / RUN)
     checkpoint = load_checkpoint(run / "best", str(device))
     held_out = checkpoint.config.training.held_out
     split = calibration_split(store, Protocol(about["data"]["protocol"]), held_out, about["seed"])

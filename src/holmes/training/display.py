@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -66,6 +69,50 @@ class TrainingDisplay:
     ) -> None:
         mark = "[green]★[/]" if epoch == best_epoch else " "
         self.say(
-            f"epoch {epoch + 1:>3}/{epochs}  stage {stage.value}  loss {loss:8.4f}  "
+            f"epoch {epoch:>3}/{epochs}  stage {stage.value}  loss {loss:8.4f}  "
             f"SumR {found:6.1f} {mark} best {best:6.1f}  {rate:6.1f} steps/s"
         )
+
+
+class StudyDisplay:
+    """Many runs at once: a bar for all, one for each that is under way, a line for each that has ended."""
+
+    def __init__(self, runs: int, shown: bool = True) -> None:
+        self.console = Console(stderr=True, quiet=not shown)
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            console=self.console,
+            transient=True,
+        )
+        self.all = self.bar.add_task("runs", total=runs, state="")
+        self.ended, self.runs = 0, runs
+        self.tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> StudyDisplay:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def say(self, line: str) -> None:
+        self.console.print(line, highlight=False, markup=False)
+
+    def begin(self, name: str, epochs: int) -> None:
+        self.tasks[name] = self.bar.add_task(escape(name), total=epochs, state="starting")
+
+    def epoch(self, name: str, entry: dict[str, Any]) -> None:
+        state = f"epochs, SumR {entry['select']['SumR']:.1f}"
+        self.bar.update(self.tasks[name], completed=entry["epoch"], state=state)
+
+    def end(self, name: str, how: str) -> None:
+        self.bar.remove_task(self.tasks.pop(name))
+        self.ended += 1
+        self.bar.update(self.all, completed=self.ended)
+        self.say(f"{self.ended} of {self.runs}  {name}  {how}")

@@ -7,8 +7,9 @@ on with by the same call.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from holmes.parallel import process_group
 from holmes.training.device import choose_device
 from holmes.training.protocol import Protocol
 from holmes.training.resume import RUN
-from holmes.training.run import RunOptions, train
+from holmes.training.run import RunOptions
+from holmes.training.side_by_side import Job, train_all
 
 SUMMARY = "summary.json"
 
@@ -38,13 +40,30 @@ class Study:
     seeds: Sequence[int] = (0,)
     protocols: Sequence[Protocol] = (Protocol.HONEST,)
     options: RunOptions = RunOptions()  # noqa: RUF009 - frozen
+    jobs: int = 1  # runs at once; 0 takes as many as fit
 
-    def train(self, config: HolmesConfig, name: str, protocol: Protocol) -> list[dict[str, Any]]:
-        """A run with every seed, in `{name}-seed{N}`."""
-        return [
-            train(self.store, config, self.out / f"{name}-seed{seed}", seed, protocol, self.options)
+    def train(
+        self,
+        settings: Mapping[str, tuple[HolmesConfig, Protocol]],
+        say: Callable[[str], None] = lambda line: None,
+        titles: Mapping[str, str] | None = None,
+    ) -> dict[str, list[dict[str, Any]]]:
+        """All settings with every seed, in `{name}-seed{N}`: name → the results of its seeds."""
+        jobs = {
+            (name, seed): Job(
+                f"{name}-seed{seed}", self.store, config, self.out / f"{name}-seed{seed}", seed, protocol
+            )
+            for name, (config, protocol) in settings.items()
             for seed in self.seeds
-        ]
+        }
+        firsts = {f"{name}-seed{self.seeds[0]}": title for name, title in (titles or {}).items()}
+
+        def begin(job: Job) -> None:
+            if job.name in firsts:
+                say(firsts[job.name])
+
+        results = dict(zip(jobs, train_all([*jobs.values()], self.options, self.jobs, begin), strict=True))
+        return {name: [results[name, seed] for seed in self.seeds] for name in settings}
 
 
 def leads() -> bool:
@@ -56,11 +75,9 @@ def train_seeds(study: Study) -> dict[str, Any]:
     """Every protocol with every seed in `{protocol}-seed{N}`; mean and deviation in `summary.json`."""
     if (study.out / RUN).exists():
         raise HolmesError(f"{study.out} holds a single run; give another --out for several.")
-    found = {}
     with process_group(choose_device(study.options.device)):
-        for protocol in study.protocols:
-            runs = study.train(study.config, protocol.value, protocol)
-            found[protocol.value] = {"runs": runs, "metrics": spread([run["metrics"] for run in runs])}
+        runs = study.train({protocol.value: (study.config, protocol) for protocol in study.protocols})
+    found = {name: {"runs": some, "metrics": spread(metrics_of(some))} for name, some in runs.items()}
     summary = {
         "format": "holmes-summary",
         "version": 1,
@@ -74,27 +91,40 @@ def train_seeds(study: Study) -> dict[str, Any]:
     return summary
 
 
+def metrics_of(runs: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
+    return [run["metrics"] for run in runs]
+
+
 def run_rows(
     study: Study, rows: Sequence[Ablation], say: Callable[[str], None] = lambda line: None
 ) -> list[dict[str, Spread]]:
     """Train each row with every seed; the figures of each row over seeds."""
-    training = study.config.training
     if len(study.protocols) > 1:
         raise HolmesError("a table has one protocol; choose --protocol honest or published.")
-    if training.epochs <= training.warm_up_epochs:
+    refuse_rows_of_stage_2_only(study, rows)
+    folders = [folder_of(row, study.config) for row in rows]
+    titles: dict[str, str] = {}
+    for position, (row, folder) in enumerate(zip(rows, folders, strict=True)):
+        titles.setdefault(folder, f"row {position + 1} of {len(rows)}: {row.title}")
+    settings = {
+        folder: (row.apply(study.config), study.protocols[0])
+        for row, folder in zip(rows, folders, strict=True)
+    }
+    with process_group(choose_device(study.options.device)):
+        runs = study.train(settings, say, titles)
+    return [spread(metrics_of(runs[folder])) for folder in folders]
+
+
+def refuse_rows_of_stage_2_only(study: Study, rows: Sequence[Ablation]) -> None:
+    """Calibration and alignment work in stage 2: without it, rows that change only them would be the same."""
+    training = study.config.training
+    changed = {name for row in rows for name in row.changes}
+    elsewhere = [name for name in changed if name.split(".")[0] not in ("evidence", "alignment")]
+    if training.epochs <= training.warm_up_epochs and set(elsewhere) <= {"loss.intra"}:
         raise HolmesError(
             f"with {training.epochs} epochs and {training.warm_up_epochs} of stage 1 the rows would not "
             "differ: stage 2 is never reached. Raise epochs, or lower --set warm_up_epochs."
         )
-    done: dict[str, dict[str, Spread]] = {}
-    with process_group(choose_device(study.options.device)):
-        for position, row in enumerate(rows):
-            folder = folder_of(row, study.config)
-            if folder not in done:
-                say(f"row {position + 1} of {len(rows)}: {row.title}")
-                runs = study.train(row.apply(study.config), folder, study.protocols[0])
-                done[folder] = spread([run["metrics"] for run in runs])
-    return [done[folder_of(row, study.config)] for row in rows]
 
 
 def folder_of(row: Ablation, config: HolmesConfig) -> str:
@@ -119,14 +149,55 @@ def ablate(study: Study, table: str, say: Callable[[str], None] = lambda line: N
     ]
 
 
-def sweep(study: Study, parameter: str, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
-    """Figures at each value of a parameter, and at the preset's own value."""
-    rows = ablations.sweep(parameter)
-    setting = ablations.SWEEPS[parameter][0]
+def sweep(
+    study: Study,
+    axes: Mapping[str, tuple[str, Sequence[Any]]],
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, dict[str, Any]]:
+    """One setting after the other: name → figures at each of its values and at the preset's own.
+
+    `axes` has a setting and its values for each name; all of them are trained together.
+    """
+    swept = {}
+    for name, (setting, values) in axes.items():
+        default = setting_of(study.config, setting)
+        by_value = {value: Ablation(0, f"{name} = {value}", {setting: value}) for value in values}
+        by_value |= {default: FULL}
+        if all(isinstance(value, int | float) for value in by_value):
+            by_value = dict(sorted(by_value.items()))
+        swept[name] = (setting, default, by_value)
+    figures = iter(run_rows(study, [row for *_, rows in swept.values() for row in rows.values()], say))
+    return {
+        name: {
+            "parameter": name,
+            "setting": setting,
+            "default": default,
+            "points": [{"value": value, "metrics": next(figures)} for value in rows],
+        }
+        for name, (setting, default, rows) in swept.items()
+    }
+
+
+def grid(
+    study: Study, axes: Mapping[str, Sequence[Any]], say: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
+    """Figures at every combination of some settings' values."""
+    combinations = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    rows = [
+        Ablation(0, ", ".join(f"{name} = {value}" for name, value in changes.items()), changes)
+        for changes in combinations
+    ]
+    figures = run_rows(study, rows, say)
+    return {
+        "settings": list(axes),
+        "default": {setting: setting_of(study.config, setting) for setting in axes},
+        "points": [
+            {"values": changes, "metrics": found}
+            for changes, found in zip(combinations, figures, strict=True)
+        ],
+    }
+
+
+def setting_of(config: HolmesConfig, setting: str) -> Any:
     section, name = setting.split(".")
-    default = getattr(getattr(study.config, section), name)
-    by_value = {row.changes[setting]: row for row in rows} | {default: FULL}
-    values = sorted(by_value)
-    figures = run_rows(study, [by_value[value] for value in values], say)
-    points = [{"value": value, "metrics": found} for value, found in zip(values, figures, strict=True)]
-    return {"parameter": parameter, "setting": setting, "default": default, "points": points}
+    return getattr(getattr(config, section), name)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from holmes.errors import HolmesError
-from holmes.files import atomic_file
+from holmes.files import atomic_file, read_file
+from holmes.typed import Count, build
 
 
 class Logbook:
@@ -17,7 +18,7 @@ class Logbook:
 
     def __init__(self, folder: Path, epochs_done: int, tensorboard: bool = False) -> None:
         self.path = folder / "metrics.jsonl"
-        kept = [entry for entry in read_metrics(folder) if entry["epoch"] < epochs_done]
+        kept = [entry for entry in read_metrics(folder) if entry["epoch"] <= epochs_done]
         with atomic_file(self.path) as file:
             file.write("".join(json.dumps(entry) + "\n" for entry in kept).encode())
         self.board = board(folder) if tensorboard else None
@@ -39,19 +40,25 @@ class Logbook:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The epochs logged so far; a last line cut short by a kill is left out."""
+    """The epochs logged so far, counted from 1.
+
+    A last line that a kill cut short is left out; any other damage is refused: what follows it would be lost.
+    """
     path = folder / "metrics.jsonl"
+    lines = read_file(path).split(b"\n") if path.exists() else [b""]
     entries = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for number, line in enumerate(lines[:-1], start=1):  # what follows the last line break was cut short
         try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        if not isinstance(entry, dict) or not isinstance(entry.get("epoch"), int):
+            entry: dict[str, Any] = build(dict[str, Any], json.loads(line))
+            build(Count, entry.get("epoch"), "epoch")
+        except (ValueError, RecursionError, HolmesError) as error:
             raise HolmesError(
-                f"{path} is damaged: '{line[:40]}' is no epoch; restore it, or begin a new run."
-            )
+                f"{path}: line {number} is damaged ({str(error)[:80]}); restore the file, or delete the line "
+                "to go on without that epoch."
+            ) from None
         entries.append(entry)
+    if entries and entries[0]["epoch"] == 0:  # an earlier version counted from 0
+        entries = [entry | {"epoch": entry["epoch"] + 1} for entry in entries]
     return entries
 
 

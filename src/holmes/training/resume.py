@@ -7,23 +7,34 @@ epoch seeds them from (seed, epoch, rank).
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from holmes.config.schema import HolmesConfig, to_dict
 from holmes.errors import HolmesError
-from holmes.files import atomic_file, read_json, write_json
+from holmes.files import atomic_file, read_file, read_json
+from holmes.manifests import Form
+from holmes.training.protocol import Protocol
+from holmes.typed import AtMost, Count, Infinite, Matching, Sha256, Within
 
-RUN, RESULT, LOCK = "run.json", "result.json", "lock"
+RUN, RESULT, STATE, LOCK = "run.json", "result.json", "state.json", "lock"
+RUN_FORM = Form("holmes-run", 2, "a run", "restore the file, or begin another run", unsealed=(1,))
+STATE_FORM = Form("holmes-state", 1, "where a run stands", "use a new --out folder", unsealed=(0,))
+RESULT_FORM = Form(
+    "holmes-result", 1, "a run's result", "remove it and run the same command again", unsealed=(0,)
+)
+LARGEST_STATE = 64 << 30  # bytes
+TENSORS = Matching(r"state-[0-9]{1,9}\.safetensors", "the name of a file of tensors")
 OVERHEAD = 0.05  # saving may take this share of the time
 
 
@@ -31,12 +42,55 @@ OVERHEAD = 0.05  # saving may take this share of the time
 class Progress:
     """Where a run stands after an epoch."""
 
-    epochs_done: int = 0
-    steps_done: int = 0
-    best_epoch: int = -1
-    best_sum: float = float("-inf")
+    epochs_done: Count = 0
+    steps_done: Count = 0
+    best_epoch: Count = 0  # counted from 1
+    best_sum: Annotated[float, Infinite()] = float("-inf")
     stopped_early: bool = False
     history: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """What `state.json` says."""
+
+    tensors: Annotated[str, TENSORS]
+    progress: Progress
+    sha256: Sha256 | None = None  # of the tensors; none in the files of earlier versions
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What a run was trained on, and how its best epoch is chosen."""
+
+    store: Sha256
+    protocol: Protocol
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What `run.json` says."""
+
+    seed: Annotated[int, Within(0, 2**31 - 1)]
+    data: RunData
+    config: HolmesConfig
+    store: Annotated[str, AtMost(1 << 14)]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `result.json` says: the figures of a finished run."""
+
+    protocol: Protocol
+    seed: Count
+    epoch: Count
+    epochs_done: Count
+    split: str
+    metrics: dict[str, float]
+
+    def __post_init__(self) -> None:
+        if "SumR" not in self.metrics:
+            raise HolmesError("its metrics lack SumR.")
 
 
 class StateKeeper:
@@ -53,9 +107,11 @@ class StateKeeper:
     def save(self, progress: Progress, tensors: dict[str, Tensor]) -> None:
         start = time.monotonic()
         name = f"state-{progress.epochs_done}.safetensors"
+        content = save({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
         with atomic_file(self.folder / name) as file:
-            file.write(save({key: value.detach().cpu().contiguous() for key, value in tensors.items()}))
-        write_json(self.folder / "state.json", {"tensors": name, "progress": asdict(progress)})
+            file.write(content)
+        saved = SavedState(name, progress, hashlib.sha256(content).hexdigest())
+        STATE_FORM.write(self.folder / STATE, asdict(saved))
         for stale in self.folder.glob("state-*.safetensors"):
             if stale.name != name:
                 stale.unlink(missing_ok=True)
@@ -64,15 +120,18 @@ class StateKeeper:
 
     def load(self) -> tuple[Progress, dict[str, Tensor]] | None:
         """The last saved state, or None for a run that has none yet."""
-        if not (self.folder / "state.json").exists():
+        if not (self.folder / STATE).exists():
             return None
-        state = read_json(self.folder / "state.json")
+        state = STATE_FORM.read(self.folder / STATE, SavedState)
+        content = read_file(self.folder / state.tensors, LARGEST_STATE)
         try:
-            tensors = load_file(self.folder / Path(state["tensors"]).name)
-            return Progress(**state["progress"]), tensors
-        except (KeyError, TypeError, OSError, SafetensorError) as error:
+            if state.sha256 not in (None, hashlib.sha256(content).hexdigest()):
+                raise ValueError("its checksum does not match")
+            return state.progress, load(content)
+        except (ValueError, SafetensorError) as error:
             raise HolmesError(
-                f"{self.folder} cannot be resumed: its state is damaged ({error}); use a new --out folder."
+                f"{self.folder / state.tensors} is damaged ({str(error)[:100]}), and {self.folder} cannot be "
+                f"resumed; {STATE_FORM.remedy}."
             ) from None
 
 
@@ -97,10 +156,10 @@ def claim_run(folder: Path, config: HolmesConfig, seed: int, data: dict[str, Any
 
     Where the store lies is remembered too, but a store may move.
     """
-    identity = {"format": "holmes-run", "version": 1, "seed": seed, "data": data, "config": to_dict(config)}
+    identity = {"seed": seed, "data": data, "config": to_dict(config)}
     path = folder / RUN
     if path.exists():
-        found = read_json(path)
+        found = read_run(path)
         for key in identity:
             # Through JSON both sides have lists for tuples.
             if jsonable(found.get(key)) != jsonable(identity[key]):
@@ -108,7 +167,13 @@ def claim_run(folder: Path, config: HolmesConfig, seed: int, data: dict[str, Any
                     f"{folder} holds another run (its {difference(found.get(key), identity[key], key)}); "
                     "give another --out, or the settings it was started with."
                 )
-    write_json(path, {**identity, "store": str(store.resolve())})
+    RUN_FORM.write(path, {**identity, "store": str(store.resolve())})
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """What a run says of itself; a foreign or damaged file is refused."""
+    RUN_FORM.read(path, RunRecord)
+    return dict(read_json(path))
 
 
 def jsonable(value: Any) -> Any:
@@ -132,9 +197,10 @@ def seed_epoch(seed: int, epoch: int, rank: int) -> None:
     torch.manual_seed(int(torch.randint(2**62, (1,), generator=mixed)))
 
 
+def write_result(folder: Path, result: dict[str, Any]) -> None:
+    RESULT_FORM.write(folder / RESULT, result)
+
+
 def read_result(path: Path) -> dict[str, Any]:
     """The figures of a finished run."""
-    result = read_json(path)
-    if not isinstance(result, dict) or "SumR" not in (result.get("metrics") or {}):
-        raise HolmesError(f"{path} is damaged; remove it and run the same command again.")
-    return result
+    return asdict(RESULT_FORM.read(path, Result))

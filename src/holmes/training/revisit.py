@@ -14,10 +14,9 @@ from holmes.encoders.checkpoint import MANIFEST, Checkpoint, load_checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.report import evaluate_split
 from holmes.evaluation.spread import spread
-from holmes.files import read_json
 from holmes.training.assemble import build_alignments, build_identifier
 from holmes.training.protocol import Protocol
-from holmes.training.resume import RUN
+from holmes.training.resume import RUN, read_run
 
 
 @dataclass(frozen=True)
@@ -54,22 +53,6 @@ def find_runs(folder: Path, protocol: Protocol | None = None) -> list[RunFolder]
     if unfinished:
         raise HolmesError(f"{unfinished[0].path} has no checkpoint yet; go on with its 'holmes train'.")
     return chosen
-
-
-def read_run(manifest: Path) -> dict[str, Any]:
-    """What a run says of itself; a foreign or damaged file is refused."""
-    about = read_json(manifest)
-    whole = isinstance(about, dict) and {"seed", "data", "config", "store"} <= about.keys()
-    data = about["data"] if whole else None
-    if (
-        not isinstance(data, dict)
-        or not isinstance(about["store"], str)
-        or not isinstance(about["seed"], int)
-        or "store" not in data
-        or data.get("protocol") not in list(Protocol)
-    ):
-        raise HolmesError(f"{manifest} does not describe a run: it is damaged, or another version wrote it.")
-    return dict(about)
 
 
 def store_of(run: RunFolder, given: Path | None) -> Store:

@@ -9,6 +9,7 @@ best checkpoint, `result.json` the final figures. The same command run again goe
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,8 +25,8 @@ from holmes.encoders.checkpoint import TRAINING_SECONDS, load_checkpoint, save_c
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 from holmes.evaluation.evaluate import retrieval_metrics
-from holmes.files import write_json
 from holmes.parallel import World, process_group
+from holmes.records import Stage
 from holmes.training.assemble import build_objective
 from holmes.training.calibrate import calibrate_run
 from holmes.training.device import choose_device, should_compile
@@ -43,10 +44,12 @@ from holmes.training.resume import (
     read_result,
     seed_epoch,
     sole_owner,
+    write_result,
 )
 from holmes.training.stages import stage_of
 from holmes.training.step import TrainStep
 
+OnEpoch = Callable[[dict[str, Any]], None]  # gets each epoch's line of `metrics.jsonl`
 LARGEST_SEED = 2**31  # seeds are multiplied and added to; the generators take 64 bits
 
 
@@ -67,8 +70,13 @@ def train(
     seed: int = 0,
     protocol: Protocol | str = Protocol.HONEST,
     options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+    on_epoch: OnEpoch | None = None,
 ) -> dict[str, Any]:
-    """Train, select the best epoch by the protocol, and return its figures on the test split."""
+    """Train, select the best epoch by the protocol, and return its figures on the test split.
+
+    `on_epoch` is called after every epoch with its line of `metrics.jsonl`: losses, recalls on the selecting
+    split, shares of kinds, speed. What it raises stops the run, which can be gone on with.
+    """
     if not isinstance(config, HolmesConfig):
         raise HolmesError(f"config must be settings such as holmes.preset('small'), not {config!r}.")
     if not 0 <= seed < LARGEST_SEED:
@@ -86,7 +94,7 @@ def train(
         if (out / RESULT).exists():
             return read_result(out / RESULT)
         run = Run(store, splits, config, out, seed, world, device, options)
-        run.go()
+        run.go(on_epoch)
         return run.finish(protocol)
 
 
@@ -155,7 +163,7 @@ class Run:
                 f"{training.warm_up_epochs} (warm_up_epochs)"
             )
 
-    def go(self) -> None:
+    def go(self, on_epoch: OnEpoch | None = None) -> None:
         """Epochs until the last one, or until patience runs out."""
         training, progress = self.config.training, self.progress
         logbook = (
@@ -174,7 +182,7 @@ class Run:
                 display.epoch(
                     entry["epoch"],
                     training.epochs,
-                    stage_of(entry["epoch"], training.warm_up_epochs),
+                    Stage(entry["stage"]),
                     entry["loss"]["total"],
                     entry["select"]["SumR"],
                     progress.best_sum,
@@ -183,6 +191,8 @@ class Run:
                 )
                 if logbook:
                     self.write_down(entry, logbook)
+                if on_epoch is not None and self.world.leads:
+                    on_epoch(entry)
         if logbook:
             logbook.close()
 
@@ -220,7 +230,7 @@ class Run:
             "max": values_SN[:, names.index("gradient_norm")].max().item(),
         }
         return {
-            "epoch": epoch,
+            "epoch": epoch + 1,
             "stage": stage.value,
             "loss": means,
             "gradient_norm": norm,
@@ -246,13 +256,12 @@ class Run:
 
     def note_progress(self, found: float) -> None:
         progress, training = self.progress, self.config.training
-        epoch = progress.epochs_done
-        if found > progress.best_sum:
-            progress.best_sum, progress.best_epoch = found, epoch
-            self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
         progress.epochs_done += 1
+        if found > progress.best_sum:
+            progress.best_sum, progress.best_epoch = found, progress.epochs_done
+            self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
         progress.steps_done += self.loader.steps_per_epoch
-        waited = epoch - progress.best_epoch
+        waited = progress.epochs_done - progress.best_epoch
         progress.stopped_early = bool(training.patience) and waited >= training.patience
 
     def write_down(self, entry: dict[str, Any], logbook: Logbook) -> None:
@@ -291,8 +300,13 @@ class Run:
         if saved is None:
             return Progress()
         progress, tensors = saved
-        self.optimizer.values.copy_(tensors["values"])
-        self.optimizer.load_state_dict(tensors)
+        try:
+            self.optimizer.values.copy_(tensors["values"])
+            self.optimizer.load_state_dict(tensors)
+        except (KeyError, RuntimeError):
+            raise HolmesError(
+                f"the state in {self.out} is not of this model; use a new --out folder."
+            ) from None
         return progress
 
     def finish(self, protocol: Protocol) -> dict[str, Any]:
@@ -313,5 +327,5 @@ class Run:
         }
         if self.world.leads:
             calibrate_run(self.out, self.bank.store, self.device)
-            write_json(self.out / RESULT, result)
+            write_result(self.out, result)
         return result

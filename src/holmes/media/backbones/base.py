@@ -43,12 +43,16 @@ class VisualBackbone(Protocol):
     """
 
     name: str
-    digest: str
     width: int
     joint: bool  # sentences of the same model live in the same space, so cosines between them mean something
     side: int
     rate: float
     window: int
+
+    @property
+    def digest(self) -> str:
+        """Of the weights and of whatever else decides the numbers."""
+        ...
 
     def frames(self, images: Sequence[Image]) -> Matrix:
         """len(images) / window rows of float32."""
@@ -60,8 +64,10 @@ class TextBackbone(Protocol):
     """Turns sentences into features."""
 
     name: str
-    digest: str
     width: int
+
+    @property
+    def digest(self) -> str: ...
 
     def tokens(self, sentences: Sequence[str]) -> list[Matrix]:
         """Each sentence's token states, (its tokens × width): what Holmes trains on."""

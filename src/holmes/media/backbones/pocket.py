@@ -21,7 +21,7 @@ import numpy as np
 from holmes.errors import HolmesError
 from holmes.files import read_json, sha256_file
 from holmes.media.backbones.base import Image, Matrix
-from holmes.media.backbones.lite2 import SIDE, Lite2
+from holmes.media.backbones.lite2 import SIDE, Lite2, weights_path
 from holmes.media.backbones.pretrained import folder_digest
 from holmes.media.backbones.text import TransformersText, load_minilm, minilm_folder
 
@@ -44,9 +44,8 @@ class Pocket:
     def __init__(self, threads: int | None = None, path: Path = WEIGHTS) -> None:
         self._threads, self._path = threads, path
         self._weights = read_weights(path)
-        self._lite2 = Lite2(threads)
         self.width = self._weights["projection"].shape[1]
-        parts = (sha256_file(path), self._lite2.digest, folder_digest(minilm_folder()))
+        parts = (sha256_file(path), sha256_file(weights_path()), folder_digest(minilm_folder()))
         self.digest = hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
     def frames(self, images: Sequence[Image]) -> Matrix:
@@ -74,6 +73,11 @@ class Pocket:
         file = self._path.with_name(CALIBRATION)
         kept = read_json(file) if file.exists() else {}
         return kept if kept.get("model") == self.digest else None
+
+    @cached_property
+    def _lite2(self) -> Lite2:
+        """Loaded on first use: a search encodes no frames."""
+        return Lite2(self._threads)
 
     @cached_property
     def _minilm(self) -> TransformersText:

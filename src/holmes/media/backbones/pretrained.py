@@ -67,7 +67,13 @@ def load_model(folder: Path, threads: int | None) -> Any:
     """The network in float32, ready to answer, on the GPU where there is one."""
     import torch
 
-    if threads:
-        torch.set_num_threads(threads)
+    limit_threads(threads)
     model = load_part("AutoModel", folder, use_safetensors=True, dtype=torch.float32)
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def limit_threads(threads: int | None) -> None:
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)

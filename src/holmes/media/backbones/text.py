@@ -1,4 +1,4 @@
-"""Sentences through a `transformers` text encoder: MiniLM by default, RoBERTa and its kin by folder or name.
+"""Sentences through a text encoder: MiniLM by default, RoBERTa and its kin by folder or name.
 
 Shapes: B sentences of a batch, T tokens, D width.
 """
@@ -6,12 +6,17 @@ Shapes: B sentences of a batch, T tokens, D width.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from holmes.media.backbones.base import Matrix, missing_extra
-from holmes.media.backbones.pretrained import folder_digest, load_model, load_part
+from holmes.media.backbones.pretrained import folder_digest, limit_threads, load_model, load_part
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LONGEST = 128  # tokens; further ones are cut
 BATCH = 64
@@ -21,11 +26,13 @@ class TransformersText:
     """Token states of the last layer; a sentence is their mean, scaled to length 1."""
 
     def __init__(self, name: str, folder: Path, threads: int | None = None) -> None:
-        self.name = name
-        self.digest = folder_digest(folder)
-        self._tokenizer = load_part("AutoTokenizer", folder)
-        self._model = load_model(folder, threads)
-        self.width: int = self._model.config.hidden_size
+        self.name, self._folder = name, folder
+        self._network = _load(folder, threads)
+        self.width: int = self._network.width
+
+    @cached_property
+    def digest(self) -> str:
+        return folder_digest(self._folder)
 
     def tokens(self, sentences: Sequence[str]) -> list[Matrix]:
         """With the marks the tokenizer sets at both ends, as in the published query features."""
@@ -44,21 +51,48 @@ class TransformersText:
 
     def _states(self, sentences: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """(positions, states_BTD, mask_BT) of batches of like length, so that little of them is padding."""
-        import torch
-
         order = np.argsort([len(sentence) for sentence in sentences], kind="stable")
         for start in range(0, len(order), BATCH):
             index = order[start : start + BATCH]
-            batch = self._tokenizer(
-                [sentences[i] for i in index],
-                padding=True,
-                truncation=True,
-                max_length=LONGEST,
-                return_tensors="pt",
-            ).to(self._model.device)
-            with torch.inference_mode():
-                states_BTD = self._model(**batch).last_hidden_state
-            yield index, states_BTD.float().cpu().numpy(), batch["attention_mask"].bool().cpu().numpy()
+            states_BTD, mask_BT = self._network.states([sentences[i] for i in index])
+            yield index, states_BTD.float().cpu().numpy(), mask_BT.cpu().numpy()
+
+
+class Network(Protocol):
+    """A tokenizer and its transformer."""
+
+    width: int
+
+    def states(self, sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Token states, B × T × D, and which of them are no padding, B × T."""
+        ...
+
+
+class Pretrained:
+    """Any text model that `transformers` knows."""
+
+    def __init__(self, folder: Path, threads: int | None) -> None:
+        self._tokenizer = load_part("AutoTokenizer", folder)
+        self._model = load_model(folder, threads)
+        self.width: int = self._model.config.hidden_size
+
+    def states(self, sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
+        import torch
+
+        batch = self._tokenizer(
+            list(sentences), padding=True, truncation=True, max_length=LONGEST, return_tensors="pt"
+        ).to(self._model.device)
+        with torch.inference_mode():
+            return self._model(**batch).last_hidden_state, batch["attention_mask"].bool()
+
+
+def _load(folder: Path, threads: int | None) -> Network:
+    from holmes.media.backbones.bert import Bert, is_plain_bert
+
+    if not is_plain_bert(folder):
+        return Pretrained(folder, threads)
+    limit_threads(threads)
+    return Bert(folder, LONGEST)
 
 
 def load_minilm(threads: int | None = None) -> TransformersText:

@@ -1,0 +1,75 @@
+"""The JSON files that say what a folder of ours is: written sealed, read typed.
+
+Each carries its format, its version and a checksum of all it says, so that damage, another version and a file
+of somebody else are told apart before anything in it is believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holmes.errors import HolmesError
+from holmes.files import read_json, write_json
+from holmes.printable import shown
+from holmes.typed import Count, Sha256, build
+
+T = TypeVar("T")
+MARKS = {"format", "version", "checksum"}
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file as it was written."""
+
+    bytes: Count
+    sha256: Sha256
+
+
+@dataclass(frozen=True)
+class Form:
+    """One kind of file."""
+
+    format: str
+    version: int  # the one that is written
+    what: str  # such as "a store"
+    remedy: str  # what to do about a file that is damaged or too old
+    unsealed: tuple[int, ...] = ()  # earlier versions still read: without a checksum, and 0 without a format
+
+    def write(self, path: Path, body: dict[str, Any]) -> None:
+        body = {"format": self.format, "version": self.version, **body}
+        write_json(path, {**body, "checksum": checksum(body)})
+
+    def read(self, path: Path, kind: type[T], remedy: str | None = None) -> T:
+        """The file as a record of `kind`; anything else is refused in one line."""
+        remedy = remedy or self.remedy
+        body = read_json(path)
+        if 0 in self.unsealed and isinstance(body, dict) and body.keys().isdisjoint(MARKS):
+            return self.parse(path, body, kind, remedy)
+        if not isinstance(body, dict) or body.get("format") != self.format:
+            raise HolmesError(f"{path} does not describe {self.what} (its format is not '{self.format}').")
+        version = body.get("version")
+        if isinstance(version, bool) or version not in (self.version, *self.unsealed):
+            raise HolmesError(
+                f"{path} describes {self.what} of version {shown(version)}; this Holmes reads version "
+                f"{self.version}: use the Holmes that wrote it, or {remedy}."
+            )
+        if version == self.version and body.pop("checksum", None) != checksum(body):
+            raise HolmesError(f"{path} is damaged (its checksum does not match); {remedy}.")
+        del body["format"], body["version"]
+        return self.parse(path, body, kind, remedy)
+
+    def parse(self, path: Path, body: dict[str, Any], kind: type[T], remedy: str | None = None) -> T:
+        try:
+            return build(kind, body)
+        except HolmesError as error:
+            raise HolmesError(f"{path} is damaged: {str(error)[:-1]}; {remedy or self.remedy}.") from None
+
+
+def checksum(body: dict[str, Any]) -> str:
+    """Of what is said, however it is written down."""
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

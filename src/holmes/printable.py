@@ -1,0 +1,43 @@
+"""Text from files and file names for people to see: in one line, with nothing that acts on a terminal."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from typing import Any
+
+# Control characters, bytes that are no text, breaks of lines, and marks that reorder or hide what follows.
+UNPRINTABLE = {"Cc", "Cs", "Cf", "Zl", "Zp"}
+JOINERS = {"\u200c", "\u200d"}  # of category Cf too, but parts of words and of emoji
+SHOWN = 60  # characters of a value in a message
+
+
+def printable(text: str) -> str:
+    """`text` in one line, its unprintable characters as \\n, \\x1b, \\u202e and the like."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(char) if _is_unprintable(char) else char for char in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same for text of several lines that are ours."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def shown(value: Any, quoted: bool = True) -> str:
+    """A value as a message names it: short, in one line."""
+    if isinstance(value, dict | list | tuple):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value):,}"
+    if isinstance(value, int) and abs(value) >= 10**20:
+        return "a huge number"
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    short = printable(text[:SHOWN] + "…" * (len(text) > SHOWN))
+    return f"'{short}'" if quoted and isinstance(value, str) else short
+
+
+def _is_unprintable(char: str) -> bool:
+    return char not in JOINERS and unicodedata.category(char) in UNPRINTABLE
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()
