@@ -9,7 +9,7 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -24,8 +24,11 @@ os.umask(UMASK)  # it can only be read by setting it
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A binary file that appears under its name only when the block ends well."""
+def atomic_file(path: Path, still_wanted: Callable[[], None] = lambda: None) -> Iterator[BinaryIO]:
+    """A binary file that appears under its name only when the block ends well.
+
+    `still_wanted` is asked last of all, when all is written and synced; it raises what speaks against it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
@@ -34,6 +37,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
             os.fchmod(file.fileno(), 0o666 & ~UMASK)  # mkstemp's 0600 would hide it from everyone else
+        still_wanted()
         os.replace(temporary, path)
         sync_folder(path.parent)
     except BaseException as error:
@@ -67,19 +71,16 @@ def exchange(first: Path, second: Path) -> bool:
     raise OSError(code, os.strerror(code), str(second))
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, still_wanted: Callable[[], None] = lambda: None) -> None:
     text = json.dumps(value, indent=1, ensure_ascii=False)
-    with atomic_file(path) as file:
+    with atomic_file(path, still_wanted) as file:
         # A file name that is no valid text is kept as JSON's escapes of its bytes.
         file.write(text.encode(errors="backslashreplace") + b"\n")
 
 
 def open_file(path: Path) -> BufferedReader:
     """Open a file to read. Pipes and devices, which may never end or never answer, are refused."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise HolmesError(f"{path} does not exist.") from None
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
@@ -89,10 +90,13 @@ def open_file(path: Path) -> BufferedReader:
 
 def read_file(path: Path, most: int = LARGEST_JSON) -> bytes:
     """All of a file of at most so many bytes."""
-    with open_file(path) as file:
-        if os.fstat(file.fileno()).st_size > most:
-            raise HolmesError(f"{path} is larger than {most >> 20} MiB, the most such a file may have.")
-        return file.read()
+    try:
+        with open_file(path) as file:
+            if os.fstat(file.fileno()).st_size > most:
+                raise HolmesError(f"{path} is larger than {most >> 20} MiB, the most such a file may have.")
+            return file.read()
+    except FileNotFoundError:
+        raise HolmesError(f"{path} does not exist.") from None
 
 
 def read_json(path: Path) -> Any:

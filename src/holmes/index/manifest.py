@@ -6,6 +6,7 @@ It carries a checksum of its own, so damage is told from a format this version d
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -72,9 +73,9 @@ class Manifest:
         return sum(segment.live for segment in self.segments)
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
+def write_manifest(folder: Path, manifest: Manifest, still_wanted: Callable[[], None] = lambda: None) -> None:
     body = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
-    write_json(folder / FILE_NAME, {**body, "checksum": checksum(body)})
+    write_json(folder / FILE_NAME, {**body, "checksum": checksum(body)}, still_wanted)
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -192,7 +192,7 @@ def write_segment(folder: Path, videos: Sequence[StoredVideo]) -> SegmentEntry:
     """Write a new segment to the disk, synced; nothing refers to it yet."""
     videos = sorted(videos, key=lambda video: video.rows_SPD.shape[1])
     records_V = np.array([_record(video) for video in videos], RECORD)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)  # a file that is there already is not written over
     files = {
         ROWS: _write(folder / ROWS, (np.ascontiguousarray(video.rows_SPD, "<f2") for video in videos)),
         SPANS: _write(folder / SPANS, (np.ascontiguousarray(video.spans_SP2, "<f4") for video in videos)),

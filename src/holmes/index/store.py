@@ -5,7 +5,8 @@
     INDEX/lock               held by the one process that may change the index
 
 A reader opens what one manifest names and keeps seeing just that. A writer writes a segment, syncs it, then
-swaps the manifest; killed before, it leaves files that nothing names and the next writer sweeps away.
+swaps the manifest; killed before, it leaves files that nothing names and the next writer sweeps away. Should
+somebody remove or move the index meanwhile, and another writer make one in its place, it lets go of both.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -129,20 +131,24 @@ class IndexWriter:
         self.path = Path(path)
         self.store: IndexStore
         self._lock: IO[str]
+        self._folder: int  # of the index and of its segments: still the same ones when their paths are not
+        self._segments: int
 
     def __enter__(self) -> IndexWriter:
         read_manifest(self.path)  # refuses what is no index before a lock file is left there
-        self._lock = _acquire(self.path)
-        try:
+        with ExitStack() as held:
+            self._lock = held.enter_context(_acquire(self.path))
+            self._folder = os.open(self.path, os.O_DIRECTORY)
+            held.callback(os.close, self._folder)
+            self._segments = os.open(SEGMENTS, os.O_DIRECTORY, dir_fd=self._folder)
+            held.callback(os.close, self._segments)
             self._reopen()
             self._sweep()
-        except BaseException:
-            self._lock.close()
-            raise
+            self._held = held.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
-        self._lock.close()  # also lets go of the lock
+        self._held.close()  # also lets go of the lock
 
     def add(self, videos: Sequence[StoredVideo]) -> None:
         """Add videos; one whose name the index already has takes its place."""
@@ -150,7 +156,8 @@ class IndexWriter:
         if twice:
             raise HolmesError(f"{twice[0]} was given twice.")
         for group in _full_segments(videos):
-            self._add_segment(group)
+            with self._change():
+                self._add_segment(group)
 
     def remove(self, names: Iterable[str]) -> None:
         """Mark videos as removed; `compact` frees their space."""
@@ -160,10 +167,15 @@ class IndexWriter:
             raise HolmesError(
                 f"{self.path} holds no video named '{absent[0]}'; 'holmes index info --json' lists them."
             )
-        self._commit(self._without(names))
+        with self._change():
+            self._commit(self._without(names))
 
     def compact(self) -> None:
         """Rewrite into few full segments without the removed videos, and free their space."""
+        with self._change():
+            self._compact()
+
+    def _compact(self) -> None:
         self._refuse_damage(self.store.segments)
         videos = (video for segment in self.store.segments for video in segment.live(segment.entry))
         self._commit([self._write(group, number) for number, group in enumerate(_full_segments(videos))])
@@ -206,17 +218,38 @@ class IndexWriter:
         # Names are never used twice: they hold the generation that first names them.
         folder = self.path / SEGMENTS / f"{manifest.generation + 1:08d}{number:04d}"
         try:
+            folder.mkdir()
+            self._made[folder.name] = os.open(folder, os.O_DIRECTORY)
             return write_segment(folder, videos)
-        except BaseException as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            if isinstance(error, OSError) and error.filename is None:
+        except FileExistsError:
+            raise self._replaced() from None
+        except OSError as error:
+            if error.filename is None:
                 error.filename = str(folder)  # a full disk does not say where
             raise
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """One change: if it fails, the segments that were made for it go, and nothing else."""
+        self._refuse_replaced()
+        self._made: dict[str, int] = {}
+        try:
+            yield
+        except BaseException:
+            for name, made in self._made.items():
+                with suppress(OSError):
+                    if os.path.samestat(os.fstat(made), os.stat(name, dir_fd=self._segments)):
+                        shutil.rmtree(name, ignore_errors=True, dir_fd=self._segments)
+            raise
+        finally:
+            for made in self._made.values():
+                os.close(made)
 
     def _commit(self, entries: Sequence[SegmentEntry]) -> None:
         live = tuple(entry for entry in entries if entry.live)
         manifest = self.store.manifest
-        write_manifest(self.path, replace(manifest, segments=live, generation=manifest.generation + 1))
+        changed = replace(manifest, segments=live, generation=manifest.generation + 1)
+        write_manifest(self.path, changed, self._refuse_replaced)
         self._reopen()
         self._sweep()
 
@@ -226,11 +259,27 @@ class IndexWriter:
     def _sweep(self) -> None:
         """Delete what no manifest names: replaced segments, and what a killed writer left."""
         named = {entry.name for entry in self.store.manifest.segments}
-        for folder in (self.path / SEGMENTS).iterdir():
-            if folder.name not in named:
-                shutil.rmtree(folder, ignore_errors=True)
-        for file in self.path.glob(UNFINISHED):
-            file.unlink(missing_ok=True)
+        for name in set(os.listdir(self._segments)) - named:
+            shutil.rmtree(name, ignore_errors=True, dir_fd=self._segments)
+        for name in fnmatch.filter(os.listdir(self._folder), UNFINISHED):
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self._folder)
+
+    def _refuse_replaced(self) -> None:
+        """Whether the index under this path, and its lock, are still those that this writer holds."""
+        try:
+            held = os.path.samestat(os.fstat(self._lock.fileno()), os.stat(self.path / LOCK))
+            same = held and read_manifest(self.path) == self.store.manifest
+        except (OSError, HolmesError):
+            same = False
+        if not same:
+            raise self._replaced()
+
+    def _replaced(self) -> HolmesError:
+        return HolmesError(
+            f"{self.path} was replaced by another process while this one was changing it; nothing of this "
+            "change is in it: run the same command again."
+        )
 
 
 def _full_segments(videos: Iterable[StoredVideo]) -> Iterator[list[StoredVideo]]:
@@ -257,7 +306,7 @@ def _acquire(path: Path) -> IO[str]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         lock.seek(0)
-        holder = lock.read().strip() or "unknown"
+        holder = lock.read(20).strip() or "unknown"
         lock.close()
         raise HolmesError(f"process {holder} is changing {path}; try again when it is done.") from None
     lock.truncate(0)
