@@ -15,7 +15,8 @@ from holmes.index.manifest import Manifest
 from holmes.index.store import IndexStore, IndexWriter, create_index
 
 KILLS = 40
-LONGEST_LIFE = 0.12  # seconds; a change takes a few ms
+MOST_LINES = 8  # that a writer may say before it is killed; two a change
+LONGEST_WAIT = 0.01  # seconds after that; a change takes longer
 
 # Says what it is about to do, does it, says that it is done.
 CHANGER = """
@@ -68,7 +69,7 @@ def test_killing_writers_loses_nothing_acknowledged(tmp_path: Path) -> None:
     create_index(index, Manifest({}, {}, 8, 32))
     chance, state, changes = random.Random(0), dict[str, int](), 0
     for kill in range(KILLS):
-        said = _run_and_kill(index, kill, chance.uniform(0, LONGEST_LIFE))
+        said = _run_and_kill(index, kill, chance)
         pending = None
         for words in said:
             if words == ["done"]:
@@ -94,12 +95,12 @@ def test_killing_writers_loses_nothing_acknowledged(tmp_path: Path) -> None:
     assert list(index.glob(".*")) == []
 
 
-def _run_and_kill(index: Path, seed: int, life: float) -> list[list]:
-    """What a writer said in the `life` seconds after it began."""
+def _run_and_kill(index: Path, seed: int, chance: random.Random) -> list[list]:
+    """What a writer said in its life, which ends amid its work, however fast it works."""
     command = [sys.executable, "-c", CHANGER, str(index), str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
-        first = child.stdout.readline()
-        time.sleep(life)
+        first = b"".join(child.stdout.readline() for _ in range(1 + chance.randint(0, MOST_LINES)))
+        time.sleep(chance.uniform(0, LONGEST_WAIT))
         child.kill()
         return [json.loads(line) for line in (first + child.stdout.read()).splitlines()]
