@@ -1,9 +1,23 @@
-"""The progress display of long work, on standard error: how much is done, how fast, how long still."""
+"""The progress of long work: a display on standard error, or reports to whoever asked for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+
+Report = Callable[[str, int, int], None]  # what is being done, how much of it is done, of how much
+_report: ContextVar[Report | None] = ContextVar("report", default=None)
+
+
+@contextmanager
+def reported_to(report: Report) -> Iterator[None]:
+    """Inside, progress that would be displayed is reported instead."""
+    token = _report.set(report)
+    try:
+        yield
+    finally:
+        _report.reset(token)
 
 
 @contextmanager
@@ -11,6 +25,9 @@ def progress_bar(what: str, total: int, done: int = 0, shown: bool = True) -> It
     """Gives `advance(count)`. `done` is what an earlier attempt left: it counts, but not for the rate."""
     if not shown:
         yield lambda count: None
+        return
+    if (report := _report.get()) is not None:
+        yield _counting(report, what, total, done)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -33,3 +50,13 @@ def progress_bar(what: str, total: int, done: int = 0, shown: bool = True) -> It
                 display.update(task, rate=f"{rate:,.{0 if rate >= 10 else 1}f}/s")
 
         yield advance
+
+
+def _counting(report: Report, what: str, total: int, done: int) -> Callable[[int], None]:
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        report(what, done, total)
+
+    advance(0)
+    return advance

@@ -10,7 +10,7 @@ from typing import NoReturn, cast
 
 import typer
 
-from holmes.cli import ablate, data, demo, evaluate, extract, index, report, search, sweep, train
+from holmes.cli import ablate, data, demo, evaluate, extract, index, report, search, serve, sweep, train
 from holmes.errors import HolmesError
 from holmes.printable import printable
 
@@ -48,6 +48,7 @@ app.add_typer(data.app, name="data")
 app.command()(extract.extract)
 app.add_typer(index.app, name="index")
 app.command()(search.search)
+app.command()(serve.serve)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(report.report)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,10 @@ class Answer:
     diagnosis: Diagnosis
     hits: tuple[Hit, ...]
     abstained: bool = False
+
+    def best(self, top: int) -> Answer:
+        """With so many hits at most."""
+        return self if len(self.hits) <= top else replace(self, hits=self.hits[:top])
 
     def to_json(self) -> dict[str, Any]:
         return {

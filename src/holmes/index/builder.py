@@ -19,6 +19,7 @@ from holmes.index.embedders import (
     extraction_record,
     recorded_embedder,
 )
+from holmes.index.left_out import note_left_out
 from holmes.index.manifest import FILE_NAME, Manifest
 from holmes.index.parts import embed_videos
 from holmes.index.store import FEATURES, IndexWriter, create_index
@@ -101,6 +102,7 @@ def add_videos(
                 failures += unread
                 partial += [Failure(video.source, video.note) for video in new if video.note]
                 advance(len(some))
+        note_left_out(path, failures, partial, writer.store.places)
     return BuildSummary(added, unchanged, tuple(failures), tuple(partial))
 
 

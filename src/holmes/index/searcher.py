@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,6 +45,27 @@ class Index:
     @property
     def videos(self) -> list[str]:
         return list(self.store.places)
+
+    @property
+    def durations(self) -> dict[str, float]:
+        """Every video's seconds, in the order of the index."""
+        return self.store.durations
+
+    def describe(self) -> dict[str, Any]:
+        """What the index is and what made it."""
+        manifest = self.store.manifest
+        return {
+            "path": str(self.store.path),
+            "generation": manifest.generation,
+            "videos": len(self.store),
+            "hours": sum(self.store.durations.values()) / 3600,
+            "removed": sum(len(segment.removed) for segment in manifest.segments),
+            "bytes": sum(segment.bytes for segment in manifest.segments),
+            "segments": len(manifest.segments),
+            "width": manifest.width,
+            "model": manifest.model,
+            "extraction": manifest.extraction,
+        }
 
     def search(
         self,

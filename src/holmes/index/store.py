@@ -69,6 +69,12 @@ class IndexStore:
             places.update((n, (number, at)) for at, n in enumerate(segment.names) if at not in removed)
         return places
 
+    @cached_property
+    def durations(self) -> dict[str, float]:
+        """Every video's seconds, by its name."""
+        seconds = [segment.duration_V.tolist() for segment in self.segments]
+        return {name: seconds[number][at] for name, (number, at) in self.places.items()}
+
     def __len__(self) -> int:
         return self.manifest.videos
 

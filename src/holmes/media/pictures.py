@@ -41,13 +41,13 @@ def middle(image: Image) -> Image:
     return image[top : top + most, left : left + most]
 
 
-def thumbnail(image: Image, width: int = 160, height: int = 90) -> bytes:
-    """`image` scaled to fit into width × height, as a JPEG of at most 10 kB."""
+def thumbnail(image: Image, width: int = 160, height: int = 90, limit: int = JPEG_LIMIT) -> bytes:
+    """`image` scaled to fit into width × height, as a JPEG of at most `limit` bytes: 10 kB."""
     scale = min(width / image.shape[1], height / image.shape[0], 1.0)
     small = _resize(image, (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))))
     for quality in (75, 50, 25, 10):
         jpeg = _jpeg(small, quality)
-        if len(jpeg) <= JPEG_LIMIT:
+        if len(jpeg) <= limit:
             break
     return jpeg
 

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ LARGEST_GAP = 3600.0  # seconds; timestamps that jump further, or backwards, are
 LARGEST_FRAME = 8192 * 8192  # pixels; more is a broken header, or more memory than a frame is worth
 MANY_FAULTS = 500  # packets in a row that do not decode: the rest of the file is not video
 MISSED, MISSED_SHARE = 2.0, 0.2  # more seconds and more of the file than this without a picture get a note
+MOST_BETWEEN_KEYS = 1500  # frames decoded to reach one; then the last of them will do
 USUAL_RATE = 25.0  # frames a second of a file that says nothing about it
 
 
@@ -68,6 +70,25 @@ class VideoReader:
         given += (yield from self._hold(shown, step, self.duration)) - step
         if not given:  # the pictures fall between two samples
             yield Sample(since, self._picture(shown))
+
+    def at(self, time: float) -> Image:
+        """The picture on the screen at `time` seconds, found from the key frame before it."""
+        av = _av()
+        with _open(av, self.path) as container:
+            stream = _video_stream(container)
+            self._pixel_aspect = _pixel_aspect(stream)
+            stream.thread_type, stream.codec_context.thread_count = "AUTO", self.threads
+            start = (container.start_time or 0) / 1_000_000
+            with suppress(av.error.FFmpegError):  # what cannot be searched is read from its start
+                container.seek(round((start + max(time, 0.0)) * 1_000_000))
+            shown = None
+            for frame in islice(self._decode(av, container, stream), MOST_BETWEEN_KEYS):
+                if shown is not None and frame.pts is not None and float(frame.time) - start > time:
+                    break
+                shown = frame
+            if shown is None:
+                raise VideoError(self.note or "it has no picture there")
+            return self._picture(shown)
 
     def _hold(self, frame: Any, step: int, until: float) -> Generator[Sample, None, int]:
         """Samples of `frame` from `step` on, up to the time the next frame comes; returns the next step."""

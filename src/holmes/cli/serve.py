@@ -1,0 +1,67 @@
+"""`holmes serve`: a page and an API over an index."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holmes.cli.options import counted, say
+from holmes.errors import HolmesError
+
+
+def serve(
+    index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index.")],
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; any but this machine's own asks for a token.")
+    ] = "127.0.0.1",
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="HOLMES_TOKEN", help="What others must know to search.", show_default="made up"),
+    ] = None,
+    name: Annotated[
+        list[str] | None, typer.Option(help="A host name the server is known by, as films.lan. Repeatable.")
+    ] = None,
+    manage: Annotated[bool, typer.Option("--manage", help="Allow adding and removing videos.")] = False,
+    add_from: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder to add videos from, besides those in the index. Repeatable."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    model: Annotated[
+        str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not log requests.")] = False,
+) -> None:
+    """Search an index in the browser, and over HTTP. Ctrl-C ends it."""
+    from holmes.index.searcher import open_index
+
+    try:
+        from holmes.serve.run import serve as run
+    except ImportError as error:
+        raise HolmesError(
+            f"the page needs {error.name}, which is not installed: pip install 'holmes[serve]'."
+        ) from None
+    from holmes.serve.settings import LEAST_TOKEN, ServeSettings, is_loopback
+
+    opened = open_index(index, device=device, model=model)
+    if token is not None and len(token) < LEAST_TOKEN:
+        raise HolmesError(f"the token has {len(token)} characters; take {LEAST_TOKEN} or more.")
+    if token is None and not is_loopback(host):
+        token = secrets.token_urlsafe(24)
+    settings = ServeSettings(
+        host=host,
+        port=port,
+        token=token,
+        names=tuple(name or ()),
+        manage=manage,
+        add_from=tuple(add_from or ([Path.home()] if is_loopback(host) else [])),
+    )
+    shown = f"[{host}]" if ":" in host else host
+    say(f"{counted(len(opened), 'video')} in {index}")
+    # The part after # stays in the browser: it is neither sent nor logged.
+    say(f"open http://{shown}:{port}/{f'#token={token}' if token else ''} in a browser; Ctrl-C ends it")
+    run(opened, settings, model=model, quiet=quiet)

@@ -1,0 +1,53 @@
+"""The application: an open index (or anything that searches like one) in, a page and an API out.
+
+guard ─ routes ─ batcher ─ index
+               └ shelf: videos by id ─ thumbnails, streams
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.middleware import Middleware
+
+import holmes
+from holmes.serve import page, routes_index, routes_search, routes_videos
+from holmes.serve.answering import add_error_handlers
+from holmes.serve.guard import Guard
+from holmes.serve.jobs import Jobs
+from holmes.serve.metrics import Metrics
+from holmes.serve.searcher import Searcher
+from holmes.serve.settings import ServeSettings
+from holmes.serve.state import ServerState
+
+
+def create_app(
+    index: Searcher, settings: ServeSettings | None = None, *, model: str | None = None
+) -> FastAPI:
+    """`model` says where the index's checkpoint is now, if it has moved."""
+    settings, metrics = settings or ServeSettings(), Metrics()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.jobs = Jobs(settings, model)
+        async with ServerState(index, settings, metrics) as app.state.server:
+            yield
+            await app.state.jobs.close()
+
+    app = FastAPI(
+        title="Holmes",
+        version=holmes.__version__,
+        summary="Find the video that contains a moment, and know how sure the answer is.",
+        lifespan=lifespan,
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # it would load its parts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        middleware=[Middleware(Guard, settings=settings, metrics=metrics)],
+    )
+    for part in (routes_search, routes_videos, routes_index, page):
+        app.include_router(part.router)
+    add_error_handlers(app)
+    return app

@@ -1,0 +1,238 @@
+"""Who may ask what: every request passes here first.
+
+Names in the Host header must be the server's own, which stops DNS rebinding; a request that another site's
+page makes is refused; where a token is set, it or the session made from it must come along; each address has
+a rate, each request a size. Every response carries headers that keep the page to itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import json
+import logging
+import socket
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holmes.serve.metrics import Metrics
+from holmes.serve.settings import ServeSettings, is_loopback
+
+log = logging.getLogger("holmes.serve")
+
+CSP = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "media-src 'self'",
+        "connect-src 'self'",
+        "manifest-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS = {
+    "content-security-policy": CSP,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+}
+OPEN_PATHS = {"/api/health", "/api/session"}  # besides the page itself, which holds no data
+COOKIE = "holmes_session"
+LONGEST_PATH = 200  # characters of a path that are logged
+ADDRESSES = 10_000  # whose rates are remembered
+
+
+@dataclass(frozen=True)
+class Refusal:
+    status: int
+    reason: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Guard:
+    """ASGI middleware around the whole application."""
+
+    def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics) -> None:
+        self.app, self.settings, self.metrics = app, settings, metrics
+        self.rates = Rates(settings.limits.rate, settings.limits.burst)
+        self.names = own_names(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            else:
+                await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def guarded(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                present = {name for name, _ in message["headers"]}
+                added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {
+                    **message,
+                    "headers": [*message["headers"], *(one for one in added if one[0] not in present)],
+                }
+            await send(message)
+
+        try:
+            refusal = self.refuse(scope)
+            body = None
+            if refusal is None and scope["method"] not in ("GET", "HEAD", "OPTIONS"):
+                body, refusal = await self._body(scope, receive)
+            if refusal is not None:
+                await respond(guarded, refusal)
+            else:
+                await self.app(scope, receive if body is None else replay(body, receive), guarded)
+        finally:
+            seconds = time.perf_counter() - began
+            route = getattr(scope.get("route"), "path", "other")
+            self.metrics.answered(route, status, seconds)
+            # Neither what was asked nor any token: only the path, of which ids are the most.
+            path = scope["path"].encode("ascii", "backslashreplace").decode()[:LONGEST_PATH]
+            log.info("%s %r %d %.0f ms", scope["method"], path, status, 1e3 * seconds)
+
+    def refuse(self, scope: Scope) -> Refusal | None:
+        """Why this request is not answered, by what is known before its body is read."""
+        headers, path = Headers(scope=scope), scope["path"]
+        if not self.is_own(headers.get("host", "")):
+            return Refusal(
+                421, "this server does not answer to that host name; --name HOST makes it one of its own."
+            )
+        if foreign(headers, path):
+            return Refusal(403, "requests from other sites are refused.")
+        address = scope["client"][0] if scope.get("client") else "unknown"
+        wait = self.rates.wait(address)
+        if wait:
+            return Refusal(
+                429, "too many requests; wait a moment.", (("retry-after", str(max(1, round(wait)))),)
+            )
+        if self.settings.token and needs_token(path) and not self.is_known(headers):
+            return Refusal(401, "a token is required.", (("www-authenticate", "Bearer"),))
+        return None
+
+    def is_own(self, host: str) -> bool:
+        """Whether the Host header names this server. An address is no name that others could point here."""
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+        except ValueError:
+            return False
+        if name in self.names:
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return is_loopback(name)
+        return address.is_loopback or not is_loopback(self.settings.host)
+
+    def is_known(self, headers: Headers) -> bool:
+        token = self.settings.token or ""
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and same(given.strip(), token):
+            return True
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        except CookieError:
+            return False
+        return cookie is not None and same(cookie.value, session_of(token))
+
+    async def _body(self, scope: Scope, receive: Receive) -> tuple[bytes, Refusal | None]:
+        most = self.settings.limits.body
+        refusal = Refusal(413, f"a request may have {most:,} bytes at most.")
+        length = Headers(scope=scope).get("content-length", "0")
+        if not length.isdigit() or int(length) > most:
+            return b"", refusal
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if len(body) > most:
+                return b"", refusal
+            if not message.get("more_body"):
+                return body, None
+
+
+class Rates:
+    """A bucket of requests for each address, which fills at a steady rate."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self.rate, self.burst = rate, burst
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, address: str) -> float:
+        """Seconds until this address may ask again; 0 if it may now, and then this counts."""
+        now = time.monotonic()
+        left, since = self._left.pop(address, (float(self.burst), now))
+        left = min(self.burst, left + (now - since) * self.rate)
+        self._left[address] = (left - 1 if left >= 1 else left, now)
+        if len(self._left) > ADDRESSES:
+            self._left.popitem(last=False)
+        return 0.0 if left >= 1 else (1 - left) / self.rate
+
+
+def own_names(settings: ServeSettings) -> set[str]:
+    names = {settings.host, *settings.names}
+    if not is_loopback(settings.host):
+        names |= {socket.gethostname(), socket.getfqdn()}
+    return {name.lower().rstrip(".") for name in names}
+
+
+def foreign(headers: Headers, path: str) -> bool:
+    """Whether another site's page makes this request; following a link to the page itself is fine."""
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+        return True
+    elsewhere = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+    return elsewhere and path.startswith(("/api", "/metrics"))
+
+
+def needs_token(path: str) -> bool:
+    return path.startswith(("/api", "/metrics")) and path not in OPEN_PATHS
+
+
+def session_of(token: str) -> str:
+    """What a browser keeps instead of the token itself."""
+    return hmac.new(token.encode(), b"holmes session", hashlib.sha256).hexdigest()
+
+
+def same(given: str, true: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), true.encode())
+
+
+async def respond(send: Send, refusal: Refusal) -> None:
+    body = json.dumps({"error": refusal.reason}).encode()
+    headers = [("content-type", "application/json"), ("content-length", str(len(body))), *refusal.headers]
+    raw = [(name.encode(), value.encode()) for name, value in headers]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
+    """The body once more for the application, then what comes after it."""
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again

@@ -1,0 +1,151 @@
+"""What the API takes and gives, as it is documented under /api/openapi.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from holmes.serve.settings import Limits
+
+LIMITS = Limits()  # those of the description; a server may be told others
+
+
+class Problem(BaseModel):
+    """Why a request was not answered."""
+
+    error: str = Field(description="One line: what is wrong, and what to do.")
+
+
+class Moment(BaseModel):
+    start: float = Field(description="Seconds.")
+    end: float
+    score: float
+
+
+class Timeline(BaseModel):
+    """Similarity along a video, in equal steps from its first second to its last."""
+
+    duration: float
+    similarity: list[float]
+    moments: list[Moment] = []
+
+
+class Video(BaseModel):
+    id: str
+    name: str = Field(description="The path of its file, as the index knows it.")
+    title: str
+    folder: str
+    duration: float
+    date: str | None = Field(description="The day its file was last changed; none if the file is gone.")
+    file: bool = Field(description="Whether the original file is there to be played.")
+
+
+class Hit(Video):
+    score: float
+    belief: float
+    probability: float | None = Field(description="That it is the right one; none if never calibrated.")
+    moments: list[Moment]
+    timeline: Timeline | None = None
+
+
+class Diagnosis(BaseModel):
+    """How sure the answer is, and why. Further quantities belong to the model."""
+
+    model_config = ConfigDict(extra="allow")
+    kind: str
+    explanation: str
+    advice: str
+    probability: float | None
+    abstained: bool
+
+
+class Answer(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    query: str
+    diagnosis: Diagnosis
+    hits: list[Hit]
+    missing: list[str] = Field(description="Parts of the index that did not answer.")
+    generation: int
+    milliseconds: float
+
+
+class Answers(BaseModel):
+    answers: list[Answer]
+
+
+class Like(BaseModel):
+    hits: list[Hit]
+
+
+class Videos(BaseModel):
+    total: int
+    videos: list[Video]
+
+
+class Questions(BaseModel):
+    """Several sentences at once."""
+
+    model_config = ConfigDict(extra="forbid")
+    sentences: list[str] = Field(min_length=1, max_length=LIMITS.sentences)
+    top: int = Field(10, ge=1, le=LIMITS.top)
+    filter: str | None = Field(None, max_length=LIMITS.query, description="A pattern for paths: '*/2024/*'.")
+
+
+class Playback(BaseModel):
+    """How a browser that cannot play the file itself can be shown it."""
+
+    how: str = Field(description="'copied' pictures, or 'encoded' anew.")
+    start: float = Field(description="The second at which it starts.")
+    address: str
+
+
+class Folder(BaseModel):
+    folder: str
+    videos: int
+
+
+class LeftOut(BaseModel):
+    name: str
+    reason: str
+
+
+class About(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    path: str
+    generation: int
+    videos: int
+    hours: float
+    bytes: int
+    model: dict[str, Any]
+    folders: list[Folder]
+    left_out: list[LeftOut]
+    partial: list[LeftOut]
+    manage: bool
+    version: str
+
+
+class Health(BaseModel):
+    status: str
+    token: bool = Field(description="Whether a token is required for the rest.")
+
+
+class Paths(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    paths: list[str] = Field(min_length=1, max_length=LIMITS.paths)
+
+
+class Token(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    token: str = Field(max_length=500)
+
+
+class Job(BaseModel):
+    """Adding videos, as far as it is."""
+
+    state: str = Field(description="idle, running, done or failed.")
+    what: str = ""
+    done: int = 0
+    total: int = 0
+    message: str = ""
+    failures: list[LeftOut] = []

@@ -1,0 +1,52 @@
+"""The page: a few files of the package, read once. Nothing else can be asked for by name."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+
+from fastapi import APIRouter, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+ASSETS = {
+    file.name: (file.read_bytes(), kind)
+    for file in files("holmes.serve").joinpath("static").iterdir()
+    for suffix, kind in TYPES.items()
+    if file.name.endswith(suffix)
+}
+ETAGS = {name: f'"{hashlib.sha256(content).hexdigest()[:20]}"' for name, (content, _) in ASSETS.items()}
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.api_route("/", methods=["GET", "HEAD"])
+@router.api_route("/library", methods=["GET", "HEAD"])
+async def page(request: Request) -> Response:
+    return asset(request, "index.html")
+
+
+@router.get("/favicon.ico")
+async def icon(request: Request) -> Response:
+    return asset(request, "icon.svg")
+
+
+@router.api_route("/static/{name}", methods=["GET", "HEAD"])
+async def static(request: Request, name: str) -> Response:
+    return asset(request, name)
+
+
+def asset(request: Request, name: str) -> Response:
+    if name not in ASSETS:
+        raise HTTPException(404, "there is no such page")
+    headers = {"etag": ETAGS[name], "cache-control": "no-cache"}
+    if request.headers.get("if-none-match") == ETAGS[name]:
+        return Response(status_code=304, headers=headers)
+    content, kind = ASSETS[name]
+    return Response(content, media_type=kind, headers=headers)

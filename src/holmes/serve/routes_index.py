@@ -1,0 +1,103 @@
+"""The index itself and the server: what it holds, whether it is well, and changes for those who may."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from pathlib import Path
+
+from fastapi import APIRouter, Request
+from starlette.responses import PlainTextResponse, Response
+
+import holmes
+from holmes.errors import HolmesError
+from holmes.index.left_out import read_left_out
+from holmes.serve.answering import Json, documented, state_of
+from holmes.serve.guard import COOKIE, same, session_of
+from holmes.serve.jobs import Jobs
+from holmes.serve.models import About, Health, Job, Paths, Token
+from holmes.serve.routes_videos import Id
+from holmes.serve.shelf import FOLDERS_LISTED
+from holmes.serve.state import ServerState
+
+router = APIRouter(tags=["index"])
+log = logging.getLogger("holmes.serve")
+MONTH = 30 * 24 * 3600  # seconds a browser stays known
+
+
+@router.get("/api/index", **documented(About), summary="What the index is")
+async def about(request: Request) -> Response:
+    state = state_of(request)
+    folders = [{"folder": name, "videos": count} for name, count in sorted(state.shelf.folders.items())]
+    notes = await asyncio.to_thread(read_left_out, Path(state.about["path"]))
+    return Json(
+        {
+            **state.about,
+            "folders": folders[:FOLDERS_LISTED],
+            **notes,
+            "manage": state.settings.manage,
+            "version": holmes.__version__,
+        }
+    )
+
+
+@router.get("/api/health", **documented(Health), summary="Whether the server is up")
+async def health(request: Request) -> Response:
+    state = state_of(request)
+    return Json({"status": "ok", "token": state.settings.token is not None})
+
+
+@router.get(
+    "/metrics",
+    **documented(None, content={"content": {"text/plain": {"schema": {"type": "string"}}}}),
+    summary="Counts for Prometheus",
+)
+async def metrics(request: Request) -> Response:
+    return PlainTextResponse(state_of(request).metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+@router.post("/api/session", **documented(Health, 413), summary="Exchange the token for a cookie")
+async def session(request: Request, given: Token) -> Response:
+    token = state_of(request).settings.token
+    if token is not None and not same(given.token, token):
+        return Json({"error": "that is not the token of this server."}, 401)
+    response = Json({"status": "ok", "token": token is not None})
+    if token is not None:
+        response.set_cookie(COOKIE, session_of(token), max_age=MONTH, httponly=True, samesite="strict")
+    return response
+
+
+@router.get("/api/job", **documented(Job), summary="How far adding videos is")
+async def job(request: Request) -> Response:
+    return Json(jobs_of(request).to_json())
+
+
+@router.post("/api/videos", **documented(Job, 409, 413), summary="Add videos (with --manage)")
+async def add(request: Request, given: Paths) -> Response:
+    state, jobs = state_of(request), jobs_of(request)
+    jobs.allow()
+    await jobs.add(own_path(state), given.paths, state.shelf.folders)
+    return Json(jobs.to_json(), 200)
+
+
+@router.delete("/api/videos/{id}", **documented(Job, 404, 409), summary="Remove a video (with --manage)")
+async def remove(request: Request, id: Id) -> Response:
+    state, jobs = state_of(request), jobs_of(request)
+    jobs.allow()
+    entry = state.shelf[id]
+    await asyncio.to_thread(partial(jobs.remove, own_path(state), entry.name))
+    await state.look()
+    return Json(jobs.to_json())
+
+
+def own_path(state: ServerState) -> Path:
+    path = Path(state.about["path"])
+    if not path.is_dir():
+        raise HolmesError("this index is not one folder; change its parts by themselves.")
+    return path
+
+
+def jobs_of(request: Request) -> Jobs:
+    jobs: Jobs = request.app.state.jobs
+    return jobs

@@ -1,0 +1,121 @@
+"""Sentences in, hits out: /api/search, /api/export."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from datetime import date
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.responses import Response
+
+from holmes.serve import export
+from holmes.serve.answering import Json, documented, state_of
+from holmes.serve.batching import Question, Reply
+from holmes.serve.models import LIMITS, Answer, Answers, Questions
+from holmes.serve.shelf import Filter
+from holmes.serve.state import ServerState
+
+router = APIRouter(tags=["search"])
+
+Sentence = Annotated[
+    str, Query(min_length=1, max_length=LIMITS.query, description="What happens in the moment.")
+]
+Top = Annotated[int, Query(ge=1, le=LIMITS.top, description="How many videos.")]
+Seconds = Annotated[float | None, Query(ge=0, le=1e9, description="Seconds.")]
+KINDS = {"json": "application/json", "csv": "text/csv", "edl": "text/plain", "otio": "application/json"}
+
+
+def filter_of(
+    folder: Annotated[
+        str | None, Query(max_length=4096, description="Only videos below this folder.")
+    ] = None,
+    after: Annotated[date | None, Query(description="Only files changed on this day or later.")] = None,
+    before: Annotated[date | None, Query(description="Only files changed on this day or earlier.")] = None,
+    shortest: Seconds = None,
+    longest: Seconds = None,
+) -> Filter:
+    return Filter(folder or None, after, before, shortest, longest)
+
+
+Filters = Annotated[Filter, Depends(filter_of)]
+
+
+@router.get("/api/search", **documented(Answer, 503), summary="The best videos for one sentence")
+async def search(
+    request: Request,
+    q: Sentence,
+    filter: Filters,
+    top: Top = 10,
+    timelines: Annotated[bool, Query(description="With the similarity along each video.")] = False,
+) -> Response:
+    return Json(await answer(state_of(request), Question(q, top, timelines=timelines), filter))
+
+
+@router.post("/api/search", **documented(Answers, 503, 413), summary="The best videos for several sentences")
+async def search_many(request: Request, questions: Questions) -> Response:
+    state, began = state_of(request), time.perf_counter()
+    names = None
+    if questions.filter is not None:
+        names = await asyncio.to_thread(state.shelf.fitting, questions.filter)
+    asked = [Question(sentence, questions.top, names) for sentence in questions.sentences]
+    replies = await state.ask(asked)
+    return Json({"answers": [answered(state, reply, began) for reply in replies]})
+
+
+@router.get(
+    "/api/export",
+    **documented(
+        None,
+        503,
+        content={"content": {kind: {"schema": {"type": "string"}} for kind in sorted({*KINDS.values()})}},
+    ),
+    summary="The hits as a file",
+)
+async def download(
+    request: Request,
+    q: Sentence,
+    filter: Filters,
+    top: Top = 10,
+    format: Literal["json", "csv", "edl", "otio"] = "json",
+    rate: Annotated[int, Query(ge=1, le=240, description="Frames a second of a cut list.")] = 25,
+) -> Response:
+    found = await answer(state_of(request), Question(q, top), filter)
+    chosen = export.cuts(found["hits"])
+    if format == "json":
+        text = bytes(Json(found).body)
+    elif format == "csv":
+        text = _bytes(export.as_csv(chosen))
+    elif format == "edl":
+        text = _bytes(export.as_edl(chosen, q, rate))
+    else:
+        text = _bytes(export.as_otio(chosen, q, rate))
+    headers = {"content-disposition": f'attachment; filename="holmes.{format}"'}
+    return Response(text, media_type=KINDS[format], headers=headers)
+
+
+async def answer(state: ServerState, question: Question, filter: Filter) -> dict[str, Any]:
+    began = time.perf_counter()
+    if filter != Filter():
+        names = await asyncio.to_thread(partial(state.shelf.names, filter))
+        question = replace(question, names=names)
+    (reply,) = await state.ask([question])
+    return answered(state, reply, began)
+
+
+def answered(state: ServerState, reply: Reply, began: float) -> dict[str, Any]:
+    plain = reply.answer.to_json()
+    return {
+        "missing": [],
+        **plain,
+        "hits": state.described(reply.answer.hits, reply.timelines),
+        "generation": state.about["generation"],
+        "milliseconds": round(1e3 * (time.perf_counter() - began), 2),
+    }
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

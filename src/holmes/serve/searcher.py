@@ -1,0 +1,27 @@
+"""What the server asks of an index. An open index has it; so may whatever searches many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from holmes.index.answers import Answer, Hit, Timeline
+
+
+class Searcher(Protocol):
+    """Called from one thread at a time."""
+
+    @property
+    def durations(self) -> Mapping[str, float]: ...  # every video by its name, in order, with its seconds
+
+    def search_many(
+        self, sentences: Sequence[str], top: int = 10, *, filter: str | Collection[str] | None = None
+    ) -> list[Answer]: ...
+
+    def timelines(self, sentence: str, videos: Sequence[str]) -> list[Timeline]: ...
+
+    def like(self, video: str, time: float, top: int = 10) -> Sequence[Hit]: ...
+
+    def refresh(self) -> bool: ...  # takes up what has changed; says whether anything has
+
+    def describe(self) -> dict[str, Any]: ...  # what the index is: path, generation, model, size

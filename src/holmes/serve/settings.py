@@ -1,0 +1,49 @@
+"""What a server is told when it starts, and the limits it keeps."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LEAST_TOKEN = 16  # characters; fewer could be guessed
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one server takes on; more is refused with the reason."""
+
+    query: int = 500  # characters of a sentence
+    top: int = 100  # hits of an answer
+    sentences: int = 64  # in one request
+    body: int = 64 * 1024  # bytes of a request
+    rate: float = 50.0  # requests a second from one address, on average
+    burst: int = 500  # requests that may come at once: a page of results is many pictures
+    waiting: int = 1024  # sentences that may wait for the scan
+    batch: int = 128  # sentences in one scan
+    streams: int = 16  # files sent at once
+    conversions: int = 2  # videos converted at once
+    paths: int = 100  # files and folders added in one request
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """Where to listen, who may ask, and what they may do."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token: str | None = None  # required where others can reach the server
+    names: tuple[str, ...] = ()  # further host names the server is known by
+    manage: bool = False  # whether videos may be added and removed
+    add_from: tuple[Path, ...] = ()  # folders from which videos may be added, besides those in the index
+    limits: Limits = field(default_factory=Limits)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches `host`."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,152 @@
+"""The videos of an index as the page knows them: by an id that is safe in an address, with title and folder.
+
+Only what the index names can be reached. An id is looked up, never turned into a path, and a file that is a
+link is served only if it leads to a video in a folder that the index held videos of when it was opened.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from holmes.errors import HolmesError
+from holmes.media.features import video_id
+from holmes.media.find import SUFFIXES
+
+FOLDERS_LISTED = 500
+
+
+class NotFoundError(HolmesError):
+    """There is no such thing, or it may not be had."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One video of the index."""
+
+    id: str
+    name: str  # the path of its file
+    duration: float
+
+    @property
+    def title(self) -> str:
+        return os.path.basename(self.name) or self.name
+
+    @property
+    def folder(self) -> str:
+        return os.path.dirname(self.name)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which videos may be found; dates are those of the files, the last day included."""
+
+    folder: str | None = None
+    after: date | None = None
+    before: date | None = None
+    shortest: float | None = None  # seconds
+    longest: float | None = None
+
+    @property
+    def by_date(self) -> bool:
+        return self.after is not None or self.before is not None
+
+
+class Shelf:
+    """What one generation of the index holds; a changed index gets a new shelf."""
+
+    def __init__(self, durations: Mapping[str, float]) -> None:
+        self.entries = [Entry(video_id(Path(name)), name, seconds) for name, seconds in durations.items()]
+        self._by_id = {entry.id: entry for entry in self.entries}
+        self.by_name = {entry.name: entry for entry in self.entries}
+        self._real_folders = {os.path.realpath(folder) for folder in self.folders}
+        self.names = lru_cache(64)(self._names)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __getitem__(self, id: str) -> Entry:
+        try:
+            return self._by_id[id]
+        except KeyError:
+            raise NotFoundError("there is no video with this id.") from None
+
+    @cached_property
+    def folders(self) -> Counter[str]:
+        """How many videos lie in each folder itself."""
+        return Counter(entry.folder for entry in self.entries)
+
+    def file(self, entry: Entry) -> Path:
+        """The video's file, if it is still there and is what the index means by it."""
+        real = os.path.realpath(entry.name)
+        try:
+            mode = os.stat(real).st_mode
+        except (OSError, ValueError):
+            raise NotFoundError(
+                "the file of this video is gone; the index still knows what it shows."
+            ) from None
+        inside = os.path.dirname(real) in self._real_folders
+        renamed = os.path.basename(real) != entry.title and not real.lower().endswith(SUFFIXES)
+        if not stat.S_ISREG(mode) or not inside or renamed or not os.path.isabs(entry.name):
+            raise NotFoundError("the file of this video leads out of the index's folders.")
+        return Path(real)
+
+    def has_file(self, entry: Entry) -> bool:
+        try:
+            self.file(entry)
+        except NotFoundError:
+            return False
+        return True
+
+    def matching(self, filter: Filter) -> list[Entry]:
+        wanted = self.names(filter)
+        return self.entries if wanted is None else [entry for entry in self.entries if entry.name in wanted]
+
+    def fitting(self, pattern: str) -> frozenset[str]:
+        """The names of videos whose path or file name fits a pattern such as */2024/*."""
+        fits = re.compile(fnmatch.translate(pattern)).match
+        names = frozenset(entry.name for entry in self.entries if fits(entry.name) or fits(entry.title))
+        if not names:
+            raise NotFoundError(f"no video matches '{pattern}'.")
+        return names
+
+    def _names(self, filter: Filter) -> frozenset[str] | None:
+        """The names of the videos that fit; None where all do."""
+        if filter == Filter():
+            return None
+        below = None if filter.folder is None else filter.folder.rstrip("/") + "/"
+        shortest, longest = filter.shortest or 0.0, filter.longest or float("inf")
+        return frozenset(
+            entry.name
+            for entry in self.entries
+            if (below is None or entry.name.startswith(below))
+            and shortest <= entry.duration <= longest
+            and (not filter.by_date or _fits(self.dates.get(entry.name), filter))
+        )
+
+    @cached_property
+    def dates(self) -> dict[str, date]:
+        """When each file was last changed; asks the disk for all of them, so only where it is needed."""
+        found = ((entry.name, file_date(entry)) for entry in self.entries)
+        return {name: day for name, day in found if day is not None}
+
+
+def file_date(entry: Entry) -> date | None:
+    try:
+        return datetime.fromtimestamp(os.stat(entry.name).st_mtime, UTC).date()
+    except (OSError, ValueError, OverflowError):
+        return None
+
+
+def _fits(day: date | None, filter: Filter) -> bool:
+    if day is None:
+        return False
+    return (filter.after is None or day >= filter.after) and (filter.before is None or day <= filter.before)

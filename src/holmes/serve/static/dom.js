@@ -1,0 +1,95 @@
+// Elements and words: names of files are only ever set as text.
+
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  return fill(element, properties, children);
+}
+
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function fill(element, properties, children) {
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "class") element.className = value;
+    else if (name in element && !name.startsWith("aria") && name !== "list" && name !== "role") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+const ICONS = {
+  play: "M8 5.5v13l11-6.5z",
+  pause: "M7 5h3.5v14H7zM13.5 5H17v14h-3.5z",
+  sound: "M4 9.5v5h3.5L12 18.5v-13L7.5 9.5zM15 9a4 4 0 0 1 0 6M17.5 6.5a8 8 0 0 1 0 11",
+  mute: "M4 9.5v5h3.5L12 18.5v-13L7.5 9.5zM15.5 10l4.5 4.5M20 10l-4.5 4.5",
+  full: "M5 10V5h5M14 5h5v5M19 14v5h-5M10 19H5v-5",
+  link: "M10 14a4 4 0 0 0 5.7 0l2.8-2.8a4 4 0 0 0-5.7-5.7L11.500 6.900M14 10a4 4 0 0 0-5.7 0l-2.800 2.800a4 4 0 0 0 5.700 5.700l1.300-1.300",
+  like: "M4 7h10v10H4zM17 8.500v9.500H7.500M20 11v10H10.500",
+  next: "M6 5.500v13l9-6.500zM17 5.500v13",
+  previous: "M18 5.500v13l-9-6.500zM7 5.500v13",
+  close: "M6.500 6.500l11 11M17.500 6.500l-11 11",
+  filter: "M4 6h16M7 12h10M10 18h4",
+  export: "M12 4v11M7.500 10.500 12 15l4.500-4.500M5 19.500h14",
+  trash: "M5 7h14M9.500 7V4.500h5V7M7 7l.800 12.500h8.400L17 7",
+};
+const SOLID = new Set(["play", "pause"]);
+
+export function icon(name) {
+  const shape = svg("path", { d: ICONS[name] });
+  return svg("svg", { viewBox: "0 0 24 24", class: SOLID.has(name) ? "icon solid" : "icon", "aria-hidden": "true" }, shape);
+}
+
+export function button(name, label, onclick, properties = {}) {
+  const { text, ...others } = properties;
+  return h("button", { type: "button", class: text ? "action" : "action only", title: label, "aria-label": label, onclick, ...others },
+    icon(name), text ? h("span", {}, text) : null);
+}
+
+export function setIcon(element, name, label) {
+  element.querySelector("svg").replaceWith(icon(name));
+  element.title = label;
+  element.setAttribute("aria-label", label);
+}
+
+export function clock(seconds) {
+  const whole = Math.max(0, Math.floor(seconds + 1e-6));
+  const two = (number) => String(number).padStart(2, "0");
+  const hours = Math.floor(whole / 3600);
+  const rest = `${Math.floor(whole / 60) % 60}:${two(whole % 60)}`;
+  return hours ? `${hours}:${rest.padStart(5, "0")}` : rest;
+}
+
+export function percent(probability) {
+  const value = 100 * probability;
+  if (value > 0 && value < 1) return "< 1%";
+  return value > 99 && value < 100 ? "> 99%" : `${Math.round(value)}%`;
+}
+
+// One scale for every probability on the page.
+const WORDS = [[0.9, "almost certainly"], [0.65, "very likely"], [0.4, "likely"], [0.2, "perhaps"], [0.05, "unlikely"], [0, "hardly"]];
+
+export function inWords(probability) {
+  return WORDS.find(([least]) => probability >= least)[1];
+}
+
+export function counted(count, what) {
+  return `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
+}
+
+export function bytes(count) {
+  const units = ["bytes", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (count >= 1000 && unit < units.length - 1) { count /= 1000; unit += 1; }
+  return `${count.toLocaleString("en", { maximumFractionDigits: count < 10 && unit ? 1 : 0 })} ${units[unit]}`;
+}
+
+export function say(message) {
+  document.getElementById("status").textContent = message;
+}

@@ -1,0 +1,79 @@
+// Which videos may be found: by folder, date and length. What is set stands in the address too.
+
+import { request } from "./api.js";
+import { button, h, icon } from "./dom.js";
+
+export const NAMES = ["folder", "after", "before", "shortest", "longest"];
+const LENGTHS = [["any length", "", ""], ["under 1 minute", "", "60"], ["1 to 10 minutes", "60", "600"],
+  ["10 to 60 minutes", "600", "3600"], ["over an hour", "3600", ""]];
+
+export class Filters {
+  constructor(changed) {
+    this.changed = changed;
+    this.values = Object.fromEntries(NAMES.map((name) => [name, ""]));
+    this.folder = h("select", { id: "folder", onchange: () => this.#set({ folder: this.folder.value }) }, h("option", { value: "" }, "all folders"));
+    this.after = h("input", { id: "after", type: "date", onchange: () => this.#set({ after: this.after.value }) });
+    this.before = h("input", { id: "before", type: "date", onchange: () => this.#set({ before: this.before.value }) });
+    this.length = h("select", { id: "length", onchange: () => this.#length() }, LENGTHS.map(([name], at) => h("option", { value: String(at) }, name)));
+    this.count = h("span", { class: "count" });
+    this.clear = button("close", "Clear the filters", () => this.#set(Object.fromEntries(NAMES.map((name) => [name, ""]))), { text: "Clear" });
+    const field = (label, control) => h("label", { htmlFor: control.id }, h("span", {}, label), control);
+    this.element = h("details", { class: "filters" },
+      h("summary", {}, icon("filter"), h("span", {}, "Filters"), this.count),
+      h("div", { class: "fields" }, field("Folder", this.folder), field("From", this.after), field("Until", this.before),
+        field("Length", this.length), this.clear));
+  }
+
+  // What the address says.
+  read(parameters) {
+    for (const name of NAMES) this.values[name] = parameters.get(name) ?? "";
+    this.#show();
+  }
+
+  async load() {
+    const about = await request("/api/index");
+    for (const { folder, videos } of withParents(about.folders)) {
+      this.folder.append(h("option", { value: folder }, `${folder} (${videos.toLocaleString("en")})`));
+    }
+    this.#show();
+    return about;
+  }
+
+  #length() {
+    const [, shortest, longest] = LENGTHS[Number(this.length.value)];
+    this.#set({ shortest, longest });
+  }
+
+  #set(values) {
+    Object.assign(this.values, values);
+    this.#show();
+    this.changed();
+  }
+
+  #show() {
+    const { folder, after, before, shortest, longest } = this.values;
+    if (folder && ![...this.folder.options].some((option) => option.value === folder)) {
+      this.folder.append(h("option", { value: folder }, folder));
+    }
+    this.folder.value = folder;
+    this.after.value = after;
+    this.before.value = before;
+    this.length.value = String(Math.max(0, LENGTHS.findIndex(([, least, most]) => least === shortest && most === longest)));
+    const active = [folder, after, before, shortest || longest].filter(Boolean).length;
+    this.count.textContent = active ? String(active) : "";
+    this.count.title = active ? `${active} set` : "";
+    this.clear.hidden = !active;
+  }
+}
+
+// A folder above several others counts all of theirs.
+function withParents(folders) {
+  const counts = new Map();
+  for (const { folder, videos } of folders) {
+    const parent = folder.slice(0, folder.lastIndexOf("/"));
+    for (const name of new Set([folder, parent])) if (name) counts.set(name, (counts.get(name) ?? 0) + videos);
+  }
+  const own = new Map(folders.map(({ folder, videos }) => [folder, videos]));
+  return [...counts].filter(([folder, videos]) => own.has(folder) || videos > Math.max(...folders.filter((each) => each.folder.startsWith(`${folder}/`)).map((each) => each.videos)))
+    .sort(([one], [other]) => (one < other ? -1 : 1)).map(([folder, videos]) => ({ folder, videos }));
+}
