@@ -31,10 +31,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": {"config", "data", "encoders", "plots", *MATHS, *LEAVES},
     "training": {"config", "data", "encoders", "evaluation", "losses", *MATHS, *LEAVES},
     "index": {"config", "data", "encoders", "media", "evidence", "similarity", *LEAVES},
+    # The client of a server is no more than answers over HTTP; the rest is the page and its API.
+    "serve": {"config", "data", "encoders", "media", "evidence", "index", *LEAVES},
     # Figures come from report files: no torch, and so no records either.
     "plots": {"errors", "files", "progress"},
     "cli": {*LEAVES, *MATHS, "config", "data", "encoders", "evaluation", "index", "losses", "media"}
-    | {"plots", "training"},
+    | {"plots", "serve", "training"},
 }
 REQUIRED = {"torch", "numpy", "h5py", "safetensors", "typer", "rich", "matplotlib"}  # always installed
 
@@ -168,12 +170,23 @@ def test_help_is_instant():
     assert not brought & {"torch", "numpy", "h5py", "safetensors", "matplotlib"}
 
 
-@pytest.mark.parametrize("part", sorted(MAY_IMPORT.keys() - {"media"}), ids=lambda part: f"holmes.{part}")
+@pytest.mark.parametrize(
+    "part", sorted(MAY_IMPORT.keys() - {"media", "serve"}), ids=lambda part: f"holmes.{part}"
+)
 def test_what_only_some_users_need_is_imported_late(part):
     """Training, evaluation and search import without video, page or model packages."""
     for module in of_part(part):
         outside = {name.split(".")[0] for name in imports_at_once(module)}
         assert outside - set(sys.stdlib_module_names) - {"holmes"} <= REQUIRED, module
+
+
+def test_only_the_page_imports_what_serves_it():
+    """And not its client: FastAPI and the like are not installed everywhere."""
+    web = {"fastapi", "starlette", "uvicorn", "pydantic", "httpx"}
+    for module in modules():
+        named = {name.split(".")[0] for name in every_import(module)}
+        if part_of(module) != "serve" or module == "holmes.serve.client":
+            assert not named & web, module
 
 
 MACHINES = re.compile(

@@ -7,10 +7,11 @@ from operator import attrgetter
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["open_index", "open_store", "preset", "train"]
+__all__ = ["connect", "open_index", "open_store", "preset", "train"]
 
 # The public verbs live where their work is done and are loaded when first used: `import holmes` is instant.
 _VERBS = {
+    "connect": ("holmes.serve.client", "connect"),
     "open_index": ("holmes.index.searcher", "open_index"),
     "open_store": ("holmes.data.store", "Store.open"),
     "preset": ("holmes.config.presets", "preset"),

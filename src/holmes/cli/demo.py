@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -91,6 +93,14 @@ def demo(
     say(f'  holmes search {parts.index} "a green circle"          ask something else')
     say("  holmes index build INDEX YOUR_VIDEOS                  search your own, with the pocket model")
     say("  holmes train STORE --preset activitynet --out RUN     train on the field's features")
+    say("And in the browser, search, watch and see how sure it is:")
+    say(f"  {_command()} serve {parts.index}")
+
+
+def _command() -> str:
+    """How the person at the terminal calls Holmes: by its name, or by its path where that is not found."""
+    called = Path(sys.argv[0])
+    return "holmes" if shutil.which("holmes") or not called.exists() else os.path.relpath(called)
 
 
 @contextmanager

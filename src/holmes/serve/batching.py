@@ -34,6 +34,12 @@ class Question:
     top: int
     names: frozenset[str] | None = None
     timelines: bool = False
+    abstain_below: float | None = None
+
+    @property
+    def shared(self) -> tuple[frozenset[str] | None, float | None]:
+        """What questions must have in common to be answered in one scan."""
+        return self.names, self.abstain_below
 
 
 @dataclass(frozen=True)
@@ -82,8 +88,8 @@ class Batcher:
         while True:
             await self._came.wait()
             taken = self._waiting[: self.limits.batch]
-            for names in {question.names for question, _ in taken}:
-                same = [entry for entry in taken if entry[0].names == names]
+            for shared in {question.shared for question, _ in taken}:
+                same = [entry for entry in taken if entry[0].shared == shared]
                 await self._answer([question for question, _ in same], [future for _, future in same])
             del self._waiting[: len(taken)]
             if not self._waiting:
@@ -106,8 +112,9 @@ class Batcher:
                 future.set_result(reply)
 
     def _search(self, questions: list[Question]) -> list[Reply]:
-        most, names = max(question.top for question in questions), questions[0].names
-        answers = self.index.search_many([q.sentence for q in questions], most, filter=names)
+        most, (names, abstain_below) = max(question.top for question in questions), questions[0].shared
+        sentences = [question.sentence for question in questions]
+        answers = self.index.search_many(sentences, most, filter=names, abstain_below=abstain_below)
         return [self._reply(*pair) for pair in zip(questions, answers, strict=True)]
 
     def _reply(self, question: Question, answer: Answer) -> Reply:

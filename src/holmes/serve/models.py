@@ -42,6 +42,7 @@ class Video(BaseModel):
 
 
 class Hit(Video):
+    video: str = Field(description="As name.")
     score: float
     belief: float
     probability: float | None = Field(description="That it is the right one; none if never calibrated.")
@@ -90,6 +91,7 @@ class Questions(BaseModel):
     sentences: list[str] = Field(min_length=1, max_length=LIMITS.sentences)
     top: int = Field(10, ge=1, le=LIMITS.top)
     filter: str | None = Field(None, max_length=LIMITS.query, description="A pattern for paths: '*/2024/*'.")
+    abstain_below: float | None = Field(None, ge=0, le=1, description="Give no hits where less is probable.")
 
 
 class Playback(BaseModel):

@@ -61,7 +61,10 @@ async def search_many(request: Request, questions: Questions) -> Response:
     names = None
     if questions.filter is not None:
         names = await asyncio.to_thread(state.shelf.fitting, questions.filter)
-    asked = [Question(sentence, questions.top, names) for sentence in questions.sentences]
+    asked = [
+        Question(sentence, questions.top, names, abstain_below=questions.abstain_below)
+        for sentence in questions.sentences
+    ]
     replies = await state.ask(asked)
     return Json({"answers": [answered(state, reply, began) for reply in replies]})
 

@@ -15,7 +15,12 @@ class Searcher(Protocol):
     def durations(self) -> Mapping[str, float]: ...  # every video by its name, in order, with its seconds
 
     def search_many(
-        self, sentences: Sequence[str], top: int = 10, *, filter: str | Collection[str] | None = None
+        self,
+        sentences: Sequence[str],
+        top: int = 10,
+        *,
+        filter: str | Collection[str] | None = None,
+        abstain_below: float | None = None,
     ) -> list[Answer]: ...
 
     def timelines(self, sentence: str, videos: Sequence[str]) -> list[Timeline]: ...

@@ -50,12 +50,14 @@ class ServerState:
         await self.batcher.__aenter__()
         await self.batcher.run(self._take_up)
         self._watching = asyncio.create_task(self._watch())
+        self._warming = asyncio.create_task(self.batcher.run(self._warm))
         return self
 
     async def __aexit__(self, *error: object) -> None:
         self._watching.cancel()
         with suppress(asyncio.CancelledError):
             await self._watching
+        await self._warming
         await self.batcher.__aexit__()
         self.decoding.shutdown(wait=True, cancel_futures=True)
 
@@ -115,6 +117,11 @@ class ServerState:
         if await self.batcher.run(self.index.refresh):
             await self.batcher.run(self._take_up)
             log.info("the index has changed: %d videos", len(self.shelf))
+
+    def _warm(self) -> None:
+        """Load the model before the first person asks; what is wrong with it they will be told then."""
+        with suppress(HolmesError, OSError, ImportError):
+            self.index.search_many(["a first look"], 1)
 
     def _take_up(self) -> None:
         about = self.index.describe()

@@ -86,13 +86,21 @@ export function scaleOf(hits) {
   return [low, Math.max(all[all.length - 1], low + 1e-3)];
 }
 
+let pictures = 0;
+
+// Colour and height say the same, so that it can be read without seeing colours.
 function picture(similarity, [low, high]) {
   const values = similarity.map((value) => Math.min(1, Math.max(0, (value - low) / (high - low))));
-  const cells = values.map((value, at) => svg("rect", {
-    x: at, y: 0, width: 1.03, height: HEIGHT, class: "cell", "fill-opacity": (0.04 + 0.66 * value ** 1.6).toFixed(3),
+  const count = Math.max(1, values.length);
+  const id = `heat${pictures += 1}`;
+  const stops = values.map((value, at) => svg("stop", {
+    offset: ((at + 0.5) / count).toFixed(4), class: "heat", "stop-opacity": (0.03 + 0.77 * value ** 1.7).toFixed(3),
   }));
-  const level = (value) => (HEIGHT - 6 - 0.8 * HEIGHT * value).toFixed(1);
-  const points = values.map((value, at) => `${at} ${level(value)} ${at + 1} ${level(value)}`).join(" ");
-  return svg("svg", { viewBox: `0 0 ${Math.max(1, values.length)} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
-    ...cells, svg("polyline", { points, class: "level" }));
+  const level = (value) => (HEIGHT - 7 - 0.78 * HEIGHT * value).toFixed(1);
+  const line = values.map((value, at) => `${at + 0.5} ${level(value)}`);
+  if (line.length) { line.unshift(`0 ${level(values[0])}`); line.push(`${count} ${level(values[count - 1])}`); }
+  return svg("svg", { viewBox: `0 0 ${count} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+    svg("linearGradient", { id, x1: 0, x2: 1, y1: 0, y2: 0 }, ...stops),
+    svg("rect", { x: 0, y: 0, width: count, height: HEIGHT, fill: `url(#${id})` }),
+    svg("polyline", { points: line.join(" "), class: "level" }));
 }
