@@ -12,9 +12,9 @@ from pathlib import Path
 
 from holmes.errors import HolmesError
 from holmes.files import read_json, write_json
+from holmes.index.store import LEFT_OUT
 from holmes.media.extract import Failure
 
-FILE_NAME = "left_out.json"
 KINDS = ("left_out", "partial")
 MOST = 10_000  # of each kind that are remembered
 
@@ -23,7 +23,7 @@ Notes = dict[str, list[dict[str, str]]]
 
 def read_left_out(index: Path) -> Notes:
     try:
-        found = read_json(index / FILE_NAME)
+        found = read_json(index / LEFT_OUT)
     except (HolmesError, OSError):
         found = None
     found = found if isinstance(found, dict) else {}
@@ -42,8 +42,8 @@ def note_left_out(
         by_name |= {str(file.source): {"name": str(file.source), "reason": file.reason} for file in new}
         kept = [note for name, note in by_name.items() if (name in held) == (kind == "partial")]
         notes[kind] = kept[-MOST:]
-    if any(notes.values()) or (index / FILE_NAME).exists():
-        write_json(index / FILE_NAME, notes)
+    if any(notes.values()) or (index / LEFT_OUT).exists():
+        write_json(index / LEFT_OUT, notes)
 
 
 def _list(value: object) -> list[object]:

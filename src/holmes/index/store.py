@@ -30,6 +30,7 @@ from holmes.index.manifest import FILE_NAME, Manifest, SegmentEntry, damaged, re
 from holmes.index.segment import TILE, Segment, StoredVideo, write_segment
 
 SEGMENTS, LOCK = "segments", "lock"
+LEFT_OUT = "left_out.json"  # what the index was asked to hold and does not
 FEATURES = "features"  # what was extracted for the index; it outlives an index that is built again
 UNFINISHED = f".{FILE_NAME}.*.part"  # a manifest that a killed process was writing
 SEGMENT_PARTS = 4096  # of videos, in a full segment: half a GB at 160 rows of 384
@@ -124,7 +125,7 @@ def _is_left_over(entry: Path) -> bool:
     """What there may be before there is a manifest."""
     if entry.name == SEGMENTS:
         return entry.is_dir() and not any(entry.iterdir())
-    return entry.name in (LOCK, FEATURES) or fnmatch.fnmatch(entry.name, UNFINISHED)
+    return entry.name in (LOCK, FEATURES, LEFT_OUT) or fnmatch.fnmatch(entry.name, UNFINISHED)
 
 
 class IndexWriter:
