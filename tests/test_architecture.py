@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evidence": {"records", "errors"},
     "losses": {"records", *MATHS},
     "config": LEAVES,
-    "encoders": {"config", *LEAVES},
+    "encoders": {"config", "similarity", *LEAVES},
     "data": {"config", *LEAVES},
     "media": {"config", "data", *LEAVES},
     # Evaluation gathers the plain numbers that figures are made of.
@@ -35,7 +35,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serve": {"config", "data", "encoders", "media", "evidence", "index", *LEAVES},
     # Figures come from report files: no torch, and so no records either.
     "plots": {"errors", "files", "progress"},
-    "cli": {*LEAVES, *MATHS, "config", "data", "encoders", "evaluation", "index", "losses", "media"}
+    # Where parts of one's own are added to the tables of all parts.
+    "extend": {*LEAVES, *MATHS, "config", "encoders", "losses", "training"},
+    "cli": {*LEAVES, *MATHS, "config", "data", "encoders", "evaluation", "extend", "index", "losses", "media"}
     | {"plots", "serve", "training"},
 }
 REQUIRED = {"torch", "numpy", "h5py", "safetensors", "typer", "rich", "matplotlib"}  # always installed

@@ -11,12 +11,14 @@ import pytest
 import torch
 
 from holmes.config import ablations
+from holmes.config.names import NAMES
 from holmes.config.presets import PRESETS, preset
 from holmes.config.schema import (
     SECTIONS,
     AlignmentConfig,
     EvidenceConfig,
     HolmesConfig,
+    LossConfig,
     ModelConfig,
     ScoreConfig,
     TrainingConfig,
@@ -24,9 +26,11 @@ from holmes.config.schema import (
     to_dict,
     with_changes,
 )
+from holmes.encoders.build import ENCODERS
 from holmes.errors import HolmesError
 from holmes.evidence import dirichlet, query_types
 from holmes.training.assemble import (
+    DIVERSITY_FORMS,
     EVIDENCE_FORMS,
     MEDIAN_RULES,
     PARTITION_FUSIONS,
@@ -65,6 +69,7 @@ COMMON = {
     "model.frames": 128,
     "model.clips": 32,
     "model.tokens": 30,
+    "model.encoder": "mixture",
     "evidence.form": "sharp",
     "evidence.refine": "batch_median",
     "evidence.fusion": "uncertainty",
@@ -78,6 +83,8 @@ COMMON = {
     "alignment.iterations": 50,
     "loss.hard_pool": 20,
     "loss.diversity_scale": 32,
+    "loss.diversity_form": "pairs",
+    "loss.extra": (),
     "training.warm_up_epochs": 20,
     "training.batch_videos": 128,
     "training.lr_warm_up": 0.01,
@@ -137,13 +144,21 @@ def test_both_median_rules_are_settings():
 @pytest.mark.parametrize(
     "section, field, functions",
     [
-        (EvidenceConfig, "form", EVIDENCE_FORMS),
         (EvidenceConfig, "refine", MEDIAN_RULES),
         (EvidenceConfig, "fusion", PARTITION_FUSIONS),
+        (LossConfig, "diversity_form", DIVERSITY_FORMS),
     ],
 )
 def test_every_choice_has_its_function(section, field, functions):
     assert set(get_args(get_type_hints(section)[field])) == set(functions)
+    assert len(set(functions.values())) == len(functions)
+
+
+@pytest.mark.parametrize(
+    "setting, functions", [("evidence.form", EVIDENCE_FORMS), ("model.encoder", ENCODERS)]
+)
+def test_every_name_has_its_function(setting, functions):
+    assert set(NAMES[setting]) == set(functions)
     assert len(set(functions.values())) == len(functions)
 
 
@@ -154,7 +169,7 @@ def test_every_alignment_kind_has_its_function():
         "softmax": alignment.softmax_alignment,
         "best_clip": alignment.best_clip_alignment,
     }
-    assert set(get_args(get_type_hints(AlignmentConfig)["kind"])) == set(expected)
+    assert set(NAMES["alignment.kind"]) == set(expected)
     for kind, function in expected.items():
         built = build_alignment(
             AlignmentConfig(kind=kind, entropy_weight=0.07, dustbin_ratio=0.4, iterations=9)
@@ -226,6 +241,7 @@ def test_blocks_of_the_table():
         "calibration": [8, 9],
         "intra": [10],
         "transport": [11, 12],
+        "baselines": [-3, -4, -5, -6, -1],  # not rows of the paper
     }
     assert set(ablations.TABLE_TITLES) == set(blocks)
     with pytest.raises(HolmesError, match="unknown ablation table 'fusions'; did you mean 'fusion'"):

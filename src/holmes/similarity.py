@@ -100,3 +100,41 @@ def inverse_length(vectors: Tensor) -> Tensor:
 def combined_score(scores: Scores, frame_weight: float, clip_weight: float) -> Tensor:
     """s = α_f s^f + α_c s^c, eq. 2: the score that ranks videos."""
     return frame_weight * scores.frame_QV + clip_weight * scores.clip_QV
+
+
+def window_means(clips_VCD: Tensor) -> Tensor:
+    """The mean of every run of neighbouring clips, V × C(C+1)/2 × D, shortest first: at first the clips."""
+    clips = clips_VCD.shape[1]
+    ends_VCD = torch.cat([torch.zeros_like(clips_VCD[:, :1]), clips_VCD], 1).cumsum(1)
+    lengths = torch.arange(1, clips + 1, device=clips_VCD.device)
+    length_W = lengths.repeat_interleave(clips + 1 - lengths, output_size=clips * (clips + 1) // 2)
+    order_W = torch.arange(len(length_W), device=clips_VCD.device)
+    start_W = (
+        order_W - (length_W - 1) * (2 * clips + 2 - length_W) // 2
+    )  # windows that are shorter come before
+    return (ends_VCD[:, start_W + length_W] - ends_VCD[:, start_W]) / length_W.unsqueeze(-1)
+
+
+def guided_match(query_QD: Tensor, clips_VPD: Tensor, frames_VPD: Tensor) -> tuple[Tensor, Tensor]:
+    """Of frames and clips, both Q × V: the best clip position, and the frame vector that belongs to it."""
+    clip_QV, key_QV = dot_similarity(query_QD, clips_VPD).max(-1)
+    frame_QVP = dot_similarity(query_QD, frames_VPD)
+    return frame_QVP.gather(-1, key_QV.unsqueeze(-1)).squeeze(-1), clip_QV
+
+
+def guided_cosine_and_dot(query: QueryEmbedding, video: VideoEmbedding) -> tuple[Scores, Scores]:
+    """`cosine_and_dot` for models whose frame vectors belong to the clip positions one by one.
+
+    The key position is the one with the best cosine.
+    """
+    query_scale_Q11 = inverse_length(query.query_QD)[:, None, None]
+    clip_QVP = dot_similarity(query.query_QD, video.clips_VCD).float()
+    frame_QVP = dot_similarity(query.query_QD, video.frames_VFD).float()
+    clip_cosine_QVP = clip_QVP * query_scale_Q11 * inverse_length(video.clips_VCD)
+    clip_QV, key_QV = clip_cosine_QVP.max(-1)
+    frame_QV = frame_QVP.gather(-1, key_QV.unsqueeze(-1)).squeeze(-1)
+    scale_QV = (
+        inverse_length(video.frames_VFD).expand_as(frame_QVP).gather(-1, key_QV.unsqueeze(-1)).squeeze(-1)
+    )
+    cosine = Scores(frame_QV * query_scale_Q11.squeeze(-1) * scale_QV, clip_QV)
+    return cosine, Scores(frame_QV, clip_QVP.amax(-1))

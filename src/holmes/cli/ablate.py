@@ -31,7 +31,8 @@ def ablate(
     preset: Preset,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="A folder for the runs and the table.")],
     table: Annotated[
-        str, typer.Option(help="Rows: scales, fusion, calibration, intra, transport or all.")
+        str,
+        typer.Option(help="Rows: scales, fusion, calibration, intra, transport, all of these, or baselines."),
     ] = "all",
     seeds: Seeds = "0",
     protocol: ProtocolName = "honest",
@@ -71,8 +72,9 @@ def ablation_grid(study: Study, rows: list[dict[str, Any]]) -> Grid:
         if row["block"] != block:
             block = row["block"]
             grid.rows.append([TABLE_TITLES[block]])
-        grid.rows.append([f"({row['row']}) {row['title']}", *cells(row["metrics"])])
-        if known:
+        number = f"({row['row']}) " if row["row"] >= 0 else ""  # the paper's
+        grid.rows.append([f"{number}{row['title']}", *cells(row["metrics"])])
+        if known and row["row"] in known.ablation:
             grid.rows.append(["published", *cells(known.ablation[row["row"]])])
     if known:
         grid.notes += published_notes(known, study.store.info.collection)

@@ -6,10 +6,12 @@ import errno
 import gc
 import io
 import sys
-from typing import NoReturn, cast
+from pathlib import Path
+from typing import Annotated, NoReturn, cast
 
 import typer
 
+from holmes import __version__
 from holmes.cli import ablate, data, demo, evaluate, extract, index, report, search, serve, sweep, train
 from holmes.errors import HolmesError
 from holmes.printable import printable
@@ -44,6 +46,34 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"holmes {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def holmes(
+    use: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE.py", help="A Python file with parts of your own (docs/extending.md). Repeatable."
+        ),
+    ] = None,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=say_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Find the video that contains a moment, from one sentence, and know how sure the answer is."""
+    for path in use or ():
+        from holmes.extend import load
+
+        load(path)
+
+
 app.add_typer(data.app, name="data")
 app.command()(extract.extract)
 app.add_typer(index.app, name="index")
@@ -88,7 +118,10 @@ def explain(error: typer.BadParameter) -> NoReturn:
         sys.exit(error.exit_code)
     command = error.ctx.command_path if error.ctx else "holmes"
     end = "" if message.endswith((".", "?")) else "."
-    fail(f"{message}{end} See '{command} --help'.", error.exit_code)
+    hint = ""
+    if command.endswith(" search") and "unexpected extra argument" in message:
+        hint = ' Put the sentence in quotes: holmes search INDEX "what happens".'
+    fail(f"{message}{end}{hint} See '{command} --help'.", error.exit_code)
 
 
 def fail(message: str, code: int) -> NoReturn:

@@ -22,7 +22,12 @@ PROTOCOLS = ("honest", "published")
 
 StoreToRead = Annotated[Path, typer.Argument(metavar="STORE", help="A store, from 'holmes data'.")]
 Preset = Annotated[
-    str, typer.Option(help="Settings to start from: activitynet, charades, tvr, tvr_dual or small.")
+    str,
+    typer.Option(
+        help="Settings to start from: activitynet, charades, tvr, tvr_dual, small; or of a baseline: "
+        "ms_sl_tvr, ms_sl_activitynet, ms_sl_charades, gmmformer_tvr, gmmformer_activitynet, "
+        "gmmformer_charades."
+    ),
 ]
 Settings = Annotated[
     list[str] | None,

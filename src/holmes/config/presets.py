@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from holmes.config.baselines import baseline_presets
 from holmes.config.schema import (
     EvidenceConfig,
     HolmesConfig,
@@ -89,6 +90,7 @@ PRESETS: dict[str, Callable[[], HolmesConfig]] = {
     "tvr_dual": tvr_dual,
     "small": small,
 }
+PRESETS |= baseline_presets(PRESETS)
 
 
 def preset(name: str) -> HolmesConfig:

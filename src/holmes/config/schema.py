@@ -8,6 +8,7 @@ import typing
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, get_type_hints
 
+from holmes.config.names import require_known, weighted_names
 from holmes.errors import HolmesError, unknown
 from holmes.records import CLIPS, FRAMES, TOKENS
 from holmes.typed import AtMost, Within, build
@@ -48,8 +49,15 @@ class ModelConfig:
     """Positions of the clip branch."""
     tokens: Places = TOKENS
     """Longest query."""
+    encoder: str = "mixture"
+    """Which model: parallel Gaussian blocks and their mixture, or another one that is known by name."""
 
     def __post_init__(self) -> None:
+        require_known("model.encoder", self.encoder)
+        require(
+            not self.dual_query or self.encoder not in ("ms_sl", "gmmformer"),
+            f"dual_query scores frames against tokens; the encoder '{self.encoder}' has no frames to score.",
+        )
         require(self.heads > 0, f"heads must be positive, not {self.heads}.")
         require(self.width % self.heads == 0, f"width {self.width} is not divisible by {self.heads} heads.")
         require(0 <= self.dropout < 1, f"dropout {self.dropout} is outside [0, 1).")
@@ -63,7 +71,7 @@ class EvidenceConfig:
     """τ between videos."""
     intra_temperature: float = 0.06
     """τ within a video."""
-    form: Literal["sharp", "bounded"] = "sharp"
+    form: str = "sharp"
     """exp(tanh(s)/τ), or exp(tanh(s/τ)) as printed."""
     beta: float = 0.3
     """β of the adaptive thresholds."""
@@ -79,6 +87,7 @@ class EvidenceConfig:
     """Terms of L_inter."""
 
     def __post_init__(self) -> None:
+        require_known("evidence.form", self.form)
         require(self.inter_temperature > 0 and self.intra_temperature > 0, "temperatures must be positive.")
         require(0 < self.beta < 1, f"beta {self.beta} is outside (0, 1).")
         require(0 <= self.smoothing <= 1, f"smoothing {self.smoothing} is outside [0, 1].")
@@ -93,7 +102,7 @@ class EvidenceConfig:
 
 @dataclass(frozen=True)
 class AlignmentConfig:
-    kind: Literal["flexible", "plain", "softmax", "best_clip"] = "flexible"
+    kind: str = "flexible"
     """Flexible transport, or one of its alternatives."""
     entropy_weight: float = 0.1
     """ε: smoothness of the plan."""
@@ -103,6 +112,7 @@ class AlignmentConfig:
     """Sinkhorn iterations."""
 
     def __post_init__(self) -> None:
+        require_known("alignment.kind", self.kind)
         require(0 < self.dustbin_ratio < 1, f"dustbin_ratio {self.dustbin_ratio} is outside (0, 1).")
         require(self.entropy_weight > 0 and self.iterations > 0, "transport needs ε > 0 and iterations > 0.")
 
@@ -127,8 +137,13 @@ class LossConfig:
     """δ of L_div."""
     diversity_scale: float = 32.0
     """α of L_div."""
+    diversity_form: Literal["pairs", "pooled"] = "pairs"
+    """L_div as a sum over pairs, or pooled over the partners of each query as in GMMFormer."""
+    extra: Annotated[tuple[str, ...], AtMost(64)] = ()
+    """Terms of your own as `name:weight`; see docs/extending.md."""
 
     def __post_init__(self) -> None:
+        weighted_names("loss.extra", self.extra)
         require(self.hard_pool > 0, f"hard_pool must be positive, not {self.hard_pool}.")
         for name in ("contrastive_clip", "contrastive_frame", "diversity", "intra", "inter", "margin"):
             require(getattr(self, name) >= 0, f"{name} must not be negative, not {getattr(self, name):g}.")
@@ -191,11 +206,18 @@ class HolmesConfig:
     score: ScoreConfig = field(default_factory=ScoreConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
+    def with_changes(self, **changes: Any) -> HolmesConfig:
+        """A copy with some settings changed: `config.with_changes(epochs=30, loss__intra=0)`.
+
+        A name is that of a field, or `section__field` where two sections have one of that name.
+        """
+        return with_changes(self, {name.replace("__", "."): value for name, value in changes.items()})
+
 
 SECTIONS = ("model", "evidence", "alignment", "loss", "score", "training")
 
 
-def with_changes(config: HolmesConfig, changes: dict[str, Any]) -> HolmesConfig:
+def with_changes(config: HolmesConfig, changes: dict[str, Any], called: str | None = None) -> HolmesConfig:
     """A copy with some settings changed. Names are `section.field`, or `field` alone where it is unique."""
     by_section: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
@@ -204,7 +226,8 @@ def with_changes(config: HolmesConfig, changes: dict[str, Any]) -> HolmesConfig:
         typed = coerce(value, get_type_hints(kind)[setting], name)
         bounded = get_type_hints(kind, include_extras=True)[setting]
         by_section.setdefault(section, {})[setting] = build(bounded, typed, name)
-    return replace(config, **{key: replace(getattr(config, key), **new) for key, new in by_section.items()})
+    sections = {key: replace(getattr(config, key), **new) for key, new in by_section.items()}
+    return replace(config, name=called or config.name, **sections)
 
 
 def several_values(name: str, text: str) -> tuple[str, list[Any]]:
@@ -243,7 +266,7 @@ def coerce(value: Any, hint: Any, name: str) -> Any:
                 raise unknown(f"value of {name}", str(value), options)
             return value
         if origin is tuple:
-            items = value.split(",") if isinstance(value, str) else value
+            items = [part for part in value.split(",") if part] if isinstance(value, str) else value
             return tuple(coerce(item, options[0], name) for item in items)
         if origin in (typing.Union, types.UnionType):
             if value is None or value in ("none", "None"):

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save
 from torch import nn
 
 from holmes.config.schema import HolmesConfig, ModelConfig
+from holmes.encoders.build import build_model
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 from holmes.files import atomic_file, sha256_file
@@ -94,7 +95,7 @@ def _load(folder: Path, manifest: Manifest, device: str) -> Checkpoint:
         raise HolmesError(f"{weights} does not match its digest: the file is damaged; copy it again.")
     try:
         refuse_other_shapes(weights, manifest.config.model)
-        model = HolmesModel(manifest.config.model)
+        model = build_model(manifest.config.model)
         model.load_state_dict(load_file(weights))
     except (RuntimeError, SafetensorError) as error:
         raise HolmesError(f"{weights} does not fit its config: {str(error).splitlines()[0][:200]}") from None
@@ -104,7 +105,7 @@ def _load(folder: Path, manifest: Manifest, device: str) -> Checkpoint:
 def refuse_other_shapes(weights: Path, config: ModelConfig) -> None:
     """Compare the file's header with the settings before either gets any memory."""
     with torch.device("meta"):
-        expected = {name: list(value.shape) for name, value in HolmesModel(config).state_dict().items()}
+        expected = {name: list(value.shape) for name, value in build_model(config).state_dict().items()}
     with safe_open(weights, "pt") as file:
         found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 - no mapping
     for name in sorted(expected.keys() | found.keys()):

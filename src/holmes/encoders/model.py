@@ -19,6 +19,8 @@ from holmes.records import QueryEmbedding, VideoEmbedding
 class HolmesModel(nn.Module):
     """Single query: one pooled vector meets frames and clips. Dual query: frames meet weighted tokens."""
 
+    guided = False  # whether the frame branch is scored at the clip branch's best position
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
@@ -54,7 +56,7 @@ class HolmesModel(nn.Module):
             self.token_weights(frame_tokens_QTD, mask_QT),
         )
 
-    def _token_encoder(self) -> TokenEncoder:
+    def _token_encoder(self) -> nn.Module:
         config = self.config
         return TokenEncoder(
             config.text_width,
@@ -64,7 +66,7 @@ class HolmesModel(nn.Module):
             config.dropout,
         )
 
-    def _video_branch(self, length: int) -> VideoBranch:
+    def _video_branch(self, length: int) -> nn.Module:
         config = self.config
         return VideoBranch(
             config.video_width,

@@ -29,7 +29,7 @@ def aligned_mass(
     known_Q = ~np.isnan(moments_Q2).any(1)
     if not known_Q.any():
         return None
-    clips_VCD = encoded.videos.clips_VCD
+    clips_VCD = encoded.timeline_VCD
     videos, clips = clips_VCD.shape[:2]
     query_VMD, mask_VM, place_Q = by_video(encoded.queries.query_QD, encoded.owner_Q, videos)
     rows_Q = torch.from_numpy(np.flatnonzero(known_Q)).to(clips_VCD.device)

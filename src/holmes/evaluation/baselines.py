@@ -9,6 +9,7 @@ Q queries, V videos, P passes
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -51,7 +52,7 @@ def encode_queries(
     with encoder_precision(device):
         parts = [unit_queries(model.encode_queries(*source(i))) for i in chunks(queries, QUERY_CHUNK)]
     nobody_Q = torch.zeros(len(queries), dtype=torch.long, device=device)
-    return Encoded(encoded.videos, joined(parts, len(queries)), nobody_Q)
+    return replace(encoded, queries=joined(parts, len(queries)), owner_Q=nobody_Q)
 
 
 def dropout_agreement(

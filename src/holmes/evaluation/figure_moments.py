@@ -55,9 +55,11 @@ def look(model: HolmesModel, bank: FeatureBank, split: Split, weights: ScoreConf
 def track(seen: Seen, row: int, video: int) -> Track:
     """A query along a video: at every frame the weighted similarity of it and of the clip around it."""
     videos, queries = seen.encoded.videos, seen.encoded.queries
+    clip_C = seen.encoded.timeline_VCD[video] @ queries.query_QD[row]
+    if not seen.encoded.has_frames:
+        return Track(clip_C.cpu().numpy(), float(seen.score_QV[row, video]))
     frames_FD = videos.frames_VFD[video][videos.frame_mask_VF[video]]
     frame_F = frames_FD @ frame_query(seen.encoded)[row]
-    clip_C = videos.clips_VCD[video] @ queries.query_QD[row]
     middle_F = (torch.arange(len(frame_F), device=frame_F.device) + 0.5) / len(frame_F)
     clip_F = clip_C[(middle_F * len(clip_C)).long()]
     similarity_F = seen.weights.frame_weight * frame_F + seen.weights.clip_weight * clip_F
@@ -124,7 +126,7 @@ def timeline(
 def transport(seen: Seen, store: Store, split: Split, settings: AlignmentConfig, video: int) -> Transport:
     """The alignments of one video's queries, as training would compute them."""
     rows = split.query_offsets[video], split.query_offsets[video + 1]
-    query_MD, clips_CD = seen.encoded.queries.query_QD[slice(*rows)], seen.encoded.videos.clips_VCD[video]
+    query_MD, clips_CD = seen.encoded.queries.query_QD[slice(*rows)], seen.encoded.timeline_VCD[video]
     queries = split.queries[slice(*rows)]
     mask_1M = torch.ones((1, len(queries)), dtype=torch.bool, device=query_MD.device)
     similarity_1MC = scale_to_unit((query_MD @ clips_CD.T).unsqueeze(0), mask_1M)
@@ -159,7 +161,7 @@ def typical_video(
     encoded = seen.encoded
     query_VMD, mask_VM, _ = by_video(encoded.queries.query_QD, encoded.owner_Q, len(split.videos))
     some = torch.from_numpy(eligible).to(query_VMD.device)
-    query_VMD, mask_VM, clips_VCD = query_VMD[some], mask_VM[some], encoded.videos.clips_VCD[some]
+    query_VMD, mask_VM, clips_VCD = query_VMD[some], mask_VM[some], encoded.timeline_VCD[some]
     similarity_VMC = scale_to_unit(query_VMD @ clips_VCD.transpose(1, 2), mask_VM)
     alignment_VMC = flexible_alignment(
         similarity_VMC, mask_VM, settings.entropy_weight, settings.dustbin_ratio, settings.iterations

@@ -27,22 +27,28 @@ def localisation(encoded: Encoded, moments_Q2: Floats) -> dict[str, float] | Non
     moments_Q2 = moments_Q2[known_Q].astype(np.float64)
     rows_Q = torch.from_numpy(np.flatnonzero(known_Q)).to(encoded.owner_Q.device)
     owner_Q = encoded.owner_Q[rows_Q]
-    videos, queries = encoded.videos, encoded.queries
-    clip_QC = timelines(queries.query_QD[rows_Q], videos.clips_VCD, owner_Q).cpu().numpy()
-    frame_QF = timelines(frame_query(encoded)[rows_Q], videos.frames_VFD, owner_Q)
-    frame_QF = frame_QF.masked_fill(~videos.frame_mask_VF[owner_Q], -torch.inf)
-    frames_Q = videos.frame_mask_VF.sum(1)[owner_Q].cpu().numpy()
+    queries = encoded.queries
+    clip_QC = timelines(queries.query_QD[rows_Q], encoded.timeline_VCD, owner_Q).cpu().numpy()
     clips = clip_QC.shape[1]
     clips_Q = np.full(len(moments_Q2), clips)
     overlap_Q = overlap(best_windows(clip_QC) / clips + [0, 1 / clips], moments_Q2)
     figures = {
         "clip_hit@1": hits(clip_QC.argmax(1), clips_Q, moments_Q2).mean(),
-        "frame_hit@1": hits(frame_QF.argmax(1).cpu().numpy(), frames_Q, moments_Q2).mean(),
+        **({"frame_hit@1": frame_hits(encoded, rows_Q, moments_Q2)} if encoded.has_frames else {}),
         "chance_hit@1": positions_inside(moments_Q2, clips).mean(),
         "mIoU": overlap_Q.mean(),
         "IoU>=0.5": (overlap_Q >= 0.5 - ROUNDING).mean(),
     }
     return {"queries": len(moments_Q2), **{name: 100 * float(value) for name, value in figures.items()}}
+
+
+def frame_hits(encoded: Encoded, rows_Q: Tensor, moments_Q2: Floats) -> float:
+    """How often the best frame falls in the moment."""
+    videos, owner_Q = encoded.videos, encoded.owner_Q[rows_Q]
+    frame_QF = timelines(frame_query(encoded)[rows_Q], videos.frames_VFD, owner_Q)
+    frame_QF = frame_QF.masked_fill(~videos.frame_mask_VF[owner_Q], -torch.inf)
+    frames_Q = videos.frame_mask_VF.sum(1)[owner_Q].cpu().numpy()
+    return float(hits(frame_QF.argmax(1).cpu().numpy(), frames_Q, moments_Q2).mean())
 
 
 def frame_query(encoded: Encoded) -> Tensor:

@@ -125,7 +125,11 @@ TVR = DataSet(
     ablated="Holmes, dual query",
 )
 
-PUBLISHED = {"activitynet": ACTIVITYNET, "charades": CHARADES, "tvr": TVR, "tvr_dual": TVR}
+PUBLISHED = {"activitynet": ACTIVITYNET, "charades": CHARADES, "tvr": TVR, "tvr_dual": TVR} | {
+    f"{method}_{data.collection}": data
+    for method in ("ms_sl", "gmmformer")
+    for data in (ACTIVITYNET, CHARADES, TVR)
+}
 
 
 def published(preset: str) -> DataSet | None:

@@ -19,7 +19,7 @@ from holmes.data.store import Split
 from holmes.encoders.model import HolmesModel
 from holmes.parallel import ALONE, World, gather_rows
 from holmes.records import QueryEmbedding, Scores, VideoEmbedding
-from holmes.similarity import masked_max_dot
+from holmes.similarity import guided_match, masked_max_dot
 
 VIDEO_CHUNK, QUERY_CHUNK = 256, 2048  # encoded at once
 VIDEO_GROUP = 256  # scored at once
@@ -36,6 +36,18 @@ class Encoded:
     videos: VideoEmbedding
     queries: QueryEmbedding
     owner_Q: Tensor
+    clips: int | None = None  # how many clip positions follow the video from start to end; None for all
+    guided: bool = False  # whether the frame branch is scored at the clip branch's best position
+
+    @property
+    def timeline_VCD(self) -> Tensor:
+        """The clips from start to end; baselines have further positions behind them."""
+        return self.videos.clips_VCD[:, : self.clips]
+
+    @property
+    def has_frames(self) -> bool:
+        """Whether the frame branch follows the video too, and not only its whole or its clips."""
+        return not self.guided and self.videos.frames_VFD.shape[1] > 1
 
 
 def encoder_precision(device: torch.device) -> AbstractContextManager[Any]:
@@ -60,7 +72,7 @@ def encode_split(model: HolmesModel, bank: FeatureBank, split: Split, world: Wor
         *(gather_rows(getattr(own, f.name), world)[: len(split.videos)] for f in fields(own))
     )
     owner_Q = torch.from_numpy(share(split.owner, 0, world)).to(bank.device)
-    return Encoded(everyone, joined(queries, len(query_share)), owner_Q)
+    return Encoded(everyone, joined(queries, len(query_share)), owner_Q, model.config.clips, model.guided)
 
 
 @torch.inference_mode()
@@ -70,6 +82,8 @@ def score_all(encoded: Encoded) -> Scores:
     Videos of similar length are scored together, so that little of the work is padding, and a block of
     queries at a time, so that the table of similarities stays small.
     """
+    if encoded.guided:
+        return score_guided(encoded)
     videos, probes = encoded.videos, frame_probes(encoded.queries)
     lengths_V = videos.frame_mask_VF.sum(1)
     order_V = lengths_V.argsort()
@@ -78,6 +92,18 @@ def score_all(encoded: Encoded) -> Scores:
         frames_VFD = videos.frames_VFD[group_V, : int(lengths_V[group_V[-1]])]
         frame_QV[:, group_V] = probes.weighted(best_match(probes.vectors_ND, frames_VFD))
     return Scores(frame_QV, best_match(encoded.queries.query_QD, videos.clips_VCD))
+
+
+def score_guided(encoded: Encoded) -> Scores:
+    """The same where a query's best clip position says which frame vector it meets."""
+    videos, query_QD = encoded.videos, encoded.queries.query_QD
+    block = max(1, SCORE_ELEMENTS // (VIDEO_GROUP * videos.clips_VCD.shape[1]))
+    rows = []
+    for some_QD in query_QD.split(block):
+        groups = zip(videos.clips_VCD.split(VIDEO_GROUP), videos.frames_VFD.split(VIDEO_GROUP), strict=True)
+        rows.append([guided_match(some_QD, clips_VPD, frames_VPD) for clips_VPD, frames_VPD in groups])
+    frame_QV, clip_QV = (torch.cat([torch.cat([part[n] for part in row], 1) for row in rows]) for n in (0, 1))
+    return Scores(frame_QV, clip_QV)
 
 
 def best_match(vectors_ND: Tensor, video_VPD: Tensor) -> Tensor:

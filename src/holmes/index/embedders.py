@@ -125,6 +125,11 @@ class TrainedHolmes:
         self.folder = folder.resolve()
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.checkpoint = load_checkpoint(self.folder, self.device)
+        if self.checkpoint.config.model.encoder in ("ms_sl", "gmmformer"):
+            raise HolmesError(
+                f"{self.folder} is a baseline ({self.checkpoint.config.model.encoder}) that has no vector a "
+                "frame, which search needs; train a model with another preset."
+            )
         encoders = FEATURES_OF_CHECKPOINT | self.checkpoint.extras.get("encoders", {})
         self._visual_name = lasting_name(visual or encoders["visual"])
         self._text_name = lasting_name(text or encoders["text"])

@@ -5,8 +5,8 @@ Q queries, V videos of the batch, M queries of one video, D width
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -84,6 +84,22 @@ class LossParts:
 
 
 @dataclass(frozen=True)
+class LossInputs:
+    """What a term of your own may look at: embeddings, both branches' scores, and who belongs to whom."""
+
+    query: QueryEmbedding
+    video: VideoEmbedding
+    layout: Layout
+    cosine: Scores
+    dot: Scores
+    types_Q: Tensor
+    stage: Stage
+
+
+ExtraLoss = Callable[[LossInputs], Tensor]
+
+
+@dataclass(frozen=True)
 class Objective:
     """L_agg = L_sim + L_div + L_inter (+ L_intra in stage 2). Behaviour is swapped by passing callables."""
 
@@ -102,7 +118,10 @@ class Objective:
     refine: MedianRule = below_batch_median
     fuse_partitions: PartitionFusion = uncertainty_dominance
     align: Alignment = flexible_alignment
+    diversify: Callable[[Tensor, Tensor, float, float], Tensor] = diversity_loss
     score: Scorer = cosine_and_dot
+    timeline: int | None = None  # how many clip positions follow the video from start to end; None for all
+    extra: Mapping[str, tuple[float, ExtraLoss]] = field(default_factory=dict)  # name → weight and term
 
     def __call__(
         self,
@@ -120,14 +139,17 @@ class Objective:
         query_VMD, mask_VM = layout.by_video(query.query_QD, video.clips_VCD.shape[0])
 
         parts = self.similarity_loss(cosine, dot, layout, uniform_QV, hard)
-        parts["diversity"] = diversity_loss(query_VMD, mask_VM, self.diversity_margin, self.diversity_scale)
+        parts["diversity"] = self.diversify(query_VMD, mask_VM, self.diversity_margin, self.diversity_scale)
         types_Q = self.identify_queries(cosine, layout)
         if self.weights.inter:
             parts |= self.inter_video_loss(cosine, layout, types_Q, calibrated=second and self.calibrate)
         if second and self.weights.intra:
+            clips_VCD = video.clips_VCD[:, : self.timeline]
             parts["intra"] = intra_video_loss(
-                query_VMD, video.clips_VCD, mask_VM, self.intra_temperature, self.align, self.evidence
+                query_VMD, clips_VCD, mask_VM, self.intra_temperature, self.align, self.evidence
             )
+        inputs = LossInputs(query, video, layout, cosine, dot, types_Q, stage)
+        parts |= {name: term(inputs) for name, (_, term) in self.extra.items()}
         return LossParts(self.weighted_sum(parts), parts, types_Q)
 
     def similarity_loss(
@@ -194,6 +216,7 @@ class Objective:
             "diversity": self.weights.diversity,
             "intra": self.weights.intra,
             **{f"inter_{term}": self.weights.inter for term in TERMS},
+            **{name: weight for name, (weight, _) in self.extra.items()},
         }
         return torch.stack([weight[name] * value for name, value in parts.items()]).sum()
 

@@ -7,15 +7,25 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from holmes.config.names import weighted_names
 from holmes.config.schema import AlignmentConfig, HolmesConfig
 from holmes.evaluation.partition import Identify
 from holmes.evidence import dirichlet, query_types
-from holmes.losses.objective import Layout, Objective, Weights
+from holmes.evidence.dirichlet import EvidenceForm
+from holmes.losses import diversity
+from holmes.losses.objective import ExtraLoss, Layout, Objective, Weights
 from holmes.records import Scores
+from holmes.similarity import cosine_and_dot, guided_cosine_and_dot
 from holmes.transport import alignment
 from holmes.transport.alignment import Alignment
 
-EVIDENCE_FORMS = {"sharp": dirichlet.sharp_evidence, "bounded": dirichlet.bounded_evidence}
+EVIDENCE_FORMS: dict[str, EvidenceForm] = {
+    "sharp": dirichlet.sharp_evidence,
+    "bounded": dirichlet.bounded_evidence,
+}
+DIVERSITY_FORMS = {"pairs": diversity.diversity_loss, "pooled": diversity.pooled_diversity_loss}
+EXTRA_ALIGNMENTS: dict[str, Alignment] = {}  # of your own
+EXTRA_LOSSES: dict[str, ExtraLoss] = {}  # of your own
 MEDIAN_RULES = {
     "batch_median": query_types.below_batch_median,
     "candidate_median": query_types.below_candidate_median,
@@ -53,6 +63,13 @@ def build_objective(config: HolmesConfig) -> Objective:
         refine=MEDIAN_RULES[evidence.refine],
         fuse_partitions=PARTITION_FUSIONS[evidence.fusion],
         align=build_alignment(config.alignment),
+        score=guided_cosine_and_dot if config.model.encoder == "ms_sl" else cosine_and_dot,
+        timeline=config.model.clips if config.model.encoder == "ms_sl" else None,
+        diversify=DIVERSITY_FORMS[loss.diversity_form],
+        extra={
+            name: (weight, EXTRA_LOSSES[name])
+            for name, weight in weighted_names("loss.extra", loss.extra).items()
+        },
     )
 
 
@@ -74,6 +91,7 @@ def build_alignments(config: AlignmentConfig) -> dict[str, Alignment]:
         ),
         "softmax": partial(alignment.softmax_alignment, entropy_weight=config.entropy_weight),
         "best_clip": alignment.best_clip_alignment,
+        **EXTRA_ALIGNMENTS,
     }
 
 

@@ -131,7 +131,9 @@ def folder_of(row: Ablation, config: HolmesConfig) -> str:
     """Rows that change nothing share the full method's run, whatever table or sweep they are in."""
     if row.apply(config) == config:
         return "full"
-    return "-".join(f"{name.split('.')[1]}={plain(value)}" for name, value in row.changes.items())
+    return row.folder or "-".join(
+        f"{name.split('.')[1]}={plain(value)}" for name, value in row.changes.items()
+    )
 
 
 def plain(value: Any) -> str:

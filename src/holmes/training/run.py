@@ -21,6 +21,7 @@ from holmes.config.schema import HolmesConfig
 from holmes.data.bank import FeatureBank
 from holmes.data.loader import BatchLoader
 from holmes.data.store import Store
+from holmes.encoders.build import build_model
 from holmes.encoders.checkpoint import TRAINING_SECONDS, load_checkpoint, save_checkpoint
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
@@ -140,7 +141,7 @@ class Run:
             world.size,
         )
         torch.manual_seed(seed)
-        self.model = HolmesModel(config.model).to(device).train()
+        self.model = build_model(config.model).to(device).train()
         self.optimizer = FlatAdam(self.model, training.weight_decay, training.gradient_norm)
         steps = self.loader.steps_per_epoch * training.epochs
         compiled = should_compile(device, steps) if options.compiled is None else options.compiled

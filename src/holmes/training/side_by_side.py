@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import torch
 
+from holmes.config.names import FILES
 from holmes.config.schema import HolmesConfig, to_dict
 from holmes.data.store import Store
 from holmes.errors import HolmesError
@@ -53,6 +54,7 @@ class Job:
             "seed": self.seed,
             "protocol": self.protocol.value,
             "options": asdict(replace(options, shown=False)),
+            "use": [str(path) for path in FILES],
         }
 
 

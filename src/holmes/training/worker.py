@@ -11,10 +11,12 @@ import os
 import sys
 import threading
 import traceback
+from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from holmes.config.names import FILES
 from holmes.config.schema import from_dict
 from holmes.errors import HolmesError
 from holmes.training.run import RunOptions, train
@@ -47,6 +49,9 @@ def listen(orders: SimpleQueue[dict[str, Any]]) -> None:
 
 
 def carry_out(order: dict[str, Any], on_epoch: Any) -> dict[str, Any]:
+    for path in order["use"]:
+        if Path(path) not in FILES:  # parts of your own
+            import_module("holmes.extend").load(path)
     return train(
         Path(order["store"]),
         from_dict(order["config"]),

@@ -1,0 +1,33 @@
+"""The parts that settings may name. Parts of one's own (`holmes.extend`) are added here too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holmes.errors import unknown
+
+NAMES: dict[str, list[str]] = {
+    "model.encoder": ["mixture", "gmmformer", "ms_sl"],
+    "evidence.form": ["sharp", "bounded"],
+    "alignment.kind": ["flexible", "plain", "softmax", "best_clip"],
+    "loss.extra": [],
+}
+FILES: list[Path] = []  # where parts of your own come from, for the processes that must know them too
+
+
+def require_known(setting: str, name: str) -> None:
+    if name not in NAMES[setting]:
+        raise unknown(f"value of {setting}", name, NAMES[setting])
+
+
+def weighted_names(setting: str, entries: tuple[str, ...]) -> dict[str, float]:
+    """`name:weight` entries as a dictionary; a name alone has the weight 1."""
+    found = {}
+    for entry in entries:
+        name, _, weight = entry.partition(":")
+        require_known(setting, name)
+        try:
+            found[name] = float(weight or 1)
+        except ValueError:
+            raise unknown(f"weight of {name}", weight, ["a number, such as 0.1"]) from None
+    return found

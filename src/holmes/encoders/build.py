@@ -1,0 +1,20 @@
+"""The model that the settings name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holmes.config.schema import ModelConfig
+from holmes.encoders.gmmformer import GMMFormer
+from holmes.encoders.model import HolmesModel
+from holmes.encoders.ms_sl import MSSL
+
+ENCODERS: dict[str, Callable[[ModelConfig], HolmesModel]] = {
+    "mixture": HolmesModel,
+    "gmmformer": GMMFormer,
+    "ms_sl": MSSL,
+}
+
+
+def build_model(config: ModelConfig) -> HolmesModel:
+    return ENCODERS[config.encoder](config)

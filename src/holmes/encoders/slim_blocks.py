@@ -1,0 +1,85 @@
+"""Attention blocks without a feed-forward part, as MS-SL and GMMFormer have them, computed together.
+
+G blocks, N sequences, L positions, D width, I input width
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from holmes.encoders.blocks import AttentionInput, BlockLinear, BlockNorm
+from holmes.encoders.dropout import dropout
+from holmes.encoders.gaussian import gaussian_attention, gaussian_weights
+from holmes.encoders.projection import InputProjection, LearnedPositions
+
+
+class SlimBlocks(nn.Module):
+    """LayerNorm(x + dropout(Linear(attention(x)))), one for each Gaussian width, over the same input."""
+
+    gaussian_GLL: Tensor
+
+    def __init__(
+        self, widths: Sequence[float | None], length: int, width: int, heads: int, rate: float
+    ) -> None:
+        super().__init__()
+        self.heads, self.rate = heads, rate
+        self.attention_input = AttentionInput(len(widths), width)
+        self.project = BlockLinear(len(widths), width, width)
+        self.norm = BlockNorm(len(widths), width)
+        self.register_buffer("gaussian_GLL", gaussian_weights(widths, length), persistent=False)
+
+    def forward(self, input_NLD: Tensor, mask_NL: Tensor | None) -> Tensor:
+        """N × L × D → N × L × D: the mean of the blocks."""
+        sequences, length, _ = input_NLD.shape
+        context_GNLD = gaussian_attention(
+            self.attention_input(input_NLD),
+            self.attention_input.bias_KGO,
+            self.gaussian_GLL[:, :length, :length],
+            mask_NL,
+            self.heads,
+            self.rate if self.training else 0.0,
+        )
+        projected_GRD = self.project.biased(self.project(context_GNLD.flatten(1, 2)))
+        projected_GRD = dropout(projected_GRD, self.rate, self.training)
+        residual_RD = input_NLD.flatten(0, 1).to(projected_GRD.dtype)
+        return self.norm(residual_RD + projected_GRD).mean(0).unflatten(0, (sequences, length))
+
+
+class SlimTokenEncoder(nn.Module):
+    """Projection and one plain block over the tokens of a query."""
+
+    def __init__(self, inputs: int, tokens: int, width: int, heads: int, rate: float) -> None:
+        super().__init__()
+        self.project = InputProjection(inputs, width, rate)
+        self.block = SlimBlocks([None], tokens, width, heads, rate)
+
+    def forward(self, tokens_QTI: Tensor, mask_QT: Tensor, place: LearnedPositions) -> Tensor:
+        return self.block(place(self.project(tokens_QTI)), mask_QT)
+
+
+class SlimBranch(nn.Module):
+    """Projection, positions, and layers of blocks over the frames or clips of a video."""
+
+    def __init__(
+        self,
+        inputs: int,
+        length: int,
+        width: int,
+        heads: int,
+        widths: Sequence[float | None],
+        rate: float,
+        layers: int,
+    ) -> None:
+        super().__init__()
+        self.project = InputProjection(inputs, width, rate)
+        self.place = LearnedPositions(length, width, rate)
+        self.layers = nn.ModuleList(SlimBlocks(widths, length, width, heads, rate) for _ in range(layers))
+
+    def forward(self, features_VLI: Tensor, mask_VL: Tensor | None = None) -> Tensor:
+        """V × L × I → V × L × D."""
+        hidden_VLD = self.place(self.project(features_VLI))
+        for layer in self.layers:
+            hidden_VLD = layer(hidden_VLD, mask_VL)
+        return hidden_VLD
