@@ -251,12 +251,12 @@ def test_a_calibrated_checkpoint_says_how_sure(tmp_path: Path, fake: type[FakeJo
     run, index = tmp_path / "run", tmp_path / "index"
     checkpoint(run, dual=True)
     embedder = load_embedder(str(run), "fake", "fake")
-    calibration = Calibration(embedder.record["digest"], 2, 0.4, 0.6, 0.05, 0.02, 0.5, 0.9, 0.5, 100, 50)
+    calibration = Calibration(embedder.record["digest"], 2, 0.4, 0.6, 0.05, 0.02, 0.5, 100, 50)
     update_extras(run, {EXTRA: calibration.to_dict()})
     build_index(index, [write_features(tmp_path / "features", FILMS).path], embedder)
     answer = open_index(index, device="cpu").search("dog barks cat")
     first, second, third = answer.hits
-    assert answer.diagnosis.kind in ("precise", "polysemous", "underdetermined") and answer.diagnosis.advice
+    assert answer.diagnosis.kind in ("precise", "several_fit", "too_little") and answer.diagnosis.advice
     assert answer.diagnosis.probability == first.probability >= second.probability > 0
     assert third.probability is None, "beyond the candidates nothing is known"
     assert {"vacuity", "conflict", "uncertainty"} <= answer.to_json()["diagnosis"].keys()

@@ -59,7 +59,9 @@ def test_a_sentence_finds_its_video_and_its_seconds(
 def test_json_has_the_documented_shape(index: Index) -> None:
     answer = json.loads(json.dumps(index.search("dog runs beach", top=2).to_json()))
     assert list(answer) == ["query", "diagnosis", "hits"] and len(answer["hits"]) == 2
-    assert {"kind", "explanation", "uncertainty"} <= answer["diagnosis"].keys()
+    assert {"kind", "words", "explanation", "uncertainty", "here", "group", "rough"} <= answer[
+        "diagnosis"
+    ].keys()
     for hit in answer["hits"]:
         assert list(hit) == ["video", "score", "belief", "probability", "moments"]
         assert all(list(moment) == ["start", "end", "score"] for moment in hit["moments"])
@@ -111,7 +113,10 @@ class Judge:
 
     candidates = 2
 
-    def __call__(self, scores: Scores, videos: int, all_scores: Background) -> Sequence[PlainDiagnosis]:
+    def __call__(
+        self, scores: Scores, videos: int, all_scores: Background, copies_Q=None, here_floor=None
+    ) -> Sequence[PlainDiagnosis]:
+        self.here_floor = here_floor
         self.seen = (tuple(scores.frame_QV.shape), tuple(scores.clip_QV.shape), videos)
         self.all_scores = all_scores
         said = PlainDiagnosis((0.6, 0.3), {"u": 0.1}, "precise", "One fits.", "Say more.", 0.7, (0.7, 0.2))
@@ -133,7 +138,8 @@ def test_a_diagnosis_can_be_plugged_in_and_abstains(
     scores = torch.tensor([hit.score for hit in answer.hits])
     assert judge.all_scores.mean_Q.item() == pytest.approx(scores.mean().item(), abs=1e-3)
     assert judge.all_scores.deviation_Q.item() == pytest.approx(scores.std(correction=0).item(), abs=1e-3)
-    index.search("dog", filter="st*")
+    index.search("dog", filter="st*", min_probability=0.3)
+    assert judge.here_floor == 0.3
     assert judge.seen[2] == 1, "only what was compared counts"
     assert index.search("dog", abstain_below=0.6).hits
     abstained = index.search("dog", abstain_below=0.8)

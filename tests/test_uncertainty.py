@@ -32,9 +32,10 @@ from holmes.evaluation.confidence_metrics import (
     risk_coverage,
 )
 from holmes.evaluation.corruptions import Corruption, corrupt_caption, corrupt_tokens, planted_reader
-from holmes.evaluation.quantity_checks import smaller_gallery, without
+from holmes.evaluation.quantity_checks import smaller_gallery
 from holmes.evaluation.uncertainty import evaluate_uncertainty
 from holmes.evidence.diagnosis import EXTRA, read_calibration
+from holmes.evidence.fitting import without
 from holmes.records import Scores
 from holmes.training.calibrate import calibrate_run, calibration_split
 from holmes.training.protocol import Protocol, choose_splits

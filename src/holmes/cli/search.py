@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PROMPT = "what happens? "
 BAR = 44  # characters of a timeline
-COLOURS = {"precise": "green", "polysemous": "yellow", "underdetermined": "red"}
+COLOURS = {"precise": "green", "several_fit": "yellow", "too_little": "red", "not_here": "magenta"}
 
 
 def search(
@@ -37,6 +37,16 @@ def search(
     abstain_below: Annotated[
         float | None,
         typer.Option(min=0, max=1, metavar="P", help="Do not answer when the first hit is less probable."),
+    ] = None,
+    min_probability: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="P",
+            help="Say that it is probably not here when that it is here at all is less probable.",
+            show_default="what held-out queries taught",
+        ),
     ] = None,
     device: Annotated[
         str, typer.Option(help="auto, cpu or cuda; auto takes a GPU for many sentences.")
@@ -55,7 +65,9 @@ def search(
         device = "cpu"  # one search takes less time than moving the embeddings
     opened = open_index(index, device=device, model=model)
     for words in _sentences(sentence):
-        answer = opened.search(words, top, filter=filter, abstain_below=abstain_below)
+        answer = opened.search(
+            words, top, filter=filter, abstain_below=abstain_below, min_probability=min_probability
+        )
         if json:
             typer.echo(json_format.dumps(answer.to_json()))
         else:
@@ -96,14 +108,11 @@ def _show(index: Index, answer: Answer) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     diagnosis = answer.diagnosis
-    line = Text(diagnosis.kind, style=f"bold {COLOURS.get(diagnosis.kind, 'cyan')}")
+    line = Text(diagnosis.words, style=f"bold {COLOURS.get(diagnosis.kind, 'cyan')}")
     line.append(f"  {diagnosis.explanation}", style="default")
-    if diagnosis.probability is not None:
-        line.append(
-            f"  If it is there, it is the first hit with probability {diagnosis.probability:.0%}.",
-            style="dim",
-        )
     console.print(line)
+    if diagnosis.kind != "precise" and not answer.abstained:
+        console.print(Text(diagnosis.advice, style="dim"))
     if answer.abstained:
         console.print(f"I do not know. {diagnosis.advice}")
     for rank, hit in enumerate(answer.hits, start=1):

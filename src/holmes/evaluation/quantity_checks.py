@@ -31,7 +31,9 @@ from holmes.evaluation.corruptions import Corruption, Reader, corrupted_source, 
 from holmes.evaluation.partition import agreement
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import score_all
+from holmes.evidence.answer_kinds import AnswerKind
 from holmes.evidence.diagnosis import Calibration
+from holmes.evidence.fitting import without
 from holmes.records import QueryType, Scores
 
 GALLERY_SHARES = (0.25, 0.5, 1.0)
@@ -130,13 +132,6 @@ def hard_scores(
         )
 
 
-def without(scores: Scores, video_Q: Tensor) -> Scores:
-    """The same queries, each in a gallery that lacks one video."""
-    place_N = torch.arange(scores.clip_QV.shape[1] - 1, device=video_Q.device)
-    others_QN = place_N + (place_N >= video_Q.unsqueeze(1)).long()
-    return Scores(scores.frame_QV.gather(1, others_QN), scores.clip_QV.gather(1, others_QN))
-
-
 def some_other(asked: Asked, seed: int) -> Tensor:
     """A video at random that is not the query's own."""
     owner_Q, videos = asked.encoded.owner_Q, len(asked.split.videos)
@@ -148,14 +143,19 @@ def some_other(asked: Asked, seed: int) -> Tensor:
 def kinds(store: Store, asked: Asked) -> dict[str, Any]:
     """How often each kind is said, and where kinds are known how often rightly."""
     found_Q = asked.judged.kinds_Q.cpu().numpy()
-    shares = {kind.name.lower(): float((found_Q == kind).mean()) for kind in QueryType}
+    shares = {kind.name.lower(): float((found_Q == kind).mean()) for kind in AnswerKind}
     right = {
         kind.name.lower(): float((asked.rank_Q[found_Q == kind] == 1).mean())
-        for kind in QueryType
+        for kind in AnswerKind
         if (found_Q == kind).any()
     }
-    known = agreement(found_Q, store.kinds_Q[asked.split.queries])
+    known = agreement(as_known(found_Q), store.kinds_Q[asked.split.queries])
     return {"shares": shares, "right": right, "agreement": known}
+
+
+def as_known(found_Q: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Kinds of answers as kinds of queries: one that seems not to be here says too little of any video."""
+    return np.minimum(found_Q, QueryType.UNDERDETERMINED)
 
 
 def gallery_sizes(asked: Asked, calibration: Calibration, seed: int) -> list[dict[str, float | None]]:

@@ -1,6 +1,7 @@
 """How sure is the answer? A diagnosis of queries whose answer nobody knows, from their best candidates.
 
-    scores of the best K ─ opinion on the gallery: probability of each hit, vacuity ─ kind ─ one sentence
+    scores of the best K ┬ is it there at all? ─────────┐
+                         ├ which one, if it is there? ──┴ probability of each hit ─ kind ─ one sentence
                          └ opinions of the branches on the K: beliefs, u, ξ, δ
 
 Everything that was fitted is in a `Calibration`, which belongs to one model.
@@ -12,23 +13,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from holmes.errors import HolmesError
-from holmes.evidence.confidence import Background, GalleryOpinion, ScoreEvidence, gallery_opinion
+from holmes.evidence.answer_kinds import AnswerKind, KindRules, explain, kinds_of
+from holmes.evidence.confidence import (
+    Background,
+    GalleryOpinion,
+    ScoreEvidence,
+    gallery_opinion,
+    guessed_background,
+)
 from holmes.evidence.odds import OddsCorrection
 from holmes.evidence.parts import best_by_video, count_videos, sum_by_video
+from holmes.evidence.presence import Presence
 from holmes.evidence.quantities import Quantities, candidate_quantities
-from holmes.records import QueryType, Scores
+from holmes.records import Scores
 
 EXTRA = "calibration"  # its name among a checkpoint's extras
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)  # version 1 did not say whether the video is there, and has no rules for kinds
 TOPS = (5, 10)  # "the answer is among the top k"
-NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 
 
 @dataclass(frozen=True)
@@ -42,13 +51,17 @@ class Calibration:
     temperature: float  # τ of the branches' opinions
     score_temperature: float  # T and s₀ of the opinion on the gallery
     score_offset: float
-    vacuity_ceiling: float  # above it a query is under-determined
-    probability_floor: float  # from it on a query is precise
-    videos: int  # of the held-out gallery; the thresholds hold in a gallery of this size
+    videos: int  # of the held-out gallery
     queries: int
-    probability_least: float = 0.0  # below it a query is under-determined too
     odds_shift: float = 0.0  # of the correction of the first hit's log-odds
     odds_slope: float = 1.0
+    here_shift: float = 0.0  # of the log-odds that it is there at all
+    here_score: float = 0.0
+    here_lead: float = 0.0
+    precise_floor: float = KindRules.precise
+    group_floor: float = KindRules.group
+    here_floor: float = KindRules.here
+    rough: bool = False  # guessed from the collection itself, without a single right answer
 
     @property
     def evidence(self) -> ScoreEvidence:
@@ -57,6 +70,14 @@ class Calibration:
     @property
     def correction(self) -> OddsCorrection:
         return OddsCorrection(self.odds_shift, self.odds_slope, self.videos)
+
+    @property
+    def presence(self) -> Presence:
+        return Presence(self.here_shift, self.here_score, self.here_lead)
+
+    @property
+    def rules(self) -> KindRules:
+        return KindRules(self.precise_floor, self.group_floor, self.here_floor)
 
     def score(self, scores: Scores) -> Tensor:
         """s = α_f s^f + α_c s^c, as videos are ranked."""
@@ -70,20 +91,20 @@ def read_calibration(values: Any, model: str) -> Calibration | None:
     """The stored form back; None where there is none. Another model's is refused."""
     if values is None:
         return None
-    names = [field.name for field in fields(Calibration)]
-    if not isinstance(values, dict) or values.get("version") != VERSION or {*names} - values.keys():
+    needed = {field.name for field in fields(Calibration) if field.default is MISSING}
+    if not isinstance(values, dict) or values.get("version") not in READABLE or needed - values.keys():
         raise HolmesError("the calibration has a form that this Holmes does not know; train again.")
     if values["model"] != model:
         raise HolmesError(
             f"the calibration belongs to another model ({str(values['model'])[:12]}, not {model[:12]}); "
             "its probabilities would be wrong: train this one again, or restore the weights."
         )
-    numbers = {name: values[name] for name in names}
-    del numbers["model"]
+    known = {field.name for field in fields(Calibration)} - {"model"}
+    numbers = {name: value for name, value in values.items() if name in known}
     if not all(isinstance(n, int | float) and math.isfinite(n) for n in numbers.values()) or not (
         numbers["score_temperature"] > 0
         and numbers["temperature"] > 0
-        and numbers["odds_slope"] > 0
+        and numbers.get("odds_slope", 1) > 0
         and all(isinstance(numbers[name], int) for name in ("candidates", "videos", "queries"))
         and min(numbers["candidates"], numbers["videos"]) >= 2
     ):
@@ -96,9 +117,16 @@ class Judgement:
     """What is held of many queries at once."""
 
     quantities: Quantities
-    gallery: GalleryOpinion
+    gallery: GalleryOpinion  # which video it is, if it is there
+    here_Q: Tensor  # that it is there at all
     score_QK: Tensor
-    kinds_Q: Tensor
+    kinds_Q: Tensor  # AnswerKind
+    group_Q: Tensor  # how many of the best candidates a sentence on the kind is about
+
+    @property
+    def probability_QK(self) -> Tensor:
+        """Of each candidate, that it is there and the right one: what a person is told."""
+        return self.here_Q.unsqueeze(1) * self.gallery.probability_QK
 
 
 def judge(
@@ -106,55 +134,58 @@ def judge(
     videos: int,
     calibration: Calibration,
     all_scores: Background | None = None,
+    *,
     video_QK: Tensor | None = None,
+    copies_Q: Tensor | None = None,
+    here_floor: float | None = None,
 ) -> Judgement:
     """Judge queries by the scores of their best candidates, Q × K, best first, in a gallery of `videos`.
 
     `all_scores` is the mean and deviation of the score over the whole gallery; without it they are guessed
     from the candidates. Where candidates are parts of long videos, `video_QK` says whose: the gallery is one
-    of parts, what is held of it is about videos, in the order of their best parts.
+    of parts, what is held of it is about videos, in the order of their best parts. `copies_Q` is how many of
+    the first videos show the very same moment, and `here_floor` replaces the calibration's.
     """
     candidates = calibration.candidates
     scores = Scores(scores.frame_QV[:, :candidates], scores.clip_QV[:, :candidates])
     score_QK = calibration.score(scores)
     gallery = gallery_opinion(score_QK, videos, calibration.evidence, all_scores, calibration.correction)
     quantities = candidate_quantities(scores, candidates, calibration.temperature)
+    here_Q = calibration.presence.probability(
+        score_QK, videos, all_scores or guessed_background(score_QK, videos)
+    )
     if video_QK is not None:
         video_QK = video_QK[:, :candidates]
         gallery, score_QK = gallery.merged(video_QK), best_by_video(score_QK, video_QK)
-    return Judgement(quantities, gallery, score_QK, kinds_of(gallery, calibration))
-
-
-def kinds_of(gallery: GalleryOpinion, calibration: Calibration) -> Tensor:
-    """Under-determined: less is known than of held-out queries that found their video. Precise: clear.
-
-    Compared as if the gallery had the size of the held-out one.
-    """
-    resized = gallery.resized(calibration.videos)
-    probability_Q = resized.probability_QK[:, 0]
-    precise_Q = probability_Q >= calibration.probability_floor
-    kinds_Q = torch.where(precise_Q, QueryType.PRECISE, QueryType.POLYSEMOUS)
-    unknown_Q = resized.vacuity_Q > calibration.vacuity_ceiling
-    unclear_Q = probability_Q < calibration.probability_least
-    return kinds_Q.masked_fill(unknown_Q | unclear_Q, QueryType.UNDERDETERMINED)
+    rules = calibration.rules if here_floor is None else replace(calibration.rules, here=here_floor)
+    copies_Q = torch.ones_like(here_Q, dtype=torch.long) if copies_Q is None else copies_Q
+    kinds_Q, group_Q = kinds_of(here_Q.unsqueeze(1) * gallery.probability_QK, here_Q, copies_Q, rules)
+    return Judgement(quantities, gallery, here_Q, score_QK, kinds_Q, group_Q)
 
 
 @dataclass(frozen=True)
 class Diagnosis:
     """What to tell a person about one query."""
 
-    query_type: QueryType
+    answer_kind: AnswerKind
     explanation: str  # one sentence
     advice: str  # what would help
-    probability: float  # that the first hit is right, if the collection holds the right video at all
+    group: int  # how many of the first hits the kind is about: the one, its copies, or those that fit
+    here: float  # that the collection holds it at all
+    probability: float  # that the first hit is right
     probability_top: dict[int, float]  # that it is among the best k
     probabilities: tuple[float, ...]  # of each candidate
     beliefs: tuple[float, ...]
     quantities: dict[str, float]
+    rough: bool = False  # the probabilities are a guess that no right answer has confirmed
 
     @property
     def kind(self) -> str:
-        return self.query_type.name.lower()
+        return self.answer_kind.name.lower()
+
+    @property
+    def words(self) -> str:
+        return self.answer_kind.words
 
 
 @dataclass(frozen=True)
@@ -174,11 +205,21 @@ class Diagnoser:
         all_scores: Background | None = None,
         *,
         video_QK: Tensor | None = None,
+        copies_Q: Tensor | None = None,
+        here_floor: float | None = None,
     ) -> Sequence[Diagnosis]:
         """One diagnosis for each query; see `judge`."""
-        judged = judge(scores, videos, self.calibration, all_scores, video_QK)
+        judged = judge(
+            scores,
+            videos,
+            self.calibration,
+            all_scores,
+            video_QK=video_QK,
+            copies_Q=copies_Q,
+            here_floor=here_floor,
+        )
         gallery, quantities = judged.gallery, judged.quantities
-        probability_QK, score_QK = gallery.probability_QK, judged.score_QK
+        probability_QK, score_QK = judged.probability_QK, judged.score_QK
         shown = probability_QK.shape[1]
         belief_QK = sum_by_video(quantities.fused.belief_QV[:, :shown], video_QK)
         shown_Q = [shown] * len(score_QK) if video_QK is None else count_videos(video_QK).tolist()
@@ -193,14 +234,15 @@ class Diagnoser:
             "margin": score_QK[:, 0] - score_QK[:, min(1, shown - 1)],
             "fits": gallery.fits_Q,
         }
-        unknown_Q = gallery.resized(self.calibration.videos).vacuity_Q > self.calibration.vacuity_ceiling
-        columns |= {f"probability_top_{k}": gallery.probability_top(k) for k in TOPS}
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return [
-            describe(QueryType(kind), unknown, dict(zip(columns, row, strict=True)), p[:count], b[:count])
-            for kind, unknown, row, p, b, count in zip(
+            self._describe(
+                AnswerKind(kind), group, here, dict(zip(columns, row, strict=True)), shares[:n], beliefs[:n]
+            )
+            for kind, group, here, row, shares, beliefs, n in zip(
                 judged.kinds_Q.tolist(),
-                unknown_Q.tolist(),
+                judged.group_Q.tolist(),
+                judged.here_Q.tolist(),
                 rows,
                 probability_QK.tolist(),
                 belief_QK.tolist(),
@@ -209,39 +251,27 @@ class Diagnoser:
             )
         ]
 
-
-def describe(
-    kind: QueryType,
-    unknown: bool,
-    quantities: dict[str, float],
-    probabilities: list[float],
-    beliefs: list[float],
-) -> Diagnosis:
-    explanation, advice = explain(kind, int(quantities["fits"]), unknown)
-    return Diagnosis(
-        query_type=kind,
-        explanation=explanation,
-        advice=advice,
-        probability=probabilities[0],
-        probability_top={k: quantities[f"probability_top_{k}"] for k in TOPS},
-        probabilities=tuple(probabilities),
-        beliefs=tuple(beliefs),
-        quantities=quantities,
-    )
-
-
-def explain(kind: QueryType, fits: int, unknown: bool = False) -> tuple[str, str]:
-    """A sentence on the query, and one on what would help; `unknown` if hardly any evidence was found."""
-    many = NUMBERS[fits] if fits < len(NUMBERS) else str(fits)
-    if kind is QueryType.UNDERDETERMINED:
-        named = "almost nothing this collection knows" if unknown else "too little to tell the videos apart"
-        return (
-            f"The query names {named}.",
-            "Name what can be seen: who or what is there, what happens, and where.",
+    def _describe(
+        self,
+        kind: AnswerKind,
+        group: int,
+        here: float,
+        quantities: dict[str, float],
+        probabilities: list[float],
+        beliefs: list[float],
+    ) -> Diagnosis:
+        held = sum(probabilities[:group])
+        explanation, advice = explain(kind, group, probabilities[0], held, here)
+        return Diagnosis(
+            answer_kind=kind,
+            explanation=explanation,
+            advice=advice,
+            group=group,
+            here=here,
+            probability=probabilities[0],
+            probability_top={k: sum(probabilities[:k]) for k in TOPS},
+            probabilities=tuple(probabilities),
+            beliefs=tuple(beliefs),
+            quantities=quantities,
+            rough=self.calibration.rough,
         )
-    if kind is QueryType.POLYSEMOUS and fits > 1:
-        return f"{many} videos fit about equally well.", "Add a detail that tells them apart."
-    if kind is QueryType.POLYSEMOUS:
-        return "One video fits best, but others come close.", "Add a detail that tells them apart."
-    stands = "One video stands" if fits == 1 else f"{many} videos stand"
-    return f"{stands} out from the others.", "Add a detail to be surer still."

@@ -49,9 +49,13 @@ class Answer:
             "query": self.query,
             "diagnosis": {
                 "kind": self.diagnosis.kind,
+                "words": self.diagnosis.words,
                 "explanation": self.diagnosis.explanation,
                 "advice": self.diagnosis.advice,
                 "probability": self.diagnosis.probability,
+                "here": self.diagnosis.here,
+                "group": self.diagnosis.group,
+                "rough": self.diagnosis.rough,
                 "abstained": self.abstained,
                 **self.diagnosis.quantities,
             },

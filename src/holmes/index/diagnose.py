@@ -22,7 +22,19 @@ class Diagnosis(Protocol):
     """What the scores of the best candidates say about one query."""
 
     @property
-    def kind(self) -> str: ...  # precise, polysemous, underdetermined; or unknown
+    def kind(self) -> str: ...  # precise, several_fit, too_little, not_here; or unknown
+
+    @property
+    def words(self) -> str: ...  # the kind as people say it
+
+    @property
+    def group(self) -> int: ...  # how many of the first hits the kind is about
+
+    @property
+    def here(self) -> float | None: ...  # that the collection holds it at all
+
+    @property
+    def rough(self) -> bool: ...  # the probabilities are a guess that no right answer has confirmed
 
     @property
     def explanation(self) -> str: ...  # one sentence for the person who asked
@@ -56,11 +68,15 @@ class Diagnose(Protocol):
         all_scores: Background | None = None,
         *,
         video_QK: Tensor | None = None,
+        copies_Q: Tensor | None = None,
+        here_floor: float | None = None,
     ) -> Sequence[Diagnosis]:
         """One diagnosis for each query. `scores` is Q × K, best first, of `videos` that were compared.
 
         In an index with long videos these are parts of videos, and `video_QK`, given only then, says whose.
         A diagnosis' probabilities and beliefs are always of videos, in the order of their best parts.
+        `copies_Q`, given only where there are any, is how many of the first show the very same moment. What
+        is less probably here than `here_floor`, given only if asked for, is said not to be.
         """
         ...
 
@@ -76,6 +92,10 @@ class PlainDiagnosis:
     advice: str = "Name what can be seen: who or what is there, what happens, and where."
     probability: float | None = None
     probabilities: tuple[float, ...] = ()
+    words: str = "not judged"
+    group: int = 0
+    here: float | None = None
+    rough: bool = True
 
 
 @dataclass(frozen=True)
@@ -92,6 +112,8 @@ class PlainDiagnose:
         all_scores: Background | None = None,
         *,
         video_QK: Tensor | None = None,
+        copies_Q: Tensor | None = None,
+        here_floor: float | None = None,
     ) -> list[PlainDiagnosis]:
         quantities = candidate_quantities(scores, self.candidates, self.temperature)
         belief_QK = quantities.fused.belief_QV[:, : scores.clip_QV.shape[1]]

@@ -74,10 +74,15 @@ class Index:
         *,
         filter: str | Collection[str] | None = None,
         abstain_below: float | None = None,
+        min_probability: float | None = None,
     ) -> Answer:
         """The best videos for one sentence. `filter` is a pattern for their paths or file names, or the names
-        themselves."""
-        return self.search_many([sentence], top, filter=filter, abstain_below=abstain_below)[0]
+        themselves. Nothing is answered if the first hit is less probable than `abstain_below`; what is less
+        probably here than `min_probability` is said not to be, and hits are then what comes nearest.
+        """
+        return self.search_many(
+            [sentence], top, filter=filter, abstain_below=abstain_below, min_probability=min_probability
+        )[0]
 
     def search_many(
         self,
@@ -86,16 +91,18 @@ class Index:
         *,
         filter: str | Collection[str] | None = None,
         abstain_below: float | None = None,
+        min_probability: float | None = None,
     ) -> list[Answer]:
         """As `search`, for many sentences in few passes over the index."""
-        self._refuse(sentences, top, abstain_below)
+        self._refuse(sentences, top, abstain_below, min_probability)
         allowed_S = None if filter is None else self._matching(filter)
         answers: list[Answer] = []
         for start in range(0, len(sentences), QUERIES_AT_ONCE):
             some = sentences[start : start + QUERIES_AT_ONCE]
             probes = self._probes(some).to(self.device)
             nearest = nearest_videos(self.gallery, probes, top, self.judge.candidates, allowed_S)
-            answers += self._answers(some, probes.to("cpu"), nearest.to("cpu"), top, abstain_below)
+            thresholds = (abstain_below, min_probability)
+            answers += self._answers(some, probes.to("cpu"), nearest.to("cpu"), top, *thresholds)
         return answers
 
     def like(self, video: str, time: float, top: int = 10) -> tuple[Hit, ...]:
@@ -153,13 +160,16 @@ class Index:
         nearest: Nearest,
         top: int,
         abstain_below: float | None,
+        min_probability: float | None,
     ) -> list[Answer]:
         count = self.judge.candidates
         scores = Scores(nearest.frame_QK[:, :count], nearest.clip_QK[:, :count])
         # Whose parts the candidates are; nobody needs to know where every video is a single part.
-        videos = {"video_QK": nearest.video_QK[:, :count]} if self.gallery.in_parts else {}
+        about: dict[str, Any] = {"video_QK": nearest.video_QK[:, :count]} if self.gallery.in_parts else {}
+        if min_probability is not None:
+            about["here_floor"] = min_probability
         compared = nearest.all_scores
-        diagnoses = self.judge(scores, compared.count, compared.background, **videos)
+        diagnoses = self.judge(scores, compared.count, compared.background, **about)
         answers = []
         for q, diagnosis in enumerate(diagnoses):
             if abstain_below is not None and diagnosis.probability is None:
@@ -207,15 +217,22 @@ class Index:
         allowed_S = [(segment, at) in wanted for segment, at in self.gallery.places_S2.tolist()]
         return torch.tensor(allowed_S, device=self.device)
 
-    def _refuse(self, sentences: Sequence[str], top: int, abstain_below: float | None) -> None:
+    def _refuse(
+        self,
+        sentences: Sequence[str],
+        top: int,
+        abstain_below: float | None,
+        min_probability: float | None,
+    ) -> None:
         if isinstance(sentences, str):
             raise HolmesError("search_many takes a list of sentences; use search for one.")
         for sentence in sentences:
             check_sentence(sentence)
         if not isinstance(top, int | np.integer) or top < 1:
             raise HolmesError(f"top must be a whole number, at least 1, not {top!r}.")
-        if abstain_below is not None and not 0 <= abstain_below <= 1:
-            raise HolmesError(f"abstain_below must be a probability, 0 to 1, not {abstain_below!r}.")
+        for name, value in (("abstain_below", abstain_below), ("min_probability", min_probability)):
+            if value is not None and not 0 <= value <= 1:
+                raise HolmesError(f"{name} must be a probability, 0 to 1, not {value!r}.")
         if not len(self.store):
             raise HolmesError(f"{self.store.path} holds no videos; add some with 'holmes index add'.")
 

@@ -1,0 +1,107 @@
+"""What kind of answer a query got, in the four ways a person would put it, from one distribution.
+
+The distribution is over the videos of the gallery and "none of them". Kinds, sentences, numbers and bars all
+come from it, so none can contradict another:
+
+    precise                one video holds most of the probability, or the copies of one moment do
+    several fit            a small group holds it together
+    too little to go on    no small group holds it
+    not here, it seems     less speaks for any video than for those of queries that were answered
+
+How much "most" and "less" are, held-out queries say (`holmes.evidence.fitting`). This is not the partition of
+training (`QueryType`), which knows the right video.
+
+Q queries, K candidates (best first)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+SMALL_GROUP = 6  # videos, at most, that a person would look through
+NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
+
+
+class AnswerKind(IntEnum):
+    """Ordered by how much is left open."""
+
+    PRECISE = 0
+    SEVERAL_FIT = 1
+    TOO_LITTLE = 2
+    NOT_HERE = 3
+
+    @property
+    def words(self) -> str:
+        return WORDS[self]
+
+
+WORDS = {
+    AnswerKind.PRECISE: "precise",
+    AnswerKind.SEVERAL_FIT: "several fit",
+    AnswerKind.TOO_LITTLE: "too little to go on",
+    AnswerKind.NOT_HERE: "not here, it seems",
+}
+
+
+@dataclass(frozen=True)
+class KindRules:
+    """Probabilities from which on a kind is said."""
+
+    precise: float = 0.5  # of the first video, with its copies
+    group: float = 0.5  # of a small group together
+    here: float = 0.0  # that the collection holds it at all; below it, it seems not to be here
+
+
+def kinds_of(
+    probability_QK: Tensor, here_Q: Tensor, copies_Q: Tensor, rules: KindRules
+) -> tuple[Tensor, Tensor]:
+    """The kind of each query, and how many of its best candidates the sentence is about.
+
+    `copies_Q` is how many of the first candidates show one and the same moment, the first included.
+    """
+    held_QK = probability_QK.cumsum(1)
+    last = held_QK.shape[1]
+    first_Q = held_QK.gather(1, (copies_Q.clamp(max=last) - 1).unsqueeze(1)).squeeze(1)
+    together_Q = held_QK[:, min(SMALL_GROUP, last) - 1]
+    size_Q = (held_QK < rules.group).sum(1) + 1
+    kinds_Q = torch.full_like(copies_Q, AnswerKind.TOO_LITTLE)
+    kinds_Q = kinds_Q.masked_fill(together_Q >= rules.group, AnswerKind.SEVERAL_FIT)
+    kinds_Q = kinds_Q.masked_fill(first_Q >= rules.precise, AnswerKind.PRECISE)
+    kinds_Q = kinds_Q.masked_fill(here_Q < rules.here, AnswerKind.NOT_HERE)
+    group_Q = torch.where(kinds_Q == AnswerKind.PRECISE, copies_Q, 0)
+    group_Q = torch.where(kinds_Q == AnswerKind.SEVERAL_FIT, size_Q.clamp(min=2, max=max(2, last)), group_Q)
+    return kinds_Q, group_Q.clamp(max=last)
+
+
+def explain(kind: AnswerKind, group: int, first: float, together: float, here: float) -> tuple[str, str]:
+    """A sentence on the answer, and one on what would help.
+
+    `first`, `together` and `here` are the probabilities of the first video, of the group, and of any.
+    """
+    many = NUMBERS[group] if group < len(NUMBERS) else str(group)
+    match kind:
+        case AnswerKind.PRECISE if group > 1:
+            return (
+                f"{many} videos show one and the same moment; it is the right one with {together:.0%}.",
+                "Any of them will do.",
+            )
+        case AnswerKind.PRECISE:
+            return f"One video stands out; it is the right one with {first:.0%}.", "Add a detail to be surer."
+        case AnswerKind.SEVERAL_FIT:
+            return (
+                f"{many} videos fit; it is one of them with {together:.0%}, the first with {first:.0%}.",
+                "Add a detail that tells them apart.",
+            )
+        case AnswerKind.TOO_LITTLE:
+            return (
+                f"Too many videos fit; the first is the right one with {first:.0%}.",
+                "Say more of what can be seen: who or what is there, what happens, and where.",
+            )
+    return (
+        f"Nothing here fits as well as an answer usually does; that it is here at all has {here:.0%}.",
+        "Probably not here; these come nearest. Other words for the same thing may find it.",
+    )
