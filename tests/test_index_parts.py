@@ -167,8 +167,8 @@ def test_more_like_a_moment_of_a_late_part(index: Index) -> None:
 
 def calibration(**changes: float) -> Calibration:
     numbers = {"candidates": 8, "frame_weight": 0.4, "clip_weight": 0.6, "temperature": 0.05}
-    numbers |= {"score_temperature": 0.05, "score_offset": 0.5, "vacuity_ceiling": 0.9}
-    numbers |= {"probability_floor": 0.5, "videos": 100, "queries": 50}
+    numbers |= {"score_temperature": 0.05, "score_offset": 0.5}
+    numbers |= {"videos": 100, "queries": 50}
     return Calibration(model="m", **(numbers | changes))
 
 
@@ -181,7 +181,7 @@ def test_a_videos_probability_is_the_sum_of_its_parts() -> None:
     expected = [parts[0] + parts[2] + parts[3], parts[1] + parts[4], parts[5]]
     judge = Diagnoser(calibration())
     (said,) = judge(Scores(score, score), compared, background, video_QK=video)
-    assert said.probabilities == pytest.approx(expected, rel=1e-5)
+    assert said.probabilities == pytest.approx([said.here * share for share in expected], rel=1e-5)
     assert said.probability == said.probabilities[0] and len(said.beliefs) == 3
     alone = judge(Scores(score, score), compared, background)[0]
     assert sum(said.beliefs) == pytest.approx(sum(alone.beliefs)) and alone.beliefs[0] < said.beliefs[0]
@@ -195,7 +195,7 @@ def test_many_parts_of_one_film_are_not_many_videos_that_fit() -> None:
     (film,) = judge(Scores(score, score), 300, background, video_QK=torch.tensor([[0, 0, 0, 0, 1, 2]]))
     (videos,) = judge(Scores(score, score), 300, background, video_QK=torch.tensor([[0, 1, 2, 3, 4, 5]]))
     assert (film.kind, film.quantities["fits"]) == ("precise", 1)
-    assert (videos.kind, videos.quantities["fits"]) == ("polysemous", 4)
+    assert (videos.kind, videos.quantities["fits"]) == ("several_fit", 4)
     assert videos == judge(Scores(score, score), 300, background)[0]
 
 

@@ -44,6 +44,11 @@ class Answer:
         """With so many hits at most."""
         return self if len(self.hits) <= top else replace(self, hits=self.hits[:top])
 
+    @property
+    def group(self) -> tuple[Hit, ...]:
+        """The hits that the diagnosis is about: the one that stands out, its copies, or those that fit."""
+        return self.hits[: self.diagnosis.group]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "query": self.query,
@@ -54,7 +59,7 @@ class Answer:
                 "advice": self.diagnosis.advice,
                 "probability": self.diagnosis.probability,
                 "here": self.diagnosis.here,
-                "group": self.diagnosis.group,
+                "group": [hit.video for hit in self.group],
                 "rough": self.diagnosis.rough,
                 "abstained": self.abstained,
                 **self.diagnosis.quantities,

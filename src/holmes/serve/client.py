@@ -17,7 +17,17 @@ from holmes.moments import Moment
 
 AT_ONCE = 64  # sentences in one request
 LARGEST = 256 * 2**20  # bytes of a response
-WORDS = ("kind", "explanation", "advice", "probability", "abstained")
+WORDS = (
+    "kind",
+    "words",
+    "explanation",
+    "advice",
+    "probability",
+    "here",
+    "group",
+    "rough",
+    "abstained",
+)
 
 
 @dataclass(frozen=True)
@@ -25,9 +35,13 @@ class RemoteDiagnosis:
     """What the server held of a query."""
 
     kind: str
+    words: str
     explanation: str
     advice: str
     probability: float | None
+    here: float | None
+    group: int
+    rough: bool
     probabilities: tuple[float, ...]
     beliefs: tuple[float, ...]
     quantities: Mapping[str, Any]
@@ -117,9 +131,13 @@ def _answer(plain: dict[str, Any]) -> Answer:
     told = plain["diagnosis"]
     diagnosis = RemoteDiagnosis(
         kind=told["kind"],
+        words=told["words"],
         explanation=told["explanation"],
         advice=told["advice"],
         probability=told["probability"],
+        here=told["here"],
+        group=len(told["group"]),
+        rough=told["rough"],
         probabilities=tuple(hit.probability for hit in hits if hit.probability is not None),
         beliefs=tuple(hit.belief for hit in hits),
         quantities={name: value for name, value in told.items() if name not in WORDS},
