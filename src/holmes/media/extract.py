@@ -10,29 +10,16 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-
-import numpy as np
 
 from holmes.errors import HolmesError
 from holmes.media.backbones import DEFAULT, load_visual
 from holmes.media.backbones.base import VisualBackbone, identify
-from holmes.media.features import (
-    FeatureFolder,
-    Fingerprint,
-    Thumbnail,
-    VideoFeatures,
-    check_rate,
-    video_id,
-)
+from holmes.media.features import FeatureFolder, check_rate
+from holmes.media.film_progress import film_bar
 from holmes.media.find import find_videos
-from holmes.media.pictures import ThumbnailStrip
-from holmes.media.pool import Outcome, run_jobs
-from holmes.media.reader import VideoReader
-from holmes.progress import progress_bar
-
-ROWS_AT_ONCE = 16  # rows encoded together; with the encoder's window, the decoded frames held at a time
+from holmes.media.one_video import extract_video, outcome_of
+from holmes.media.pool import Outcome, Sign, run_jobs
 
 
 @dataclass(frozen=True)
@@ -59,14 +46,17 @@ def extract(
     backbone: str | VisualBackbone = DEFAULT,
     *,
     rate: float | None = None,
+    fast: bool = False,
     workers: int | None = None,
     progress: bool = False,
+    finished: Callable[[Path], None] = lambda source: None,
 ) -> ExtractionSummary:
     """Features of all `videos` (files and folders) in the folder `out`, which is made or continued.
 
     An encoder given by name is loaded by `workers` processes (default: one a core); one given as an object
-    runs in this process. `rate` is samples a second (default: the encoder's own). Running it again does what
-    is left; killing it at any moment loses only the videos under way.
+    runs in this process. `rate` is samples a second (default: the encoder's own); `fast` decodes key frames
+    alone where they are dense. `finished` hears of each video as soon as its features are there. Running it
+    again does what is left; killing it at any moment loses only the last seconds of the videos under way.
     """
     began = time.monotonic()
     encoder = load_visual(backbone) if isinstance(backbone, str) else backbone
@@ -76,21 +66,20 @@ def extract(
     folder = FeatureFolder.create(out, identify(encoder), rate)
     reused = {source for source in sources if folder.is_current(source)}
     waiting = [source for source in sources if source not in reused]
-
-    if isinstance(backbone, str):
-        outcomes = _in_processes(waiting, folder, backbone, workers)
-    else:
-        outcomes = (outcome_of(source, lambda it: extract_video(it, folder, encoder)) for source in waiting)
     extracted, failures, partial = [], [], []
-    with progress_bar("extracting videos", len(sources), len(reused), progress) as advance:
-        for outcome in outcomes:
+    with film_bar(waiting, len(reused), progress) as shown:
+        for outcome in _outcomes(waiting, folder, backbone, workers, fast, shown.sign):
+            if outcome.fatal:
+                raise HolmesError(outcome.failure)
             if outcome.failure:
                 failures.append(Failure(outcome.source, outcome.failure))
             else:
                 extracted.append(outcome.source)
+                finished(outcome.source)
             if outcome.note:
                 partial.append(Failure(outcome.source, outcome.note))
-            advance(1)
+            shown.done(outcome)
+    folder.check_there()
     return ExtractionSummary(
         folder,
         extracted=tuple(extracted),
@@ -101,61 +90,22 @@ def extract(
     )
 
 
-def extract_video(
-    source: Path,
+def _outcomes(
+    waiting: list[Path],
     folder: FeatureFolder,
-    backbone: VisualBackbone,
-    threads: int = 1,
-    alive: Callable[[], None] = lambda: None,
-) -> VideoFeatures:
-    """Read, encode and keep one video; memory does not grow with its length but for the rows themselves.
-
-    `alive` is called after each piece of work, so that an onlooker can tell slow from stuck.
-    """
-    fingerprint = Fingerprint.of(source) if source.exists() else Fingerprint(0, 0)
-    reader = VideoReader(source, folder.rate, largest_side=2 * backbone.side, threads=threads)
-    samples, strip = iter(reader), ThumbnailStrip()
-    rows, times = [], []
-    while block := list(islice(samples, ROWS_AT_ONCE * backbone.window)):
-        for sample in block:
-            strip.offer(sample.time, sample.image)
-        block += [block[-1]] * (-len(block) % backbone.window)  # the last window may lack a few frames
-        rows.append(backbone.frames([sample.image for sample in block]))
-        times.append(np.array([sample.time for sample in block]).reshape(-1, backbone.window).mean(axis=1))
-        alive()
-    features = VideoFeatures(
-        id=video_id(source),
-        source=source,
-        start=reader.start,
-        duration=reader.duration,
-        rows=np.concatenate(rows),
-        times=np.concatenate(times).astype(np.float32),
-        thumbnails=tuple(Thumbnail(*kept) for kept in strip.thumbnails()),
-        note=reader.note,
-    )
-    folder.write(features, fingerprint)
-    return features
-
-
-def outcome_of(source: Path, work: Callable[[Path], VideoFeatures]) -> Outcome:
-    """What became of `source`: the features' note, or in one line why there are none."""
-    try:
-        return Outcome(source, note=work(source).note)
-    except HolmesError as error:
-        reason = str(error)
-    except OSError as error:
-        reason = f"reading or writing failed ({error.strerror or error})"
-    except MemoryError:
-        reason = "there is not enough memory for its frames"
-    except Exception as error:  # the decoder and the encoders are others' code
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    return Outcome(source, failure=reason)
-
-
-def _in_processes(
-    sources: list[Path], folder: FeatureFolder, backbone: str, workers: int | None
+    backbone: str | VisualBackbone,
+    workers: int | None,
+    fast: bool,
+    report: Callable[[Sign], None],
 ) -> Iterator[Outcome]:
+    if not isinstance(backbone, str):
+        encoder = backbone
+        return (
+            outcome_of(source, lambda it: extract_video(it, folder, encoder, report=report, fast=fast))
+            for source in waiting
+        )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(workers or cores, len(sources)) or 1
-    setup = {"folder": str(folder.path), "backbone": backbone, "threads": max(1, cores // workers)}
-    return run_jobs("holmes.media.worker", setup, sources, workers)
+    workers = min(workers or cores, len(waiting)) or 1
+    threads = max(1, cores // workers)
+    setup = {"folder": str(folder.path), "backbone": backbone, "threads": threads, "fast": fast}
+    return run_jobs("holmes.media.worker", setup, waiting, workers, report=report)

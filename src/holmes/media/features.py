@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import numpy.typing as npt
 from holmes.errors import HolmesError, unknown
 from holmes.files import atomic_file, read_json, write_json
 from holmes.media.backbones.base import Identity, Matrix
+from holmes.media.origin import Fingerprint, Origin, mount_point
 
 FORMAT, VERSION = "holmes-features", 2
 LEAST_RATE, MOST_RATE = 0.01, 100.0  # samples a second
@@ -49,23 +50,14 @@ class VideoFeatures:
     note: str = ""  # a fault of the file that did not stop its extraction
 
 
-@dataclass(frozen=True)
-class Fingerprint:
-    """When a source file's size or time of change differs, it is extracted anew."""
-
-    size: int
-    changed: int  # nanoseconds
-
-    @classmethod
-    def of(cls, path: Path) -> Fingerprint:
-        info = path.stat()
-        return cls(info.st_size, info.st_mtime_ns)
-
-
 def check_rate(rate: float) -> None:
     """What extraction can sample; `LEAST_RATE` and `MOST_RATE` in words."""
     if not LEAST_RATE <= rate <= MOST_RATE:
         raise HolmesError(f"rate {rate:g} is not between .01 and 100 samples a second.")
+
+
+class FolderGoneError(HolmesError):
+    """The folder that is written to is no longer there: nothing more can be kept."""
 
 
 class FeatureFolder:
@@ -121,8 +113,18 @@ class FeatureFolder:
         write_json(path / MANIFEST, manifest)
         return cls(path, backbone, rate)
 
+    def check_there(self) -> None:
+        """Writing into a folder that was deleted would bring it back without its manifest."""
+        if not (self.path / MANIFEST).exists():
+            raise FolderGoneError(f"{self.path} has vanished; run the same command again to begin anew.")
+
     def ids(self) -> list[str]:
-        return sorted(file.name.removesuffix(SUFFIX) for file in (self.path / VIDEOS).glob(f"[!.]*{SUFFIX}"))
+        try:
+            with os.scandir(self.videos) as entries:
+                names = [entry.name for entry in entries]
+        except FileNotFoundError:
+            return []
+        return sorted(n.removesuffix(SUFFIX) for n in names if n.endswith(SUFFIX) and not n.startswith("."))
 
     def __len__(self) -> int:
         return len(self.ids())
@@ -155,27 +157,57 @@ class FeatureFolder:
                 start=float(record["start"]),
                 note=str(record["note"]),
             )
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise _damaged(self.file(id)) from None
 
+    @property
+    def videos(self) -> Path:
+        return self.path / VIDEOS
+
     def file(self, id: str) -> Path:
-        return self.path / VIDEOS / f"{id}{SUFFIX}"
+        return self.videos / f"{id}{SUFFIX}"
 
     def is_current(self, source: Path) -> bool:
         """Whether this video is here already, whole, and from the file as it now is."""
-        file = self.file(video_id(source))
         try:
-            if not file.exists():
+            if not self._adopt(source):
                 return False
-            tensors, record = _read(file)
+            tensors, record = _read(self.file(video_id(source)))
             unchanged: bool = record["fingerprint"] == asdict(Fingerprint.of(source))
             return unchanged and record.pop("sha256") == _digest(tensors, record)
         except (HolmesError, OSError, KeyError):
             return False
 
-    def write(self, video: VideoFeatures, fingerprint: Fingerprint) -> None:
+    def _adopt(self, source: Path) -> bool:
+        """Whether there is a file for this source; one under the shorter id of earlier days is renamed."""
+        file, earlier = self.file(video_id(source)), self.file(video_id(source, digits=10))
+        if not file.exists() and earlier.exists() and self.origin(earlier.name.removesuffix(SUFFIX)):
+            os.replace(earlier, file)
+        return file.exists()
+
+    def origin(self, id: str) -> Origin | None:
+        """What is remembered of a video's file, from the head of its own; None where that is damaged."""
+        try:
+            return _origin(_read(self.file(id), tensors=False)[1])
+        except (HolmesError, KeyError, TypeError, ValueError):
+            return None
+
+    def move(self, id: str, to: Path) -> str:
+        """Keep the video `id` for the same content at another place; its new id. The old file stays."""
+        origin, video = self.origin(id), self[id]
+        if origin is None:
+            raise _damaged(self.file(id))
+        moved = replace(origin, source=to, fingerprint=Fingerprint.of(to), mount=mount_point(to))
+        self.write(replace(video, id=video_id(to), source=to), moved)
+        return video_id(to)
+
+    def write(self, video: VideoFeatures, origin: Origin | Fingerprint) -> None:
         """Keep one video; its file appears only when it is complete."""
         from safetensors.numpy import save
+
+        self.check_there()
+        if isinstance(origin, Fingerprint):
+            origin = Origin(video.source, origin)
 
         rows = video.rows.astype(np.float16)
         if not np.isfinite(rows).all():
@@ -192,7 +224,9 @@ class FeatureFolder:
             "start": video.start,
             "duration": video.duration,
             "note": video.note,
-            "fingerprint": asdict(fingerprint),
+            "fingerprint": asdict(origin.fingerprint),
+            "content": origin.content,
+            "mount": origin.mount,
         }
         record["sha256"] = _digest(tensors, record)
         with atomic_file(self.file(video.id)) as file:
@@ -200,11 +234,11 @@ class FeatureFolder:
             file.write(save(tensors, {"video": json.dumps(record)}))
 
 
-def video_id(source: Path) -> str:
-    """The id of a video file: readable, safe as a file name, different for different paths."""
+def video_id(source: Path, digits: int = 32) -> str:
+    """The id of a video file: readable, safe as a file name, different for different paths (128 bits)."""
     path = os.path.abspath(source)
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", Path(path).stem)[:60].lstrip(".") or "video"
-    return f"{plain}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:10]}"
+    return f"{plain}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:digits]}"
 
 
 def _is_vacant(path: Path) -> bool:
@@ -216,19 +250,25 @@ def _is_vacant(path: Path) -> bool:
     return not left or (left == [begun] and begun.is_dir() and not any(begun.iterdir()))
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a file holds, and the few words about its video."""
+def _read(path: Path, tensors: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a file holds, if asked for, and the few words about its video."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="numpy") as file:
             record = json.loads(file.metadata()["video"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            held = {name: file.get_tensor(name) for name in file.keys() if tensors}  # noqa: SIM118
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
         raise _damaged(path) from None
     if not isinstance(record, dict):
         raise _damaged(path)
-    return tensors, record
+    return held, record
+
+
+def _origin(record: dict[str, Any]) -> Origin:
+    fingerprint = Fingerprint(int(record["fingerprint"]["size"]), int(record["fingerprint"]["changed"]))
+    content, mount = str(record.get("content", "")), str(record.get("mount", ""))
+    return Origin(Path(record["source"]), fingerprint, content, mount)
 
 
 def _digest(tensors: dict[str, Any], record: dict[str, Any]) -> str:

@@ -71,6 +71,16 @@ class ThumbnailStrip:
                 self._kept.append((time, thumbnail(image)))
         self._seen += 1
 
+    def state(self) -> tuple[list[tuple[float, bytes]], int, int]:
+        """What `resumed` needs to go on from here: pictures kept, step, pictures seen."""
+        return list(self._kept), self._step, self._seen
+
+    @classmethod
+    def resumed(cls, kept: list[tuple[float, bytes]], step: int, seen: int) -> ThumbnailStrip:
+        strip = cls()
+        strip._kept, strip._step, strip._seen = list(kept), max(1, step), seen
+        return strip
+
     def thumbnails(self) -> list[tuple[float, bytes]]:
         """(seconds, JPEG) in order of time: `most` at most, half of that at least if there were as many."""
         return list(self._kept)

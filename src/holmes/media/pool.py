@@ -1,9 +1,9 @@
 """Worker processes that do one job at a time and may die doing it: the job fails, another worker goes on.
 
 A worker is `python -m MODULE SETUP`. It reads a JSON line for each job and answers with lines: `{}` as a sign
-of life, `{"failure": "…", "note": "…"}` (each empty when all went well) at the end. It ends when its input
-does, so workers never outlive us. Plain processes, because multiprocessing's would run the caller's script
-again.
+of life, `{"seconds": 90.0, "share": 0.5}` to say how far it is, and at the end `{"failure": "…", "note": "…"}`
+(each empty when all went well). It ends when its input does, so workers never outlive us. Plain processes,
+because multiprocessing's would run the caller's script again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,19 +32,35 @@ class Outcome:
     source: Path
     failure: str = ""  # one line; empty when all went well
     note: str = ""  # what was wrong with a source that could be used nevertheless
+    seconds: float = 0.0  # of video
+    fatal: bool = False  # no other source would fare better
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A sign of life: how far a source has come."""
+
+    source: Path
+    seconds: float = 0.0  # of video
+    share: float = 0.0  # of the file, 0 to 1
 
 
 def run_jobs(
-    module: str, setup: dict[str, Any], sources: list[Path], workers: int, patience: float = PATIENCE
+    module: str,
+    setup: dict[str, Any],
+    sources: list[Path],
+    workers: int,
+    patience: float = PATIENCE,
+    report: Callable[[Sign], None] = lambda sign: None,
 ) -> Iterator[Outcome]:
-    """What became of each source, in the order they finish."""
+    """What became of each source, in the order they finish. `report` hears how far the others are."""
     waiting = list(reversed(sources))
     selector = selectors.DefaultSelector()
     busy: set[_Worker] = set()
 
     def give_next_job(worker: _Worker | None) -> None:
         if waiting:
-            worker = worker if worker is not None else _Worker(module, setup, selector)
+            worker = worker if worker is not None else _Worker(module, setup, selector, report)
             busy.add(worker)
             worker.give(waiting.pop())
         elif worker is not None:
@@ -71,7 +87,13 @@ def run_jobs(
 class _Worker:
     """One process and the job it has."""
 
-    def __init__(self, module: str, setup: dict[str, Any], selector: selectors.BaseSelector) -> None:
+    def __init__(
+        self,
+        module: str,
+        setup: dict[str, Any],
+        selector: selectors.BaseSelector,
+        report: Callable[[Sign], None],
+    ) -> None:
         places = [str(Path(holmes.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         # What it says on its error output, for the reason it died.
         self._words = tempfile.TemporaryFile()  # noqa: SIM115
@@ -86,7 +108,7 @@ class _Worker:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._jobs, self._answers = self._process.stdin, self._process.stdout
-        self._selector = selector
+        self._selector, self._report = selector, report
         self._source = Path()
         self.last_sign = time.monotonic()
         selector.register(self._answers, selectors.EVENT_READ, self)
@@ -108,7 +130,11 @@ class _Worker:
         if not line:
             return self._buried()
         answer = json.loads(line)
-        return Outcome(self._source, **answer) if answer else None
+        if "failure" in answer:
+            return Outcome(self._source, **answer)
+        if answer:
+            self._report(Sign(self._source, **answer))
+        return None
 
     def kill(self, patience: float) -> Outcome:
         self._process.kill()

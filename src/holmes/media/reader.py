@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import stat
-from collections.abc import Generator, Iterator
+import zlib
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ from holmes.media.backbones.base import Image, missing_extra
 LONGEST_HOLD = 60.0  # seconds one picture may fill; a longer pause gets no further samples
 LARGEST_GAP = 3600.0  # seconds; timestamps that jump further, or backwards, are counted on from the last one
 LARGEST_FRAME = 8192 * 8192  # pixels; more is a broken header, or more memory than a frame is worth
+LARGEST_SHAPE = 16  # times the square of `largest_side`: pixels of a picture, however long it is
+MOST_SAMPLES = 2**18  # of one file, 36 hours at two a second; what follows is left out
+DENSE = 2.0  # seconds between key frames, at most, for which they stand for the rest
+BEFORE = 10.0  # seconds before a place to begin decoding at, so that the pictures there are whole
 MANY_FAULTS = 500  # packets in a row that do not decode: the rest of the file is not video
 MISSED, MISSED_SHARE = 2.0, 0.2  # more seconds and more of the file than this without a picture get a note
 MOST_BETWEEN_KEYS = 1500  # frames decoded to reach one; then the last of them will do
@@ -32,6 +37,23 @@ USUAL_RATE = 25.0  # frames a second of a file that says nothing about it
 
 class VideoError(HolmesError):
     """A file that gives no frames; the message is the reason alone, without the file's name."""
+
+
+class PlaceLostError(VideoError):
+    """The place to go on from is not in the file, or looks different; begin at the start."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a file the reading has come to: the frame on the screen, and the sample that is next."""
+
+    pts: int
+    look: int  # CRC-32 of the frame's luma
+    since: float  # its time, in seconds since the start
+    shift: float  # added to the file's timestamps
+    start: float
+    step: int
+    given: int  # samples so far
 
 
 @dataclass(frozen=True)
@@ -48,28 +70,44 @@ class VideoReader:
     Frames come upright, with square pixels, scaled down where their short side exceeds `largest_side`.
     """
 
-    def __init__(self, path: Path, rate: float, largest_side: int | None = None, threads: int = 1) -> None:
+    def __init__(
+        self,
+        path: Path,
+        rate: float,
+        largest_side: int | None = None,
+        threads: int = 1,
+        fast: bool = False,
+        resume: Place | None = None,
+    ) -> None:
+        """`fast` decodes key frames alone where they are dense; `resume` goes on after an earlier reading."""
         self.path, self.rate, self.largest_side, self.threads = path, rate, largest_side, threads
+        self.fast, self._resume = fast, resume
         self.start = 0.0  # seconds until the first picture
         self.duration = 0.0  # seconds, as far as frames were seen
+        self.promised = 0.0  # seconds, as the file says; 0 where it does not
         self.note = ""  # a fault that did not stop the reading
         self._pixel_aspect = 1.0
+        self._shown: Any = None
+        self._since, self._shift, self._step, self._given = 0.0, 0.0, 0, 0
 
     def __iter__(self) -> Iterator[Sample]:
-        shown, since, step, given = None, 0.0, 0, 0
         for time, frame in self._frames():
-            if shown is None:  # sound may come before the first picture
-                step = max(0, math.ceil(time * self.rate - 0.5))
+            if self._resume is not None:  # this is the very frame the earlier reading had come to
+                self._step, self._given, self._resume = self._resume.step, self._resume.given, None
+            elif self._shown is None:  # sound may come before the first picture
+                self._step = max(0, math.ceil(time * self.rate - 0.5))
             else:
-                after = yield from self._hold(shown, step, min(time, since + LONGEST_HOLD))
-                given += after - step
-                step = max(after, int(time * self.rate))
-            shown, since = frame, time
-        if shown is None:
+                yield from self._hold(min(time, self._since + LONGEST_HOLD))
+                self._step = max(self._step, int(time * self.rate))
+            if self._given >= MOST_SAMPLES:
+                self.note = f"only its first {time / 3600:.1f} hours were taken"
+                return
+            self._shown, self._since = frame, time
+        if self._shown is None:
             raise VideoError(self.note or "it has a video track, but no picture in it")
-        given += (yield from self._hold(shown, step, self.duration)) - step
-        if not given:  # the pictures fall between two samples
-            yield Sample(since, self._picture(shown))
+        yield from self._hold(self.duration)
+        if not self._given:  # the pictures fall between two samples
+            yield Sample(self._since, self._picture(self._shown))
 
     def at(self, time: float) -> Image:
         """The picture on the screen at `time` seconds, found from the key frame before it."""
@@ -90,14 +128,22 @@ class VideoReader:
                 raise VideoError(self.note or "it has no picture there")
             return self._picture(shown)
 
-    def _hold(self, frame: Any, step: int, until: float) -> Generator[Sample, None, int]:
-        """Samples of `frame` from `step` on, up to the time the next frame comes; returns the next step."""
+    def place(self) -> Place | None:
+        """Where the reading is now; None where it cannot be gone on with from here."""
+        if self._shown is None or self._shown.pts is None or self.note:
+            return None
+        if abs(float(self._shown.time) + self._shift - self._since) > 1e-6:  # the timestamps jump just here
+            return None
+        look = zlib.crc32(memoryview(self._shown.planes[0]))
+        return Place(self._shown.pts, look, self._since, self._shift, self.start, self._step, self._given)
+
+    def _hold(self, until: float) -> Iterator[Sample]:
+        """Samples of the frame that is shown, up to the time the next one comes."""
         image = None
-        while (moment := (step + 0.5) / self.rate) < until:
-            image = self._picture(frame) if image is None else image
+        while (moment := (self._step + 0.5) / self.rate) < until and self._given < MOST_SAMPLES:
+            image = self._picture(self._shown) if image is None else image
+            self._step, self._given = self._step + 1, self._given + 1
             yield Sample(moment, image)
-            step += 1
-        return step
 
     def _frames(self) -> Iterator[tuple[float, Any]]:
         """Every decoded frame with its time in seconds since the start, never going backwards."""
@@ -109,22 +155,49 @@ class VideoReader:
             usual_length = 1 / _frames_per_second(stream)
             stream.thread_type = "AUTO"
             stream.codec_context.thread_count = self.threads
-            if usual_length * self.rate <= 1 / 8:
+            if self.fast and _dense_key_frames(av, container, stream):
+                stream.codec_context.skip_frame = "NONKEY"
+            elif usual_length * self.rate <= 1 / 8:
                 # Frames no other refers to need no decoding: few in a row, so less than half a step is lost.
                 stream.codec_context.skip_frame = "NONREF"
+            self.promised = _promised(container, stream, 0.0)
             shift, last = None, 0.0
-            for frame in self._decode(av, container, stream):
+            frames = self._decode(av, container, stream)
+            if self._resume is not None:
+                frames = self._seek(frames, av, container, stream, self._resume)
+                shift, last, self.start = self._resume.shift, self._resume.since, self._resume.start
+            for frame in frames:
                 raw = last + usual_length - (shift or 0.0) if frame.pts is None else float(frame.time)
                 if shift is None:
                     shift = _start_shift(container, raw)
                     self.start = raw + shift
                 elif not 0 <= raw + shift - last <= LARGEST_GAP:
                     shift = last + usual_length - raw
-                last = raw + shift
+                last, self._shift = raw + shift, shift
                 length = float((frame.duration or 0) * frame.time_base) if frame.time_base else 0.0
                 self.duration = last + (length if 0 < length <= LONGEST_HOLD else usual_length)
                 yield last, frame
             self._note_missing(_promised(container, stream, self.start))
+
+    def _seek(
+        self, frames: Iterator[Any], av: Any, container: Any, stream: Any, place: Place
+    ) -> Iterator[Any]:
+        """The frames from `place` on; nothing else decodes what lies before it but the seconds just before."""
+        try:
+            container.seek(place.pts - round(BEFORE / stream.time_base), stream=stream)
+        except (av.error.FFmpegError, ValueError, OverflowError):
+            raise PlaceLostError("its place cannot be found again") from None
+        found = False
+        for frame in frames:
+            if not found:
+                if frame.pts is None or frame.pts < place.pts:
+                    continue
+                if frame.pts != place.pts or zlib.crc32(memoryview(frame.planes[0])) != place.look:
+                    raise PlaceLostError("its place looks different now")
+                found = True
+            yield frame
+        if not found:
+            raise PlaceLostError("its place cannot be found again")
 
     def _note_missing(self, promised: float) -> None:
         """Note pictures that end long before the file says: it was cut short, or its end is damaged."""
@@ -154,8 +227,10 @@ class VideoReader:
 
     def _picture(self, frame: Any) -> Image:
         width, height = round(frame.width * self._pixel_aspect), frame.height
-        if self.largest_side and (scale := self.largest_side / min(width, height)) < 1:
-            width, height = round(width * scale), round(height * scale)
+        if self.largest_side:
+            room = math.sqrt(LARGEST_SHAPE / (width * height)) * self.largest_side
+            if (scale := min(self.largest_side / min(width, height), room)) < 1:
+                width, height = max(1, round(width * scale)), max(1, round(height * scale))
         if (width, height) != (frame.width, frame.height):
             frame_rgb = frame.reformat(width=width, height=height, format="rgb24", interpolation="AREA")
         else:
@@ -232,6 +307,21 @@ def _promised(container: Any, stream: Any, start: float) -> float:
     if stream.start_time is not None:
         begins = float(stream.start_time * stream.time_base) - (container.start_time or 0) / 1_000_000
     return max(0.0, min(lasts, begins + lasts - start))
+
+
+def _dense_key_frames(av: Any, container: Any, stream: Any) -> bool:
+    """Whether key frames alone show what happens: never more than a few seconds apart. Decodes nothing."""
+    times = []
+    with suppress(av.error.FFmpegError, ValueError):
+        packets = (packet for packet in container.demux(stream) if packet.pts is not None)
+        times = [(float(packet.pts * packet.time_base), packet.is_keyframe) for packet in packets]
+    with suppress(av.error.FFmpegError):
+        container.seek(0)
+        keys = sorted(time for time, is_key in times if is_key)
+        ends = [max((time for time, _ in times), default=0.0)]
+        gaps = [after - before for before, after in pairwise([*keys, *ends])]
+        return bool(keys) and max(gaps, default=math.inf) <= DENSE
+    raise VideoError("it cannot be read from its start again")
 
 
 def _pixel_aspect(stream: Any) -> float:

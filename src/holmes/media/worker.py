@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from holmes.media.backbones import load_visual
-from holmes.media.extract import extract_video, outcome_of
 from holmes.media.features import FeatureFolder, VideoFeatures
+from holmes.media.one_video import extract_video, outcome_of
+from holmes.media.pool import Sign
 
 
 def main() -> None:
@@ -23,12 +25,15 @@ def main() -> None:
     def answer(words: dict[str, Any]) -> None:
         print(json.dumps(words), file=answers, flush=True)
 
+    def tell(sign: Sign) -> None:
+        answer({"seconds": sign.seconds, "share": sign.share} if sign.seconds else {})
+
     def extract_it(source: Path) -> VideoFeatures:
-        return extract_video(source, folder, backbone, setup["threads"], alive=lambda: answer({}))
+        return extract_video(source, folder, backbone, setup["threads"], tell, setup["fast"])
 
     for line in sys.stdin:
-        outcome = outcome_of(Path(json.loads(line)), extract_it)
-        answer({"failure": outcome.failure, "note": outcome.note})
+        outcome = asdict(outcome_of(Path(json.loads(line)), extract_it))
+        answer({name: value for name, value in outcome.items() if name != "source"})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,180 @@
+"""One video file to its features: read, encode, keep. What a worker does, and what any other scheduler may."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from holmes.errors import HolmesError
+from holmes.media.backbones.base import Image, Matrix, VisualBackbone
+from holmes.media.features import FeatureFolder, FolderGoneError, Thumbnail, VideoFeatures, video_id
+from holmes.media.origin import Fingerprint, Origin
+from holmes.media.pictures import ThumbnailStrip
+from holmes.media.pool import Outcome, Sign
+from holmes.media.reader import PlaceLostError, Sample, VideoReader
+from holmes.media.unfinished import Unfinished, keep, take_up, unfinished_file
+
+ROWS_AT_ONCE = 16  # rows encoded together; with the encoder's window, the decoded frames held at a time
+BYTES_AT_ONCE = 2**27  # of decoded frames, however large each is
+KEEP_EVERY = 20.0  # seconds of work that an interrupt may lose
+LEAST_ROOM = 2**20  # bytes that must be free for a video's features
+NO_ROOM = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+}  # of the system's errors: no other video would fare better
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a video is looked at."""
+
+    rate: float  # samples a second
+    fast: bool = False  # key frames alone, where they are dense
+    threads: int = 1  # of the decoder
+
+
+def encode_video(
+    source: Path,
+    backbone: VisualBackbone,
+    sampling: Sampling,
+    unfinished: Path | None = None,
+    report: Callable[[Sign], None] = lambda sign: None,
+) -> tuple[VideoFeatures, Origin]:
+    """The features of one file, and what to know it by; nothing is kept but, now and then, in `unfinished`.
+
+    Memory does not grow with the length of the film but for the rows themselves. `report` is called after
+    each piece of work: how far it is, and that it is not stuck.
+    """
+    alive = Sign(source)
+    origin = (
+        Origin.of(source, lambda: report(alive)) if source.is_file() else Origin(source, Fingerprint(0, 0))
+    )
+    made_of = f"{origin.content} {backbone.digest} {sampling.rate} {sampling.fast}"
+    earlier = take_up(unfinished, made_of) if unfinished is not None and origin.content else None
+    try:
+        features = _encode(source, backbone, sampling, made_of, earlier, unfinished, report)
+    except PlaceLostError:
+        features = _encode(source, backbone, sampling, made_of, None, unfinished, report)
+    if origin.content and Fingerprint.of(source) != origin.fingerprint:
+        raise HolmesError("it changed while it was read; extract it again when it is complete")
+    return features, origin
+
+
+def _encode(
+    source: Path,
+    backbone: VisualBackbone,
+    sampling: Sampling,
+    made_of: str,
+    earlier: Unfinished | None,
+    unfinished: Path | None,
+    report: Callable[[Sign], None],
+) -> VideoFeatures:
+    place = earlier.place if earlier else None
+    reader = VideoReader(
+        source, sampling.rate, 2 * backbone.side, sampling.threads, fast=sampling.fast, resume=place
+    )
+    strip = earlier.strip if earlier else ThumbnailStrip()
+    rows, times = ([earlier.rows], [earlier.times]) if earlier else ([], [])
+    kept_at = time.monotonic()
+    for block in _blocks(iter(reader), backbone.window):
+        for sample in block:
+            strip.offer(sample.time, sample.image)
+        whole = len(block) % backbone.window == 0
+        block += [block[-1]] * (-len(block) % backbone.window)  # the last window may lack a few frames
+        rows.append(encode_distinct([sample.image for sample in block], backbone))
+        times.append(np.array([sample.time for sample in block]).reshape(-1, backbone.window).mean(axis=1))
+        report(Sign(source, block[-1].time, min(1.0, block[-1].time / max(reader.promised, 1e-9))))
+        if unfinished is not None and whole and time.monotonic() - kept_at >= KEEP_EVERY:
+            if (reached := reader.place()) is not None:
+                rows, times = [np.concatenate(rows)], [np.concatenate(times)]
+                keep(unfinished, made_of, Unfinished(rows[0], times[0], strip, reached))
+            kept_at = time.monotonic()
+    return VideoFeatures(
+        id=video_id(source),
+        source=source,
+        start=reader.start,
+        duration=reader.duration,
+        rows=np.concatenate(rows).astype(np.float32),
+        times=np.concatenate(times).astype(np.float32),
+        thumbnails=tuple(Thumbnail(*kept) for kept in strip.thumbnails()),
+        note=reader.note,
+    )
+
+
+def _blocks(samples: Iterator[Sample], window: int) -> Iterator[list[Sample]]:
+    """Samples for a few rows at a time, as many as memory allows; all but the last block fill whole rows."""
+    block: list[Sample] = []
+    size = 0
+    for sample in samples:
+        if not block or block[-1].image is not sample.image:
+            size += sample.image.nbytes
+        block.append(sample)
+        full = len(block) >= ROWS_AT_ONCE * window or size >= BYTES_AT_ONCE
+        if full and len(block) % window == 0:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def encode_distinct(images: Sequence[Image], backbone: VisualBackbone) -> Matrix:
+    """Rows of all images; a picture that stays on the screen is encoded once."""
+    groups = [images[at : at + backbone.window] for at in range(0, len(images), backbone.window)]
+    distinct: dict[tuple[int, ...], int] = {}
+    row_of = [distinct.setdefault(tuple(map(id, group)), len(distinct)) for group in groups]
+    first = {row: at for at, row in reversed(list(enumerate(row_of)))}
+    rows = backbone.frames([image for row in range(len(distinct)) for image in groups[first[row]]])
+    if not np.isfinite(rows).all():
+        raise HolmesError("the encoder gave numbers that are not finite")
+    kept: Matrix = rows.astype(np.float16)[row_of]  # as they will be written: half the memory of a long film
+    return kept
+
+
+def extract_video(
+    source: Path,
+    folder: FeatureFolder,
+    backbone: VisualBackbone,
+    threads: int = 1,
+    report: Callable[[Sign], None] = lambda sign: None,
+    fast: bool = False,
+) -> VideoFeatures:
+    """Read, encode and keep one video in `folder`, going on where an interrupted attempt was."""
+    if shutil.disk_usage(folder.path).free < LEAST_ROOM:  # known before hours of decoding, not after
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder.path))
+    unfinished = unfinished_file(folder.videos, video_id(source))
+    features, origin = encode_video(
+        source, backbone, Sampling(folder.rate, fast, threads), unfinished, report
+    )
+    folder.write(features, origin)
+    unfinished.unlink(missing_ok=True)
+    return features
+
+
+def outcome_of(source: Path, work: Callable[[Path], VideoFeatures]) -> Outcome:
+    """What became of `source`: the features' note, or in one line why there are none."""
+    fatal = False
+    try:
+        features = work(source)
+        return Outcome(source, note=features.note, seconds=features.duration)
+    except FolderGoneError as error:
+        reason, fatal = str(error), True
+    except HolmesError as error:
+        reason = str(error)
+    except OSError as error:
+        fatal = error.errno in NO_ROOM
+        reason = f"reading or writing failed ({error.strerror or error})"
+        if fatal:
+            reason = f"{error.strerror}: {error.filename}"
+    except MemoryError:
+        reason = "there is not enough memory for its frames"
+    except Exception as error:  # the decoder and the encoders are others' code
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return Outcome(source, failure=reason, fatal=fatal)

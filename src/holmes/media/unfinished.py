@@ -1,0 +1,83 @@
+"""What a film has given so far: kept from time to time, so that an interrupted extraction goes on from there.
+
+    FEATURES/videos/.ID.unfinished    rows, times and thumbnails up to a place in the film, and that place
+
+Only for the very same content, sampled in the same way, and only if the reader finds the place again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holmes.files import atomic_file
+from holmes.media.backbones.base import Matrix
+from holmes.media.pictures import ThumbnailStrip
+from holmes.media.reader import Place
+
+SUFFIX = ".unfinished"
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    rows: Matrix
+    times: np.ndarray
+    strip: ThumbnailStrip
+    place: Place
+
+
+def unfinished_file(videos: Path, id: str) -> Path:
+    return videos / f".{id}{SUFFIX}"
+
+
+def keep(path: Path, made_of: str, so_far: Unfinished) -> None:
+    """`made_of` names all that decides the rows: the content of the file, the encoder, how it is sampled."""
+    from safetensors.numpy import save
+
+    kept, step, seen = so_far.strip.state()
+    tensors = {
+        "rows": so_far.rows.astype(np.float16),
+        "times": np.asarray(so_far.times, np.float32),
+        "thumbnail_times": np.array([time for time, _ in kept], np.float64),
+        "thumbnail_sizes": np.array([len(jpeg) for _, jpeg in kept], np.int64),
+        "thumbnails": np.frombuffer(b"".join(jpeg for _, jpeg in kept), np.uint8),
+    }
+    record = {"made_of": made_of, "step": step, "seen": seen, "place": asdict(so_far.place)}
+    record["sha256"] = _digest(tensors)
+    with atomic_file(path) as file:
+        file.write(save(tensors, {"unfinished": json.dumps(record)}))
+
+
+def take_up(path: Path, made_of: str) -> Unfinished | None:
+    """What was kept, if it was made of the same; anything else, and any damage, means to begin anew."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            record: Any = json.loads(file.metadata()["unfinished"])
+            if record["made_of"] != made_of:
+                return None
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if record["sha256"] != _digest(tensors):
+            return None
+        jpegs = np.split(tensors["thumbnails"], np.cumsum(tensors["thumbnail_sizes"])[:-1])
+        kept = list(zip(tensors["thumbnail_times"].tolist(), map(np.ndarray.tobytes, jpegs), strict=True))
+        strip = ThumbnailStrip.resumed(kept, int(record["step"]), int(record["seen"]))
+        rows = tensors["rows"].astype(np.float32)
+        if len(rows) != len(tensors["times"]) or not np.isfinite(rows).all():
+            return None
+        return Unfinished(rows, tensors["times"], strip, Place(**record["place"]))
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
+        return None
+
+
+def _digest(tensors: dict[str, Any]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(np.ascontiguousarray(tensors[name]).data)
+    return digest.hexdigest()
