@@ -197,3 +197,21 @@ def test_a_name_that_is_too_long_stops_no_other_video(shell: Shell, tmp_path: Pa
     shell.monkeypatch.setattr(extraction, "load_visual", lambda name: FakeJoint())
     code, _, said = shell("index", "build", index, features, "x" * 300, "--workers", "1")
     assert code == 1 and "3 videos added" in said and said.count("left out") == 1
+
+
+def test_an_exact_name_is_no_pattern_and_a_folder_is_its_videos(shell: Shell, tmp_path: Path) -> None:
+    scenes = {name: [("dog runs beach", 4)] for name in ("clip[1]", "clip1", "day/one", "day/two", "days")}
+    features, index = write_features(tmp_path / "features", scenes).path, tmp_path / "index"
+    shell("index", "build", index, features)
+    code, _, said = shell("index", "remove", index, "clip[1].mp4")
+    assert code == 0 and "removed /films/clip[1].mp4\n" in said and "1 video removed, 4 left" in said
+    code, _, said = shell("index", "remove", index, "clip[1].mp4")  # now it can only be a pattern
+    assert code == 0 and "removed /films/clip1.mp4\n" in said
+    code, said, _ = shell("search", index, "dog", "--json", "--filter", "/films/day")
+    assert {hit["video"] for hit in json.loads(said)["hits"]} == {"/films/day/one.mp4", "/films/day/two.mp4"}
+    code, _, said = shell("index", "remove", index, "/films/day")
+    assert code == 0 and "2 videos removed, 1 left" in said and "/films/days.mp4" not in said
+    code, _, said = shell("index", "check", index)
+    assert code == 0 and "files of 1 video are gone, such as /films/days.mp4" in said
+    code, said, _ = shell("search", index, "dog")
+    assert "file is gone" in said

@@ -63,7 +63,8 @@ def test_json_has_the_documented_shape(index: Index) -> None:
         "diagnosis"
     ].keys()
     for hit in answer["hits"]:
-        assert list(hit) == ["video", "score", "belief", "probability", "moments"]
+        assert list(hit) == ["video", "score", "belief", "probability", "moments", "gone"]
+        assert hit["gone"] is True, "there is no such file here"
         assert all(list(moment) == ["start", "end", "score"] for moment in hit["moments"])
     with pytest.raises(dataclasses.FrozenInstanceError):
         index.search("dog").query = "cat"  # type: ignore[misc]

@@ -22,6 +22,9 @@ def extract(
     rate: Annotated[
         float | None, typer.Option(help="Samples a second.", show_default="the encoder's own, 2 for images")
     ] = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Decode key frames only, where they are dense enough.")
+    ] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one a core")] = None,
 ) -> None:
     """Turn videos into features, one file a video; run it again to do what is left.
@@ -31,7 +34,7 @@ def extract(
     """
     from holmes.media.extract import extract as run
 
-    summary = run(videos, out, backbone, rate=rate, workers=workers, progress=True)
+    summary = run(videos, out, backbone, rate=rate, fast=fast, workers=workers, progress=True)
     say_files(summary.partial, summary.failures)
     say(
         f"{counted(len(summary.extracted), 'video')} extracted in {summary.seconds:.0f} s, "

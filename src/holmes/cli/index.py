@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +14,7 @@ from holmes.printable import printable
 
 if TYPE_CHECKING:
     from holmes.index.builder import BuildSummary
+    from holmes.index.library import SyncSummary
 
 app = typer.Typer(help="Make an index of videos and keep it.", no_args_is_help=True)
 
@@ -22,6 +25,8 @@ Videos = Annotated[
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one a core")]
 Rate = Annotated[float | None, typer.Option(help="Samples a second.", show_default="the encoder's own")]
+Fast = Annotated[bool, typer.Option("--fast", help="Decode key frames only, where they are dense enough.")]
+Moved = Annotated[str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")]
 
 
 @app.command()
@@ -38,6 +43,7 @@ def build(
         str | None, typer.Option(help="The text encoder of a checkpoint's features.", show_default="minilm")
     ] = None,
     rate: Rate = None,
+    fast: Fast = False,
     workers: Workers = None,
 ) -> None:
     """Make an index of videos; run it again to go on with an unfinished one."""
@@ -45,16 +51,15 @@ def build(
     from holmes.index.embedders import load_embedder
 
     embedder = load_embedder(model, visual, text)
-    _report(index, build_index(index, videos, embedder, rate=rate, workers=workers, progress=True))
+    _report(index, build_index(index, videos, embedder, rate=rate, fast=fast, workers=workers, progress=True))
 
 
 @app.command()
 def add(
     index: Folder,
     videos: Videos,
-    model: Annotated[
-        str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")
-    ] = None,
+    model: Moved = None,
+    fast: Fast = False,
     workers: Workers = None,
 ) -> None:
     """Add videos, and those that have changed again."""
@@ -63,14 +68,58 @@ def add(
     from holmes.index.manifest import read_manifest
 
     embedder = recorded_embedder(read_manifest(index).model, model)
-    _report(index, add_videos(index, videos, embedder, workers=workers, progress=True))
+    _report(index, add_videos(index, videos, embedder, fast=fast, workers=workers, progress=True))
+
+
+@app.command()
+def sync(
+    index: Folder,
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDERS…", help="Folders of videos.")],
+    watch: Annotated[bool, typer.Option("--watch", help="Keep at it until interrupted.")] = False,
+    every: Annotated[float, typer.Option(min=1.0, help="Seconds between two looks of --watch.")] = 30.0,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Say nothing where nothing changed: for cron.")
+    ] = False,
+    fast: Fast = False,
+    model: Moved = None,
+    workers: Workers = None,
+) -> None:
+    """Make an index equal to folders: new, changed, moved and deleted videos are followed.
+
+    Moved and renamed files are known by their content and not extracted again. Files of a disk or share
+    that is away are kept. Videos from other folders stay as they are.
+    """
+    from holmes.index.library import sync_index
+    from holmes.index.watch import looks
+
+    def look() -> SyncSummary:
+        shown = sys.stderr.isatty()
+        return sync_index(index, folders, model=model, fast=fast, workers=workers, progress=shown)
+
+    if not watch:
+        summary = look()
+        _report_sync(index, summary, quiet)
+        if summary.failures:
+            raise typer.Exit(1)
+        return
+    said: object = None
+    for news in looks(look, folders, every):
+        if isinstance(news, str):
+            if news != said:  # a share that stays away is told once
+                say(news)
+            said = news
+            continue
+        shown = (news.failures, news.duplicates, news.away)
+        _report_sync(index, news, quiet=quiet or (not news.changes and shown == said))
+        said = shown
 
 
 @app.command()
 def remove(
     index: Folder,
     videos: Annotated[
-        list[str], typer.Argument(metavar="VIDEOS…", help="Paths, or patterns such as '*/holiday/*'.")
+        list[str],
+        typer.Argument(metavar="VIDEOS…", help="Files, folders, or patterns such as '*/holiday/*'."),
     ],
 ) -> None:
     """Remove videos; 'compact' frees their space."""
@@ -80,6 +129,8 @@ def remove(
         names = {name for pattern in videos for name in writer.store.matching(pattern)}
         writer.remove(names)
         left = len(writer.store)
+    for name in sorted(names):
+        say(f"removed {name}")
     say(f"{counted(len(names), 'video')} removed, {left} left: {index}")
 
 
@@ -130,18 +181,22 @@ def info(
 def check(index: Folder) -> None:
     """Verify every byte of an index."""
     from holmes.errors import HolmesError
-    from holmes.index.builder import feature_faults
+    from holmes.index.builder import feature_faults, index_faults
     from holmes.index.manifest import damaged
-    from holmes.index.store import IndexStore
 
-    store = IndexStore.open(index)
-    faults = store.faults()
+    store, faults = index_faults(index)
     if faults:
         raise damaged(index, "; ".join(faults))
     if faults := feature_faults(index):
         raise HolmesError(faults[0] + (f" And {len(faults) - 1} more." if faults[1:] else ""))
     held = f"{counted(len(store), 'video')} in {counted(len(store.segments), 'segment')}"
     say(f"{held}, all as written: {index}")
+    gone = [name for name in store.places if os.path.isabs(name) and not os.path.exists(name)]
+    if gone:
+        say(
+            f"the files of {counted(len(gone), 'video')} are gone, such as {gone[0]}; if they were moved, "
+            f"'holmes index sync {index} FOLDER' finds them in their new folder."
+        )
 
 
 @app.command()
@@ -153,10 +208,35 @@ def compact(index: Folder) -> None:
     say(f"{freed / 2**20:,.1f} MiB freed: {index}")
 
 
+def _report_sync(index: Path, summary: SyncSummary, quiet: bool) -> None:
+    if quiet and not summary.changes and not summary.failures:
+        return
+    say_files(summary.partial, summary.failures)
+    _say_known(summary)
+    for name in summary.removed:
+        say(f"removed {name}")
+    for name in summary.away:
+        say(f"kept {name}: not seen, but its disk or folder may be away; 'holmes index remove' removes it")
+    say(
+        f"{counted(summary.added, 'video')} added, {len(summary.moved)} moved, "
+        f"{len(summary.removed)} removed, {summary.unchanged} unchanged, "
+        f"{len(summary.failures)} failed: {index}"
+    )
+
+
+def _say_known(summary: BuildSummary) -> None:
+    for move in summary.moved:
+        say(f"moved {move.before} → {move.now}")
+    for copy in summary.duplicates:
+        say(f"left out {copy.source}: the same as {copy.same_as}")
+
+
 def _report(index: Path, summary: BuildSummary) -> None:
     say_files(summary.partial, summary.failures)
+    _say_known(summary)
+    moved = f"{len(summary.moved)} moved, " if summary.moved else ""
     say(
-        f"{counted(summary.added, 'video')} added, {summary.unchanged} already there, "
+        f"{counted(summary.added, 'video')} added, {moved}{summary.unchanged} already there, "
         f"{len(summary.failures)} failed: {index}"
     )
     if summary.failures:

@@ -127,6 +127,8 @@ def _hit(rank: int, hit: Hit, duration: float) -> Iterator[Text]:
     head.append(f"  score {hit.score:.3f}  belief {hit.belief:.2f}", style="dim")
     if hit.probability is not None:
         head.append(f"  probability {hit.probability:.2f}", style="dim")
+    if hit.gone:
+        head.append("  file is gone", style="red")
     yield head
     best, *others = hit.moments
     line = Text(f"     {_clock(best.start)}–{_clock(best.end)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -21,6 +22,11 @@ class Hit:
     belief: float
     probability: float | None  # that it is the right one; None where the model was never calibrated
     moments: tuple[Moment, ...]  # best first
+
+    @property
+    def gone(self) -> bool:
+        """Whether its file is no longer where it was: moved, deleted, or on a disk that is away."""
+        return os.path.isabs(self.video) and not os.path.exists(self.video)
 
 
 @dataclass(frozen=True)
@@ -64,5 +70,5 @@ class Answer:
                 "abstained": self.abstained,
                 **self.diagnosis.quantities,
             },
-            "hits": [asdict(hit) for hit in self.hits],
+            "hits": [{**asdict(hit), "gone": hit.gone} for hit in self.hits],
         }

@@ -1,15 +1,12 @@
-"""From videos to an index: extract, embed, add. Run it again and it does what is left."""
+"""From videos to an index: recognise, extract, embed, add. Run it again and it does what is left."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-
-import numpy as np
 
 from holmes.errors import HolmesError
 from holmes.index.embedders import (
@@ -19,18 +16,19 @@ from holmes.index.embedders import (
     extraction_record,
     recorded_embedder,
 )
+from holmes.index.intake import Intake
 from holmes.index.left_out import note_left_out
-from holmes.index.manifest import FILE_NAME, Manifest
-from holmes.index.parts import embed_videos
-from holmes.index.store import FEATURES, IndexWriter, create_index
+from holmes.index.manifest import FILE_NAME, Manifest, read_manifest
+from holmes.index.recognise import Catalogue, Duplicate, Moved, Recognised, in_order, recognise
+from holmes.index.store import FEATURES, IndexStore, IndexWriter, create_index
+from holmes.media.backbones.base import identify
 from holmes.media.extract import Failure, extract
 from holmes.media.features import MANIFEST as FEATURE_MANIFEST
-from holmes.media.features import FeatureFolder, VideoFeatures, video_id
+from holmes.media.features import FeatureFolder, video_id
 from holmes.media.find import find_videos
+from holmes.media.unfinished import SUFFIX as UNFINISHED
 from holmes.progress import progress_bar
 from holmes.records import CLIPS
-
-VIDEOS_AT_ONCE = 256  # embedded and committed together
 
 
 @dataclass(frozen=True)
@@ -41,6 +39,8 @@ class BuildSummary:
     unchanged: int  # already in the index, from the same features
     failures: tuple[Failure, ...]
     partial: tuple[Failure, ...] = ()  # added, though some of the file could not be read
+    moved: tuple[Moved, ...] = ()  # known from another place, and not extracted again
+    duplicates: tuple[Duplicate, ...] = ()  # the same content as another video: left out
 
 
 def build_index(
@@ -49,6 +49,7 @@ def build_index(
     embedder: Embedder,
     *,
     rate: float | None = None,
+    fast: bool = False,
     workers: int | None = None,
     progress: bool = False,
 ) -> BuildSummary:
@@ -56,7 +57,7 @@ def build_index(
     path, videos = Path(path), list(videos)
     if not (path / FILE_NAME).exists():
         _create(path, videos, embedder, rate)
-    return add_videos(path, videos, embedder, rate=rate, workers=workers, progress=progress)
+    return add_videos(path, videos, embedder, rate=rate, fast=fast, workers=workers, progress=progress)
 
 
 def _create(path: Path, videos: list[Path | str], embedder: Embedder, rate: float | None) -> None:
@@ -79,44 +80,153 @@ def add_videos(
     embedder: Embedder | None = None,
     *,
     rate: float | None = None,
+    fast: bool = False,
     workers: int | None = None,
     progress: bool = False,
 ) -> BuildSummary:
-    """Extract what is new or changed, embed it and add it, a few videos at a time."""
+    """Extract what is new or changed, embed it and add it, as the videos finish."""
+    folders, files = _sort_out(videos)
+    with open_session(path, embedder, rate=rate, fast=fast, workers=workers, progress=progress) as session:
+        for features in folders:
+            _check_features(features, session.writer.store.manifest)
+        for features in folders:
+            session.take_features(features)
+        return session.take_in(find_videos(files) if files or not folders else [])
+
+
+@dataclass
+class Session:
+    """An index that is being added to, by the one process that may."""
+
+    path: Path
+    writer: IndexWriter
+    embedder: Embedder
+    intake: Intake
+    fast: bool
+    workers: int | None
+    progress: bool
+
+    def take_features(self, features: FeatureFolder) -> None:
+        """All videos of a feature folder."""
+        ids = features.ids()
+        with progress_bar("embedding videos", len(ids), shown=self.progress) as advance:
+            for id in ids:
+                self.intake.offer(id, features)
+                advance(1)
+
+    def take_in(self, files: list[Path], catalogue: Catalogue | None = None) -> BuildSummary:
+        """Video files: those known by their content are moved, others extracted; each is added when ready."""
+        found, moved, failures = Recognised(), list[Moved](), tuple[Failure, ...]()
+        if files:
+            check_same_encoder(self.writer.store.manifest.extraction["backbone"], self.embedder)
+            _sweep(self.path / FEATURES)
+            features = feature_folder(self)
+            catalogue = catalogue or Catalogue(features)
+            known = {file for file in files if catalogue.is_current(file)}
+            found = recognise([file for file in files if file not in known], catalogue, self.writer.store)
+            moved, changed_places = in_order(found.moved)
+            self._move(moved, features)
+            wanted = known.union(found.new, changed_places)
+            failures = self._extract([file for file in files if file in wanted], features)
+        intake = self.intake
+        intake.commit()
+        failures = (*failures, *intake.failures)
+        note_left_out(self.path, failures, intake.partial, self.writer.store.places)
+        renewed = sum(1 for move in moved if move.before == move.now)
+        return BuildSummary(
+            added=intake.added - len(moved) + renewed,
+            unchanged=intake.unchanged,
+            failures=failures,
+            partial=tuple(intake.partial),
+            moved=tuple(move for move in moved if move.before != move.now),
+            duplicates=tuple(found.duplicates),
+        )
+
+    def _move(self, moved: list[Moved], features: FeatureFolder) -> None:
+        """Take the features of moved files along; their old names leave the index when the new are in it."""
+        for move in moved:
+            self.intake.offer(features.move(move.id, move.now), features)
+        self.intake.commit()
+        left = [move for move in moved if not os.path.exists(move.before)]
+        names = {str(move.before) for move in left} & self.writer.store.places.keys()
+        if names:
+            self.writer.remove(names)
+        for move in left:
+            features.file(move.id).unlink(missing_ok=True)
+
+    def _extract(self, files: list[Path], features: FeatureFolder) -> tuple[Failure, ...]:
+        if not files:
+            return ()
+        summary = extract(
+            files,
+            features.path,
+            self.embedder.visual.name,
+            rate=features.rate,
+            fast=self.fast,
+            workers=self.workers,
+            progress=self.progress,
+            finished=lambda source: self.intake.offer(video_id(source), features),
+        )
+        for source in (*summary.reused, *summary.extracted):
+            if not self.intake.has_seen(source):
+                self.intake.offer(video_id(source), features)
+        return summary.failures
+
+
+@contextmanager
+def open_session(
+    path: Path | str,
+    embedder: Embedder | None = None,
+    *,
+    model: str | None = None,
+    rate: float | None = None,
+    fast: bool = False,
+    workers: int | None = None,
+    progress: bool = False,
+) -> Iterator[Session]:
+    """An index to add to, with the model it was made with; `model` says where a checkpoint is now."""
     path = Path(path)
     with IndexWriter(path) as writer:
         manifest = writer.store.manifest
         _check_extraction(path, manifest, rate)
-        embedder = embedder or recorded_embedder(manifest.model)
+        embedder = embedder or recorded_embedder(manifest.model, model)
         check_same_model(manifest.model, embedder)
-        sources, failures = _extract(path, videos, manifest, embedder, workers, progress)
-        waiting, partial, added, unchanged = iter(sources.items()), list[Failure](), 0, 0
-        with progress_bar("embedding videos", len(sources), shown=progress) as advance:
-            while some := list(islice(waiting, VIDEOS_AT_ONCE)):
-                read, unread = _read(some)
-                stamps = {video.id: _stamp(video) for video in read}
-                new = [video for video in read if not _is_in(writer, video, stamps[video.id])]
-                if new:
-                    writer.add(embed_videos(new, stamps, embedder))
-                added, unchanged = added + len(new), unchanged + len(read) - len(new)
-                failures += unread
-                partial += [Failure(video.source, video.note) for video in new if video.note]
-                advance(len(some))
-        note_left_out(path, failures, partial, writer.store.places)
-    return BuildSummary(added, unchanged, tuple(failures), tuple(partial))
+        yield Session(path, writer, embedder, Intake(writer, embedder), fast, workers, progress)
+
+
+def feature_folder(session: Session) -> FeatureFolder:
+    """What was extracted for an index; made if nothing was yet."""
+    rate = float(session.writer.store.manifest.extraction["rate"])
+    return FeatureFolder.create(session.path / FEATURES, identify(session.embedder.visual), rate)
+
+
+def index_faults(path: Path | str) -> tuple[IndexStore, list[str]]:
+    """An index and what is wrong with its files; reads all, and anew if a writer replaces them meanwhile."""
+    path = Path(path)
+    while True:
+        store = IndexStore.open(path)
+        try:
+            faults = store.faults()
+        except FileNotFoundError as error:
+            faults = [f"{error.filename} is missing"]
+        if not faults or read_manifest(path) == store.manifest:
+            return store, faults
 
 
 def feature_faults(path: Path | str) -> list[str]:
     """What is wrong with the features that an index keeps; reads all of them."""
-    folders, _ = _sort_out([Path(path) / FEATURES])
-    faults = []
-    for features in folders:
-        for id in features.ids():
-            try:
-                features[id]
-            except HolmesError as error:
-                if id in features:  # a compaction may delete it meanwhile
-                    faults.append(str(error))
+    folder, faults = Path(path) / FEATURES, []
+    try:
+        os.stat(folder / FEATURE_MANIFEST)  # a folder that may not be read is not one that is not there
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    features = FeatureFolder.open(folder)
+    for id in features.ids():
+        try:
+            features[id]
+        except HolmesError as error:
+            if id in features:  # a compaction may delete it meanwhile
+                faults.append(str(error))
     return faults
 
 
@@ -128,8 +238,9 @@ def compact_index(path: Path | str) -> int:
         folders, _ = _sort_out([path / FEATURES])
         writer.compact()
         _sweep(path / FEATURES)
-        kept = {video_id(Path(name)) for name in writer.store.places}
+        kept = {video_id(Path(name), digits) for name in writer.store.places for digits in (32, 10)}
         for features in folders:
+            _sweep_unfinished(features)
             for id in set(features.ids()) - kept:
                 features.file(id).unlink(missing_ok=True)
     return max(0, before - _size(path))
@@ -143,6 +254,11 @@ def _sweep(features: Path) -> None:
     """Delete what a killed extraction left. Only for the holder of the index's lock: no other is at work."""
     for part in features.rglob(".*.part"):
         part.unlink(missing_ok=True)
+
+
+def _sweep_unfinished(features: FeatureFolder) -> None:
+    for file in features.videos.glob(f".*{UNFINISHED}"):
+        file.unlink(missing_ok=True)
 
 
 def _sort_out(videos: Iterable[Path | str]) -> tuple[list[FeatureFolder], list[Path | str]]:
@@ -164,30 +280,6 @@ def _check_extraction(path: Path, manifest: Manifest, rate: float | None) -> Non
         )
 
 
-def _extract(
-    path: Path,
-    videos: Iterable[Path | str],
-    manifest: Manifest,
-    embedder: Embedder,
-    workers: int | None,
-    progress: bool,
-) -> tuple[dict[str, FeatureFolder], list[Failure]]:
-    """Where the features of every video are, by its id, extracting those that were not."""
-    folders, files = _sort_out(videos)
-    for features in folders:
-        _check_features(features, manifest)
-    found = {id: features for features in folders for id in features.ids()}
-    if not files:
-        return found, []
-    check_same_encoder(manifest.extraction["backbone"], embedder)
-    _sweep(path / FEATURES)
-    rate = float(manifest.extraction["rate"])
-    name = embedder.visual.name
-    summary = extract(files, path / FEATURES, name, rate=rate, workers=workers, progress=progress)
-    done = {video_id(source): summary.folder for source in (*summary.extracted, *summary.reused)}
-    return found | done, list(summary.failures)
-
-
 def _check_features(features: FeatureFolder, manifest: Manifest) -> None:
     backbone, rate = manifest.extraction["backbone"], manifest.extraction["rate"]
     if features.backbone.digest != backbone["digest"] or features.rate != rate:
@@ -198,45 +290,3 @@ def _check_features(features: FeatureFolder, manifest: Manifest) -> None:
         )
     if not features.ids():
         raise HolmesError(f"{features.path} holds features of no video: 'holmes extract' adds some.")
-
-
-def _read(sources: Sequence[tuple[str, FeatureFolder]]) -> tuple[list[VideoFeatures], list[Failure]]:
-    """Videos' features, each video once, and the files that cannot be used."""
-    videos: dict[Path, VideoFeatures] = {}
-    failures = []
-    for id, folder in sources:
-        try:
-            video = folder[id]
-            _check_rows(video, folder.backbone.width)
-            videos[video.source] = video
-        except HolmesError as error:
-            file = folder.file(id)
-            failures.append(Failure(file, str(error).replace(str(file), "it", 1)))
-    return list(videos.values()), failures
-
-
-def _check_rows(video: VideoFeatures, width: int) -> None:
-    count = len(video.times)
-    if video.rows.ndim == 2 and video.rows.shape[1] != width:
-        raise HolmesError(
-            f"its rows have width {video.rows.shape[1]}, those of its encoder {width}; "
-            f"extract {video.source} again."
-        )
-    if not count or video.rows.shape != (count, width) or video.times.shape != (count,):
-        raise HolmesError(f"its rows and times do not belong together; extract {video.source} again.")
-    if not all(
-        np.isfinite(numbers).all() for numbers in (video.rows, video.times, video.start, video.duration)
-    ):
-        raise HolmesError(f"it holds numbers that are not finite; extract {video.source} again.")
-
-
-def _stamp(video: VideoFeatures) -> int:
-    """A number that changes when the features do."""
-    digest = hashlib.sha256(np.ascontiguousarray(video.rows).data)
-    digest.update(np.ascontiguousarray(video.times).data)
-    return int.from_bytes(digest.digest()[:8], "little")
-
-
-def _is_in(writer: IndexWriter, video: VideoFeatures, stamp: int) -> bool:
-    name = str(video.source)
-    return name in writer.store and writer.store[name].stamp == stamp

@@ -87,12 +87,19 @@ class IndexStore:
         return self.segments[number].video(position)
 
     def matching(self, pattern: str) -> list[str]:
-        """One video by its path, or all whose path or file name fits a pattern such as *.mp4."""
+        """Videos by path, by folder, by file name, or by a pattern such as *.mp4: the first way that fits.
+
+        What is named exactly is not a pattern: 'clip[1].mkv' is not clip1.mkv where there is such a file.
+        """
         for exact in (pattern, os.path.abspath(pattern)):
             if exact in self:
                 return [exact]
-        fits = re.compile(fnmatch.translate(pattern)).match
-        names = [name for name in self.places if fits(name) or fits(os.path.basename(name))]
+        inside = os.path.join(os.path.abspath(pattern), "")
+        names = [name for name in self.places if name.startswith(inside)]
+        names = names or [name for name in self.places if os.path.basename(name) == pattern]
+        if not names:
+            fits = re.compile(fnmatch.translate(pattern)).match
+            names = [name for name in self.places if fits(name) or fits(os.path.basename(name))]
         if not names:
             raise HolmesError(
                 f"no video of {self.path} matches '{pattern}'; 'holmes index info --json' lists them."

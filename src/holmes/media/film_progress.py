@@ -49,7 +49,7 @@ class FilmProgress:
         return self._seconds_done + sum(sign.seconds for sign in self._under_way.values())
 
     def words(self) -> str:
-        """Such as "1.2 of about 3.4 h  ·  25× real time  ·  0:08:30 left"."""
+        """Such as "1.20 of about 3.40 h, 25× real time, 0:08:30 left"."""
         elapsed, share = time.monotonic() - self._began, min(1.0, self.bytes_done / self.total)
         if not share or not self.seconds_done:
             return ""
@@ -57,7 +57,7 @@ class FilmProgress:
         left = round(elapsed / share - elapsed)
         clock = f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02}"
         speed = self.seconds_done / max(elapsed, 1e-9)
-        return f"{hours:.2f} of about {hours / share:.2f} h  ·  {speed:.0f}× real time  ·  {clock} left"
+        return f"{hours:.2f} of about {hours / share:.2f} h, {speed:.0f}× real time, {clock} left"
 
 
 def _size(source: Path) -> int:
@@ -81,9 +81,9 @@ def film_bar(waiting: list[Path], reused: int, shown: bool) -> Iterator[FilmProg
     class Words(ProgressColumn):
         def render(self, task: Task) -> Text:
             videos = f"{reused + counted.videos}/{reused + len(waiting)} videos"
-            return Text("  ·  ".join(filter(None, (videos, counted.words()))))
+            return Text(", ".join(filter(None, (videos, counted.words()))))
 
-    columns: tuple[Any, ...] = (TextColumn("{task.description}"), BarColumn(bar_width=20), Words())
+    columns: tuple[Any, ...] = (TextColumn("{task.description}"), BarColumn(bar_width=10), Words())
     with Progress(*columns, console=Console(stderr=True)) as display:
         task = display.add_task("extracting", total=counted.total)
         counted.follow = lambda: display.update(task, completed=counted.bytes_done)

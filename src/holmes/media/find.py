@@ -24,7 +24,7 @@ def find_videos(paths: Iterable[Path | str]) -> list[Path]:
     closed: list[OSError] = []
     for path in paths:
         absolute = os.path.abspath(path)
-        for file in _walk(absolute, closed) if os.path.isdir(absolute) else [absolute]:
+        for file in walk_videos(absolute, closed) if os.path.isdir(absolute) else [absolute]:
             found.setdefault(file)
     if not found and closed:
         raise HolmesError(f"{closed[0].filename} cannot be searched ({closed[0].strerror}).")
@@ -37,7 +37,8 @@ def find_videos(paths: Iterable[Path | str]) -> list[Path]:
     return [Path(file) for file in found]
 
 
-def _walk(folder: str, closed: list[OSError]) -> Iterator[str]:
+def walk_videos(folder: str, closed: list[OSError]) -> Iterator[str]:
+    """The videos in a folder and the folders below it; those that cannot be searched are told to `closed`."""
     visited = set()
     for parent, folders, files in os.walk(folder, followlinks=True, onerror=closed.append):
         real = os.path.realpath(parent)

@@ -1,4 +1,4 @@
-"""One video file to its features: read, encode, keep. What a worker does, and what any other scheduler may."""
+"""One video file to its features: read, encode, keep. What a worker does for each of its jobs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from holmes.errors import HolmesError
-from holmes.media.backbones.base import Image, Matrix, VisualBackbone
+from holmes.media.backbones.base import Image, VisualBackbone
 from holmes.media.features import FeatureFolder, FolderGoneError, Thumbnail, VideoFeatures, video_id
 from holmes.media.origin import Fingerprint, Origin
 from holmes.media.pictures import ThumbnailStrip
@@ -53,10 +55,9 @@ def encode_video(
     Memory does not grow with the length of the film but for the rows themselves. `report` is called after
     each piece of work: how far it is, and that it is not stuck.
     """
-    alive = Sign(source)
-    origin = (
-        Origin.of(source, lambda: report(alive)) if source.is_file() else Origin(source, Fingerprint(0, 0))
-    )
+    origin = Origin(source, Fingerprint(0, 0))
+    if source.is_file():  # what is not is the reader's to name
+        origin = Origin.of(source, lambda: report(Sign(source)))
     made_of = f"{origin.content} {backbone.digest} {sampling.rate} {sampling.fast}"
     earlier = take_up(unfinished, made_of) if unfinished is not None and origin.content else None
     try:
@@ -82,7 +83,8 @@ def _encode(
         source, sampling.rate, 2 * backbone.side, sampling.threads, fast=sampling.fast, resume=place
     )
     strip = earlier.strip if earlier else ThumbnailStrip()
-    rows, times = ([earlier.rows], [earlier.times]) if earlier else ([], [])
+    rows: list[NDArray[Any]] = [earlier.rows] if earlier else []
+    times: list[NDArray[Any]] = [earlier.times] if earlier else []
     kept_at = time.monotonic()
     for block in _blocks(iter(reader), backbone.window):
         for sample in block:
@@ -125,7 +127,7 @@ def _blocks(samples: Iterator[Sample], window: int) -> Iterator[list[Sample]]:
         yield block
 
 
-def encode_distinct(images: Sequence[Image], backbone: VisualBackbone) -> Matrix:
+def encode_distinct(images: Sequence[Image], backbone: VisualBackbone) -> NDArray[np.float16]:
     """Rows of all images; a picture that stays on the screen is encoded once."""
     groups = [images[at : at + backbone.window] for at in range(0, len(images), backbone.window)]
     distinct: dict[tuple[int, ...], int] = {}
@@ -134,8 +136,7 @@ def encode_distinct(images: Sequence[Image], backbone: VisualBackbone) -> Matrix
     rows = backbone.frames([image for row in range(len(distinct)) for image in groups[first[row]]])
     if not np.isfinite(rows).all():
         raise HolmesError("the encoder gave numbers that are not finite")
-    kept: Matrix = rows.astype(np.float16)[row_of]  # as they will be written: half the memory of a long film
-    return kept
+    return rows.astype(np.float16)[row_of]  # as they will be written: half the memory of a long film
 
 
 def extract_video(

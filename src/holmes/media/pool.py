@@ -1,8 +1,8 @@
 """Worker processes that do one job at a time and may die doing it: the job fails, another worker goes on.
 
 A worker is `python -m MODULE SETUP`. It reads a JSON line for each job and answers with lines: `{}` as a sign
-of life, `{"seconds": 90.0, "share": 0.5}` to say how far it is, and at the end `{"failure": "…", "note": "…"}`
-(each empty when all went well). It ends when its input does, so workers never outlive us. Plain processes,
+of life, `{"seconds": 90.0, "share": 0.5}` to say how far it is, `{"failure": "…", "note": "…"}` (each empty
+when all went well) at the end. It ends when its input does, so workers never outlive us. Plain processes,
 because multiprocessing's would run the caller's script again.
 """
 

@@ -182,7 +182,7 @@ class VideoReader:
     def _seek(
         self, frames: Iterator[Any], av: Any, container: Any, stream: Any, place: Place
     ) -> Iterator[Any]:
-        """The frames from `place` on; nothing else decodes what lies before it but the seconds just before."""
+        """The frames from `place` on; of what lies before it, only the last seconds are decoded again."""
         try:
             container.seek(place.pts - round(BEFORE / stream.time_base), stream=stream)
         except (av.error.FFmpegError, ValueError, OverflowError):

@@ -40,7 +40,7 @@ def keep(path: Path, made_of: str, so_far: Unfinished) -> None:
     from safetensors.numpy import save
 
     kept, step, seen = so_far.strip.state()
-    tensors = {
+    tensors: dict[str, np.ndarray] = {
         "rows": so_far.rows.astype(np.float16),
         "times": np.asarray(so_far.times, np.float32),
         "thumbnail_times": np.array([time for time, _ in kept], np.float64),
