@@ -20,6 +20,11 @@ def reported_to(report: Report) -> Iterator[None]:
         _report.reset(token)
 
 
+def listener() -> Report | None:
+    """Who asked for reports, if anybody did."""
+    return _report.get()
+
+
 @contextmanager
 def progress_bar(what: str, total: int, done: int = 0, shown: bool = True) -> Iterator[Callable[[int], None]]:
     """Gives `advance(count)`. `done` is what an earlier attempt left: it counts, but not for the rate."""

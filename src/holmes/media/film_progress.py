@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holmes.media.pool import Outcome, Sign
+from holmes.progress import listener
 
 
 class FilmProgress:
@@ -48,9 +49,14 @@ class FilmProgress:
         """Of video."""
         return self._seconds_done + sum(sign.seconds for sign in self._under_way.values())
 
+    @property
+    def share(self) -> float:
+        """Of all the work, 0 to 1."""
+        return min(1.0, self.bytes_done / self.total)
+
     def words(self) -> str:
         """Such as "1.20 of about 3.40 h, 25× real time, 0:08:30 left"."""
-        elapsed, share = time.monotonic() - self._began, min(1.0, self.bytes_done / self.total)
+        elapsed, share = time.monotonic() - self._began, self.share
         if not share or not self.seconds_done:
             return ""
         hours = self.seconds_done / 3600
@@ -72,6 +78,10 @@ def film_bar(waiting: list[Path], reused: int, shown: bool) -> Iterator[FilmProg
     """Progress that is shown, if asked for, on standard error."""
     counted = FilmProgress(waiting)
     if not shown or not waiting:
+        yield counted
+        return
+    if (report := listener()) is not None:
+        counted.follow = lambda: report("extracting videos", round(100 * counted.share), 100)
         yield counted
         return
     from rich.console import Console
