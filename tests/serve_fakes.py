@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from holmes.index.store import FEATURES
 from holmes.media.backbones.base import Identity
 from holmes.media.features import FeatureFolder, Fingerprint, Thumbnail, VideoFeatures, video_id
 from holmes.media.pictures import thumbnail
+from holmes.records import Scores
 from holmes.serve.app import create_app
 from holmes.serve.settings import Limits, ServeSettings
 from index_fakes import WIDTH, FakeJoint, meaning
@@ -84,9 +86,52 @@ def add_features(
     features.write(found, Fingerprint(1, 1))
 
 
-def open_fake(index: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
+@dataclass(frozen=True)
+class FakeDiagnosis:
+    """What a calibrated model might say, told by the scores of the fake encoder."""
+
+    kind: str
+    words: str
+    explanation: str
+    probabilities: tuple[float, ...]
+    group: int
+    here: float
+    advice: str = "Add a detail."
+    rough: bool = False
+    beliefs: tuple[float, ...] = (0.4, 0.2, 0.1)
+    quantities: dict[str, float] = field(default_factory=lambda: {"vacuity": 0.2, "conflict": 0.3})
+
+    @property
+    def probability(self) -> float:
+        return self.probabilities[0]
+
+
+KINDS = {
+    "precise": FakeDiagnosis("precise", "precise", "One video holds it.", (0.9, 0.04, 0.01), 1, 0.97),
+    "several": FakeDiagnosis("several_fit", "several fit", "Two videos fit.", (0.45, 0.4, 0.05), 2, 0.95),
+    "little": FakeDiagnosis("too_little", "too little", "No video leads.", (0.2, 0.19, 0.18, 0.1), 0, 0.8),
+    "absent": FakeDiagnosis("not_here", "not here", "Nothing comes near.", (0.1, 0.05, 0.04), 0, 0.2),
+}
+
+
+class FakeDiagnose:
+    """Precise where one video fits well, several where two do, and so on."""
+
+    candidates = 128
+
+    def __call__(self, scores: Scores, *args: object, **more: object) -> list[FakeDiagnosis]:
+        return [KINDS[self.kind(row.tolist())] for row in 0.4 * scores.frame_QV + 0.6 * scores.clip_QV]
+
+    def kind(self, scores: list[float]) -> str:
+        best, second = (*scores, 0.0, 0.0)[:2]
+        if best > 0.85:
+            return "precise" if second < 0.75 else "several"
+        return "little" if best > 0.4 else "absent"
+
+
+def open_fake(index: Path, monkeypatch: pytest.MonkeyPatch, diagnose: FakeDiagnose | None = None) -> Index:
     monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
-    return holmes.open_index(index, device="cpu")
+    return holmes.open_index(index, device="cpu", diagnose=diagnose)  # type: ignore[arg-type]
 
 
 @contextmanager

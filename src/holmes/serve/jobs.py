@@ -17,6 +17,7 @@ from holmes.index.store import IndexWriter
 from holmes.serve.settings import ServeSettings
 
 LONGEST_LINE = 16 * 2**20  # bytes of news from the process
+COMMAND = (sys.executable, "-m", "holmes.serve.adding")
 PATIENCE = 5.0  # seconds a process has to end when told to
 
 
@@ -62,9 +63,7 @@ class Jobs:
         self.current = JobState("running", "starting")
         order = {"index": str(index), "model": self.model, "paths": checked}
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "holmes.serve.adding",
+            *COMMAND,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,

@@ -13,10 +13,10 @@ export class Card {
     this.actions = actions;
     this.strip = new Strip(hit, scale, (time) => this.play(time));
     const best = hit.moments[0] ?? { start: 0, end: hit.duration };
-    const middle = (best.start + best.end) / 2;
-    const image = h("img", { src: thumbnail(hit.id, middle), alt: "", loading: rank < 6 ? "eager" : "lazy", width: 480, height: 270 });
+    this.middle = (best.start + best.end) / 2;
+    const image = h("img", { src: thumbnail(hit.id, this.middle), alt: "", loading: rank < 6 ? "eager" : "lazy", width: 480, height: 270 });
     image.addEventListener("error", () => image.replaceWith(h("span", { class: "nothing" }, "no picture")), { once: true });
-    this.poster = h("button", { type: "button", class: "poster", "aria-label": `Play ${hit.title} from ${clock(best.start)}`,
+    this.poster = h("button", { type: "button", class: "poster", "aria-label": `${clock(best.start)}–${clock(best.end)}: play ${hit.title} from there`,
       onclick: () => this.play(best.start) }, image, h("span", { class: "span" }, `${clock(best.start)}–${clock(best.end)}`));
     this.body = h("div", { class: "body" }, this.#heading(rank), this.strip.element, this.#foot());
     this.element = h("li", { class: "card", tabIndex: -1, "data-id": hit.id, "aria-label": `${rank}. ${hit.title}` }, this.poster, this.body);
@@ -58,16 +58,16 @@ export class Card {
   }
 
   #foot() {
-    const others = this.hit.moments.slice(1);
-    const here = () => this.player ? this.player.position : this.hit.moments[0]?.start ?? 0;
+    const [best = { start: 0 }, ...others] = this.hit.moments;
+    const here = () => this.player ? this.player.position : this.middle;
     return h("div", { class: "foot" },
       h("span", { class: "times" }, clock(0)),
       h("div", { class: "others" }, others.length ? h("span", { class: "words" }, "also at") : null,
-        others.map((moment) => h("button", { type: "button", class: "time", "aria-label": `Play from ${clock(moment.start)}`,
+        others.map((moment) => h("button", { type: "button", class: "time", "aria-label": `${clock(moment.start)}: play from there`,
           onclick: () => this.play(moment.start) }, clock(moment.start)))),
       h("div", { class: "actions" },
-        button("like", `More like this moment of ${this.hit.title}`, () => this.actions.like(this.hit, here()), { text: "More like this" }),
-        button("link", `Copy a link to ${this.hit.title}`, () => this.#copy(here()), { text: "Copy link" })),
+        button("like", `More like this: this moment of ${this.hit.title}`, () => this.actions.like(this.hit, here()), { text: "More like this" }),
+        button("link", `Copy link to ${this.hit.title}`, () => this.#copy(this.player ? here() : best.start), { text: "Copy link" })),
       h("span", { class: "times" }, clock(this.strip.duration)));
   }
 

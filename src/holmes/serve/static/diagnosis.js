@@ -4,25 +4,24 @@ import { h, percent, svg } from "./dom.js";
 
 const KINDS = {
   precise: ["Precise", "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM8 12.200l3 3 5.500-6"],
-  polysemous: ["Several fit", "M9 7a5 5 0 1 0 0 10 5 5 0 0 0 0-10zM15 7a5 5 0 1 1 0 10 5 5 0 0 1 0-10z"],
-  underdetermined: ["Too little to go on", "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM9.500 9.800a2.600 2.600 0 1 1 3.700 2.400c-.800.400-1.200.900-1.200 1.800M12 16.500v.200"],
-  absent: ["Not here, it seems", "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM6.500 17.500l11-11"],
+  several_fit: ["Several fit", "M9 7a5 5 0 1 0 0 10 5 5 0 0 0 0-10zM15 7a5 5 0 1 1 0 10 5 5 0 0 1 0-10z"],
+  too_little: ["Too little to go on", "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM9.500 9.800a2.600 2.600 0 1 1 3.700 2.400c-.800.400-1.200.900-1.200 1.800M12 16.500v.200"],
+  not_here: ["Not here, it seems", "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM6.500 17.500l11-11"],
   unknown: ["Not calibrated", "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM8 12h8"],
 };
-const ALIASES = { several: "polysemous", several_fit: "polysemous", too_little: "underdetermined", not_here: "absent" };
+const ALIASES = { polysemous: "several_fit", underdetermined: "too_little" };
 const SHOWN = 6; // hits with a part of the bar of their own
 
 export function kindOf(diagnosis) {
-  const kind = String(diagnosis.kind).toLowerCase().replaceAll(/[ -]/g, "_");
-  return ALIASES[kind] ?? (kind in KINDS ? kind : "unknown");
+  const kind = ALIASES[diagnosis.kind] ?? diagnosis.kind;
+  return kind in KINDS ? kind : "unknown";
 }
 
 // How many of the first hits belong together as an answer: those that fit about equally well.
 export function groupSize(answer) {
   const { diagnosis, hits } = answer;
-  if (kindOf(diagnosis) !== "polysemous") return 0;
-  const named = diagnosis.group?.length ?? diagnosis.group_size ?? diagnosis.fits;
-  return Math.min(hits.length, Math.max(2, Math.round(named ?? 0)));
+  const group = kindOf(diagnosis) === "several_fit" ? diagnosis.group ?? diagnosis.fits ?? 0 : 0;
+  return group > 1 && group < hits.length ? group : 0;
 }
 
 export function panel(answer) {
@@ -31,22 +30,24 @@ export function panel(answer) {
   const [name, path] = KINDS[kind];
   const mark = svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d: path }));
   return h("section", { class: `diagnosis ${kind}`, "aria-label": "How sure this is" },
-    h("div", { class: "verdict" }, h("p", { class: "kind" }, mark, h("span", {}, name)),
+    h("div", { class: "verdict" }, h("p", { class: "kind" }, mark, h("span", {}, name), diagnosis.rough && diagnosis.probability !== null ? h("span", { class: "rough" }, "rough estimate") : null),
       h("p", { class: "explanation" }, diagnosis.explanation),
       diagnosis.advice ? h("p", { class: "advice" }, diagnosis.advice) : null),
-    diagnosis.probability === null ? null : distribution(hits),
+    diagnosis.probability === null ? null : distribution(hits, diagnosis.here),
     reasons(diagnosis), missing(answer.missing ?? []));
 }
 
-function distribution(hits) {
+// All of it, one whole: the leading videos, the other ones, and that none is the right one.
+function distribution(hits, here) {
   const leading = hits.slice(0, SHOWN).filter((hit) => hit.probability > 0);
-  const rest = Math.max(0, 1 - leading.reduce((sum, hit) => sum + hit.probability, 0));
+  const nowhere = Number.isFinite(here) ? 1 - here : 0;
+  const rest = Math.max(0, 1 - nowhere - leading.reduce((sum, hit) => sum + hit.probability, 0));
   const parts = leading.map((hit, at) => part(hit.probability, String(at + 1), `part level${at}`));
   const words = leading.map((hit, at) => `video ${at + 1} ${percent(hit.probability)}`).join(", ");
   return h("figure", { class: "distribution" },
     h("figcaption", {}, "Where the probability lies"),
-    h("div", { class: "bar", role: "img", "aria-label": `Probability: ${words}, all others ${percent(rest)}` },
-      parts, part(rest, "others", "part rest")));
+    h("div", { class: "bar", role: "img", "aria-label": `Probability: ${words || "no video"}, other videos ${percent(rest)}, not here ${percent(nowhere)}` },
+      parts, part(rest, "others", "part rest"), nowhere > 0.005 ? part(nowhere, "not here", "part nowhere") : null));
 }
 
 function part(share, label, style) {

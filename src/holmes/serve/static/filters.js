@@ -16,7 +16,7 @@ export class Filters {
     this.before = h("input", { id: "before", type: "date", onchange: () => this.#set({ before: this.before.value }) });
     this.length = h("select", { id: "length", onchange: () => this.#length() }, LENGTHS.map(([name], at) => h("option", { value: String(at) }, name)));
     this.count = h("span", { class: "count" });
-    this.clear = button("close", "Clear the filters", () => this.#set(Object.fromEntries(NAMES.map((name) => [name, ""]))), { text: "Clear" });
+    this.clear = button("close", "Clear all filters", () => this.#set(Object.fromEntries(NAMES.map((name) => [name, ""]))), { text: "Clear" });
     const field = (label, control) => h("label", { htmlFor: control.id }, h("span", {}, label), control);
     this.element = h("details", { class: "filters" },
       h("summary", {}, icon("filter"), h("span", {}, "Filters"), this.count),

@@ -106,7 +106,8 @@ export class Search {
       items.length > group ? h("h2", { class: "group" }, "Less likely") : null, h("ol", { class: "cards", start: group + 1 }, items.slice(group))]
       : [h("h2", { class: "hidden" }, "Videos found"), h("ol", { class: "cards" }, items)];
     const head = answer.diagnosis ? panel(answer) : this.#asking(answer.video);
-    this.results.replaceChildren(head, ...(items.length ? lists.filter(Boolean) : [this.#none(answer)]));
+    const title = h("h1", { class: "hidden" }, this.like ? "Moments like this one" : `Results for ${this.query}`);
+    this.results.replaceChildren(title, head, ...(items.length ? lists.filter(Boolean) : [this.#none(answer)]));
     this.#summary(answer);
     if (this.wanted) this.cards.find((card) => card.hit.id === this.wanted)?.play(this.at);
     this.wanted = null;
