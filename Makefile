@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test clean
+.PHONY: setup demo test browser clean
 
 setup: .venv/ready
 
@@ -17,7 +17,16 @@ setup: .venv/ready
 demo: setup
 	$(BIN)/holmes demo
 
-test: setup
+# The page is tested in a real browser. Where there is none it is installed if that can be done, as it can in a
+# container; elsewhere the tests of the page are skipped, and pytest says so at its end.
+browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing chromium" && \
+	  { apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1 || \
+	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1; }; } || \
+	echo "no chromium: the tests of the page will be skipped (apt-get install chromium)"
+
+test: setup browser
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest

@@ -12,12 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
-from holmes.index.searcher import Index
-from holmes.serve.app import create_app
-from holmes.serve.settings import ServeSettings
-
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
     "--headless",
@@ -52,8 +46,12 @@ def launched() -> Iterator[Any]:
 
 
 @contextmanager
-def serving(index: Index, settings: ServeSettings) -> Iterator[str]:
+def serving(index: Any, settings: Any) -> Iterator[str]:
     """The address of a real server, in a thread of this process."""
+    import uvicorn
+
+    from holmes.serve.app import create_app
+
     listening = socket.create_server(("127.0.0.1", 0))
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     server = uvicorn.Server(

@@ -7,7 +7,19 @@ import os
 # The tensors of the tests are tiny: more threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import pytest
 from hypothesis import settings
+
+from browser import chromium
 
 settings.register_profile("holmes", max_examples=30, deadline=None, derandomize=True)
 settings.load_profile("holmes")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was not tested is said, and not only counted."""
+    if chromium() is None:
+        terminalreporter.section("the page was not tested", yellow=True)
+        terminalreporter.write_line(
+            "There is no chromium here: 'apt-get install chromium', or HOLMES_CHROMIUM=PATH."
+        )

@@ -109,8 +109,12 @@ class FakeDiagnosis:
 KINDS = {
     "precise": FakeDiagnosis("precise", "precise", "One video holds it.", (0.9, 0.04, 0.01), 1, 0.97),
     "several": FakeDiagnosis("several_fit", "several fit", "Two videos fit.", (0.45, 0.4, 0.05), 2, 0.95),
-    "little": FakeDiagnosis("too_little", "too little", "No video leads.", (0.2, 0.19, 0.18, 0.1), 0, 0.8),
-    "absent": FakeDiagnosis("not_here", "not here", "Nothing comes near.", (0.1, 0.05, 0.04), 0, 0.2),
+    "little": FakeDiagnosis(
+        "too_little", "too little to go on", "No video leads.", (0.2, 0.19, 0.18, 0.1), 0, 0.8
+    ),
+    "absent": FakeDiagnosis(
+        "not_here", "not here, it seems", "Nothing comes near.", (0.1, 0.05, 0.04), 0, 0.2
+    ),
 }
 
 

@@ -14,17 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from holmes.media.reader import VideoError, _av, _open, _video_stream
+from holmes.media.reader import VideoError, _av, _open, _video_stream, file_start, seek
 
 COPIED = ("h264",)
 COPIED_FORMATS = ("yuv420p", "yuvj420p")
 UNTIMED = ("avi",)  # containers that do not say when a picture is shown
-BLIND, LEAD = ("mpegts", "mpeg"), 5.0  # containers without a table of key frames; seconds to start before
 TALLEST = 720  # pixels; more cannot be encoded while watching on a small machine
 MOST_A_SECOND = 30  # pictures
 SOUND_RATE = 48_000
 FRAGMENT = 500_000  # microseconds
-MICRO = 1_000_000
 FAULTS = 200  # packets in a row that do not decode: the rest is not video
 
 
@@ -50,8 +48,8 @@ def plan_conversion(path: Path, start: float) -> Plan:
             or set(formats) & set(UNTIMED)
         ):
             return Plan(False, start)
-        origin = _origin(container)
-        _seek(av, container, start)
+        origin = file_start(container)
+        seek(av, container, start)
         last = None
         for packet in _packets(av, container, [stream]):
             if packet.is_keyframe and packet.pts is not None:
@@ -82,14 +80,14 @@ def fragmented_mp4(path: Path, plan: Plan) -> Generator[bytes]:
         sound = next((s for s in container.streams.audio if s.codec_context is not None), None)
         video.thread_type = "AUTO"
         tracks: dict[int, _Copy | _Encode | _Sound] = {}
-        origin = _origin(container)
+        origin = file_start(container)
         if plan.copied:
             tracks[video.index] = _Copy(output, video, origin + plan.start)
         else:
             tracks[video.index] = _Encode(av, output, video, origin + plan.start, _quarter_turns(av, path))
         if sound is not None:
             tracks[sound.index] = _Sound(av, output, sound, origin + plan.start)
-        _seek(av, container, plan.start)
+        seek(av, container, plan.start)
         chosen = [video] if sound is None else [video, sound]
         for packet in _packets(av, container, chosen):
             tracks[packet.stream.index].take(packet)
@@ -245,20 +243,6 @@ def _quarter_turns(av: Any, path: Path) -> int:
         for frame in container.decode(_video_stream(container)):
             return int(round(frame.rotation / 90) % 4)
     return 0
-
-
-def _origin(container: Any) -> float:
-    """Where the file's own clock starts: seldom at zero in a recorded broadcast."""
-    return (container.start_time or 0) / MICRO
-
-
-def _seek(av: Any, container: Any, time: float) -> None:
-    """To a key frame before `time`; broadcast formats have no table of them and may miss by seconds."""
-    blind = set(container.format.name.split(",")) & set(BLIND)
-    time = time - LEAD if blind else time
-    if time > 0:
-        with suppress(av.error.FFmpegError):  # what cannot be searched is read from its start
-            container.seek(round((_origin(container) + time) * MICRO))
 
 
 def _packets(av: Any, container: Any, streams: list[Any]) -> Iterator[Any]:

@@ -31,6 +31,8 @@ DENSE = 2.0  # seconds between key frames, at most, for which they stand for the
 BEFORE = 10.0  # seconds before a place to begin decoding at, so that the pictures there are whole
 MANY_FAULTS = 500  # packets in a row that do not decode: the rest of the file is not video
 MISSED, MISSED_SHARE = 2.0, 0.2  # more seconds and more of the file than this without a picture get a note
+BLIND, LEAD = ("mpegts", "mpeg"), 5.0  # containers without a table of key frames; seconds to start before
+FAR_BACK = 20.0  # seconds to look back for a picture where there was none
 MOST_BETWEEN_KEYS = 1500  # frames decoded to reach one; then the last of them will do
 USUAL_RATE = 25.0  # frames a second of a file that says nothing about it
 
@@ -116,17 +118,22 @@ class VideoReader:
             stream = _video_stream(container)
             self._pixel_aspect = _pixel_aspect(stream)
             stream.thread_type, stream.codec_context.thread_count = "AUTO", self.threads
-            start = (container.start_time or 0) / 1_000_000
-            with suppress(av.error.FFmpegError):  # what cannot be searched is read from its start
-                container.seek(round((start + max(time, 0.0)) * 1_000_000))
-            shown = None
-            for frame in islice(self._decode(av, container, stream), MOST_BETWEEN_KEYS):
-                if shown is not None and frame.pts is not None and float(frame.time) - start > time:
-                    break
-                shown = frame
-            if shown is None:
-                raise VideoError(self.note or "it has no picture there")
-            return self._picture(shown)
+            if container.duration:
+                time = min(time, container.duration / 1_000_000)
+            for earlier in (0.0, FAR_BACK, time):  # a file that ends early, or that cannot be searched
+                seek(av, container, time - earlier)
+                shown = self._shown(self._decode(av, container, stream), file_start(container) + time)
+                if shown is not None:
+                    return self._picture(shown)
+            raise VideoError(self.note or "it has no picture there")
+
+    def _shown(self, frames: Iterator[Any], time: float) -> Any:
+        shown = None
+        for frame in islice(frames, MOST_BETWEEN_KEYS):
+            if shown is not None and frame.pts is not None and float(frame.time) > time:
+                break
+            shown = frame
+        return shown
 
     def place(self) -> Place | None:
         """Where the reading is now; None where it cannot be gone on with from here."""
@@ -237,6 +244,19 @@ class VideoReader:
             frame_rgb = frame.reformat(format="rgb24")
         # The display matrix says how far to turn anticlockwise, which is NumPy's direction too.
         return np.ascontiguousarray(np.rot90(frame_rgb.to_ndarray(), round(frame.rotation / 90)))
+
+
+def file_start(container: Any) -> float:
+    """Where the file's own clock starts, in seconds: seldom at zero in a recorded broadcast."""
+    return float(container.start_time or 0) / 1_000_000
+
+
+def seek(av: Any, container: Any, time: float) -> None:
+    """To a key frame before `time` seconds; broadcast formats have no table of them and miss by seconds."""
+    blind = set(container.format.name.split(",")) & set(BLIND)
+    wanted = max(0.0, time) - (LEAD if blind else 0.0)
+    with suppress(av.error.FFmpegError):  # what cannot be searched is read from where it is
+        container.seek(round((file_start(container) + wanted) * 1_000_000))
 
 
 def _open(av: Any, path: Path) -> Any:

@@ -35,11 +35,12 @@ class Question:
     names: frozenset[str] | None = None
     timelines: bool = False
     abstain_below: float | None = None
+    min_probability: float | None = None
 
     @property
-    def shared(self) -> tuple[frozenset[str] | None, float | None]:
+    def shared(self) -> tuple[frozenset[str] | None, float | None, float | None]:
         """What questions must have in common to be answered in one scan."""
-        return self.names, self.abstain_below
+        return self.names, self.abstain_below, self.min_probability
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,11 @@ class Batcher:
                 future.set_result(reply)
 
     def _search(self, questions: list[Question]) -> list[Reply]:
-        most, (names, abstain_below) = max(question.top for question in questions), questions[0].shared
-        sentences = [question.sentence for question in questions]
-        answers = self.index.search_many(sentences, most, filter=names, abstain_below=abstain_below)
+        sentences, most = [q.sentence for q in questions], max(q.top for q in questions)
+        names, abstain_below, least = questions[0].shared
+        answers = self.index.search_many(
+            sentences, most, filter=names, abstain_below=abstain_below, min_probability=least
+        )
         return [self._reply(*pair) for pair in zip(questions, answers, strict=True)]
 
     def _reply(self, question: Question, answer: Answer) -> Reply:

@@ -68,10 +68,18 @@ class RemoteIndex:
                 return names
 
     def search(
-        self, sentence: str, top: int = 10, *, filter: str | None = None, abstain_below: float | None = None
+        self,
+        sentence: str,
+        top: int = 10,
+        *,
+        filter: str | None = None,
+        abstain_below: float | None = None,
+        min_probability: float | None = None,
     ) -> Answer:
         """As the same method of an open index."""
-        return self.search_many([sentence], top, filter=filter, abstain_below=abstain_below)[0]
+        return self.search_many(
+            [sentence], top, filter=filter, abstain_below=abstain_below, min_probability=min_probability
+        )[0]
 
     def search_many(
         self,
@@ -80,13 +88,20 @@ class RemoteIndex:
         *,
         filter: str | None = None,
         abstain_below: float | None = None,
+        min_probability: float | None = None,
     ) -> list[Answer]:
         if isinstance(sentences, str):
             raise HolmesError("search_many takes a list of sentences; use search for one.")
         answers: list[Answer] = []
         for start in range(0, len(sentences), AT_ONCE):
             some = list(sentences[start : start + AT_ONCE])
-            order = {"sentences": some, "top": top, "filter": filter, "abstain_below": abstain_below}
+            order = {
+                "sentences": some,
+                "top": top,
+                "filter": filter,
+                "abstain_below": abstain_below,
+                "min_probability": min_probability,
+            }
             answers += [_answer(plain) for plain in self._request("/api/search", order)["answers"]]
         return answers
 

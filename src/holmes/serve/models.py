@@ -54,7 +54,11 @@ class Diagnosis(BaseModel):
     """How sure the answer is, and why. Further quantities belong to the model."""
 
     model_config = ConfigDict(extra="allow")
-    kind: str
+    kind: str = Field(description="precise, several_fit, too_little, not_here; or unknown.")
+    words: str = Field(description="The kind as people say it.")
+    here: float | None = Field(description="That the collection holds it at all.")
+    group: list[str] = Field(description="The first hits that the kind is about.")
+    rough: bool = Field(description="The probabilities are a guess that no right answer has confirmed.")
     explanation: str
     advice: str
     probability: float | None
@@ -92,6 +96,9 @@ class Questions(BaseModel):
     top: int = Field(10, ge=1, le=LIMITS.top)
     filter: str | None = Field(None, max_length=LIMITS.query, description="A pattern for paths: '*/2024/*'.")
     abstain_below: float | None = Field(None, ge=0, le=1, description="Give no hits where less is probable.")
+    min_probability: float | None = Field(
+        None, ge=0, le=1, description="Below it, it is said not to be here."
+    )
 
 
 class Playback(BaseModel):

@@ -62,7 +62,13 @@ async def search_many(request: Request, questions: Questions) -> Response:
     if questions.filter is not None:
         names = await asyncio.to_thread(state.shelf.fitting, questions.filter)
     asked = [
-        Question(sentence, questions.top, names, abstain_below=questions.abstain_below)
+        Question(
+            sentence,
+            questions.top,
+            names,
+            abstain_below=questions.abstain_below,
+            min_probability=questions.min_probability,
+        )
         for sentence in questions.sentences
     ]
     replies = await state.ask(asked)

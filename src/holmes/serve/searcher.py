@@ -21,6 +21,7 @@ class Searcher(Protocol):
         *,
         filter: str | Collection[str] | None = None,
         abstain_below: float | None = None,
+        min_probability: float | None = None,
     ) -> list[Answer]: ...
 
     def timelines(self, sentence: str, videos: Sequence[str]) -> list[Timeline]: ...

@@ -2,35 +2,34 @@
 
 import { h, percent, svg } from "./dom.js";
 
-const KINDS = {
-  precise: ["Precise", "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM8 12.200l3 3 5.500-6"],
-  several_fit: ["Several fit", "M9 7a5 5 0 1 0 0 10 5 5 0 0 0 0-10zM15 7a5 5 0 1 1 0 10 5 5 0 0 1 0-10z"],
-  too_little: ["Too little to go on", "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM9.500 9.800a2.600 2.600 0 1 1 3.700 2.400c-.800.400-1.200.900-1.200 1.800M12 16.500v.200"],
-  not_here: ["Not here, it seems", "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM6.500 17.500l11-11"],
-  unknown: ["Not calibrated", "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM8 12h8"],
+const ICONS = {
+  precise: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM8 12.200l3 3 5.500-6",
+  several_fit: "M9 7a5 5 0 1 0 0 10 5 5 0 0 0 0-10zM15 7a5 5 0 1 1 0 10 5 5 0 0 1 0-10z",
+  too_little: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM9.500 9.800a2.600 2.600 0 1 1 3.700 2.400c-.800.400-1.200.900-1.200 1.800M12 16.500v.200",
+  not_here: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM6.500 17.500l11-11",
+  unknown: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM8 12h8",
 };
-const ALIASES = { polysemous: "several_fit", underdetermined: "too_little" };
 const SHOWN = 6; // hits with a part of the bar of their own
 
-export function kindOf(diagnosis) {
-  const kind = ALIASES[diagnosis.kind] ?? diagnosis.kind;
-  return kind in KINDS ? kind : "unknown";
+function kindOf(diagnosis) {
+  return diagnosis.kind in ICONS ? diagnosis.kind : "unknown";
 }
 
-// How many of the first hits belong together as an answer: those that fit about equally well.
-export function groupSize(answer) {
-  const { diagnosis, hits } = answer;
-  const group = kindOf(diagnosis) === "several_fit" ? diagnosis.group ?? diagnosis.fits ?? 0 : 0;
-  return group > 1 && group < hits.length ? group : 0;
+// Headings for the first hits, which the diagnosis is about, and for the others; none where there is one list.
+export function groups({ diagnosis, hits }) {
+  const size = diagnosis.group?.length ?? 0;
+  if (kindOf(diagnosis) === "not_here") return [[0, "These come nearest"]];
+  if (size < 2) return [];
+  const first = kindOf(diagnosis) === "precise" ? `These ${size} show the same moment` : `One of these ${size}, it seems`;
+  return size < hits.length ? [[0, first], [size, "Less likely"]] : [[0, first]];
 }
 
 export function panel(answer) {
   const { diagnosis, hits } = answer;
   const kind = kindOf(diagnosis);
-  const [name, path] = KINDS[kind];
-  const mark = svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d: path }));
+  const mark = svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d: ICONS[kind] }));
   return h("section", { class: `diagnosis ${kind}`, "aria-label": "How sure this is" },
-    h("div", { class: "verdict" }, h("p", { class: "kind" }, mark, h("span", {}, name), diagnosis.rough && diagnosis.probability !== null ? h("span", { class: "rough" }, "rough estimate") : null),
+    h("div", { class: "verdict" }, h("p", { class: "kind" }, mark, h("span", {}, diagnosis.words), diagnosis.rough && diagnosis.probability !== null ? h("span", { class: "rough" }, "rough estimate") : null),
       h("p", { class: "explanation" }, diagnosis.explanation),
       diagnosis.advice ? h("p", { class: "advice" }, diagnosis.advice) : null),
     diagnosis.probability === null ? null : distribution(hits, diagnosis.here),

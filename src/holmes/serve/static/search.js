@@ -3,7 +3,7 @@
 
 import { address, request, thumbnail } from "./api.js";
 import { Card } from "./card.js";
-import { groupSize, panel } from "./diagnosis.js";
+import { groups, panel } from "./diagnosis.js";
 import { clock, counted, h, icon, say } from "./dom.js";
 import { Filters, NAMES } from "./filters.js";
 import { forget, recent, remember } from "./recent.js";
@@ -101,13 +101,13 @@ export class Search {
     const scale = scaleOf(answer.hits);
     this.cards = answer.hits.map((hit, at) => new Card(hit, at + 1, scale, this.#actions()));
     const items = this.cards.map((card) => card.element);
-    const group = answer.diagnosis ? groupSize(answer) : 0;
-    const lists = group ? [h("h2", { class: "group" }, `These ${group} fit about equally well`), h("ol", { class: "cards" }, items.slice(0, group)),
-      items.length > group ? h("h2", { class: "group" }, "Less likely") : null, h("ol", { class: "cards", start: group + 1 }, items.slice(group))]
-      : [h("h2", { class: "hidden" }, "Videos found"), h("ol", { class: "cards" }, items)];
+    const parts = answer.diagnosis ? groups(answer) : [];
+    const lists = (parts.length ? parts : [[0, ""]]).flatMap(([first, name], at) => [
+      h("h2", { class: name ? "group" : "hidden" }, name || "Videos found"),
+      h("ol", { class: "cards", start: first + 1 }, items.slice(first, parts[at + 1]?.[0]))]);
     const head = answer.diagnosis ? panel(answer) : this.#asking(answer.video);
     const title = h("h1", { class: "hidden" }, this.like ? "Moments like this one" : `Results for ${this.query}`);
-    this.results.replaceChildren(title, head, ...(items.length ? lists.filter(Boolean) : [this.#none(answer)]));
+    this.results.replaceChildren(title, head, ...(items.length ? lists : [this.#none(answer)]));
     this.#summary(answer);
     if (this.wanted) this.cards.find((card) => card.hit.id === this.wanted)?.play(this.at);
     this.wanted = null;
