@@ -122,12 +122,12 @@ class VideoReader:
                 time = min(time, container.duration / 1_000_000)
             for earlier in (0.0, FAR_BACK, time):  # a file that ends early, or that cannot be searched
                 seek(av, container, time - earlier)
-                shown = self._shown(self._decode(av, container, stream), file_start(container) + time)
+                shown = self._last_by(self._decode(av, container, stream), file_start(container) + time)
                 if shown is not None:
                     return self._picture(shown)
             raise VideoError(self.note or "it has no picture there")
 
-    def _shown(self, frames: Iterator[Any], time: float) -> Any:
+    def _last_by(self, frames: Iterator[Any], time: float) -> Any:
         shown = None
         for frame in islice(frames, MOST_BETWEEN_KEYS):
             if shown is not None and frame.pts is not None and float(frame.time) > time:
