@@ -46,6 +46,7 @@ class Hit(Video):
     score: float
     belief: float
     probability: float | None = Field(description="That it is the right one; none if never calibrated.")
+    gone: bool = Field(description="Whether its file is not there any more.")
     moments: list[Moment]
     timeline: Timeline | None = None
 

@@ -85,7 +85,7 @@ class ServerState:
             entry = self.shelf.by_name.get(hit.video)
             if entry is None:
                 continue
-            plain = asdict(hit)
+            plain = {**asdict(hit), "gone": hit.gone}
             plain["timeline"] = (
                 steps_of(timelines[rank], entry.duration, plain["moments"]) if timelines else None
             )
