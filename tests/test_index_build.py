@@ -16,7 +16,7 @@ from holmes.encoders.checkpoint import save_checkpoint, update_extras
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA, Calibration
-from holmes.index import builder, embedders
+from holmes.index import builder, embedders, intake
 from holmes.index.builder import add_videos, build_index, compact_index
 from holmes.index.embedders import TrainedHolmes, ZeroShot, load_embedder
 from holmes.index.manifest import Manifest
@@ -380,3 +380,52 @@ def test_frames_go_through_the_encoder_of_the_index(
     ):
         with pytest.raises(HolmesError, match=r"features of 'fake' \(d1d1.*not of 'other' \(e2e2"):
             attempt()
+
+
+def test_one_bad_feature_file_costs_only_itself(tmp_path: Path, fake: type[FakeJoint]) -> None:
+    """Whole by its checksum, but of a name that no index can hold."""
+    features, index = write_features(tmp_path / "features", FILMS), tmp_path / "index"
+    bad = replace(features[features.ids()[0]], id="bad", source=Path("/films/a\0b.mp4"))
+    features.write(bad, Fingerprint(1, 1))
+    summary = build_index(index, [features.path], ZeroShot(fake()))
+    assert summary.added == 3 and len(IndexStore.open(index)) == 3
+    (failure,) = summary.failures
+    assert failure.source == bad.source and "cannot name a video" in failure.reason
+
+
+def test_videos_are_committed_as_they_finish(
+    tmp_path: Path, fake: type[FakeJoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An extraction that is stopped half-way leaves an index of what it had done."""
+
+    def extract(files: list[Path], out: Path, name: str, *, finished: object, **_: object) -> None:
+        for film in FILMS:
+            write_features(out, {film: FILMS[film]})
+            finished(Path(f"/films/{film}.mp4"))
+            if film == "kitchen":
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(builder, "extract", extract)
+    monkeypatch.setattr(intake, "MOST_SECONDS", 0.0)
+    (tmp_path / "coast.mp4").touch()
+    with pytest.raises(KeyboardInterrupt):
+        build_index(tmp_path / "index", [tmp_path / "coast.mp4"], ZeroShot(fake()))
+    assert sorted(IndexStore.open(tmp_path / "index").places) == ["/films/coast.mp4", "/films/kitchen.mp4"]
+
+
+def test_features_held_are_bounded_by_their_bytes(
+    tmp_path: Path, fake: type[FakeJoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features = write_features(tmp_path / "features", {f"film{n}": [("dog runs", 10)] for n in range(9)})
+    one = features[features.ids()[0]]
+    size = one.rows.nbytes + one.times.nbytes
+    monkeypatch.setattr(intake, "MOST_BYTES", 2 * size)
+    embed, groups = intake.embed_videos, []
+
+    def watched(videos: list[object], *rest: object) -> object:
+        groups.append(len(videos))
+        return embed(videos, *rest)
+
+    monkeypatch.setattr(intake, "embed_videos", watched)
+    build_index(tmp_path / "index", [features.path], ZeroShot(fake()))
+    assert groups == [2, 2, 2, 2, 1] and len(IndexStore.open(tmp_path / "index")) == 9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -14,8 +15,10 @@ import pytest
 
 from holmes.cli.main import main
 from holmes.index import embedders
+from holmes.index.builder import compact_index
 from holmes.index.diagnose import PlainDiagnose, PlainDiagnosis
 from holmes.index.manifest import Manifest
+from holmes.index.segment import Segment
 from holmes.index.store import create_index
 from holmes.media import extract as extraction
 from holmes.media.features import Fingerprint
@@ -215,3 +218,41 @@ def test_an_exact_name_is_no_pattern_and_a_folder_is_its_videos(shell: Shell, tm
     assert code == 0 and "files of 1 video are gone, such as /films/days.mp4" in said
     code, said, _ = shell("search", index, "dog")
     assert "file is gone" in said
+
+
+def test_check_looks_again_when_a_compaction_replaces_what_it_reads(shell: Shell, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    shell("index", "build", index, write_features(tmp_path / "features", FILMS).path)
+    shell("index", "remove", index, "coast.mp4")
+    read, compacted = Segment.faults, []
+
+    def faults(self: Segment) -> list[str]:
+        if not compacted:  # between the opening of the index and the reading of its files
+            compacted.append(True)
+            compact_index(index)
+        return read(self)
+
+    shell.monkeypatch.setattr(Segment, "faults", faults)
+    code, _, said = shell("index", "check", index)
+    assert code == 0 and compacted and "2 videos in 1 segment, all as written" in said
+
+
+def test_features_that_may_not_be_read_are_not_called_sound(shell: Shell, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    shell("index", "build", index, write_features(tmp_path / "features", FILMS).path)
+    kept = write_features(index / "features", FILMS)
+    scan, stat = os.scandir, os.stat
+
+    def denied(ask: object, place: Path) -> object:
+        def guarded(path: object, *rest: object, **more: object) -> object:
+            if str(path).startswith(str(place)):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return ask(path, *rest, **more)
+
+        return guarded
+
+    for name, guarded in (("scandir", denied(scan, kept.videos)), ("stat", denied(stat, kept.path))):
+        with shell.monkeypatch.context() as patched:
+            patched.setattr(os, name, guarded)
+            code, _, said = shell("index", "check", index)
+        assert code == 2 and "Permission denied" in said and str(kept.path) in said, (name, said)

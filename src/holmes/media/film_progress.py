@@ -81,7 +81,7 @@ def film_bar(waiting: list[Path], reused: int, shown: bool) -> Iterator[FilmProg
         yield counted
         return
     if (report := listener()) is not None:
-        counted.follow = lambda: report("extracting videos", round(100 * counted.share), 100)
+        counted.follow = lambda: report("extracting videos, percent", round(100 * counted.share), 100)
         yield counted
         return
     from rich.console import Console

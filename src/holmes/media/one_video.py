@@ -25,6 +25,7 @@ from holmes.media.unfinished import Unfinished, keep, take_up, unfinished_file
 
 ROWS_AT_ONCE = 16  # rows encoded together; with the encoder's window, the decoded frames held at a time
 BYTES_AT_ONCE = 2**27  # of decoded frames, however large each is
+SAMPLES_AT_ONCE = 2**12  # where one picture stays for long
 KEEP_EVERY = 20.0  # seconds of work that an interrupt may lose
 LEAST_ROOM = 2**20  # bytes that must be free for a video's features
 NO_ROOM = {
@@ -114,15 +115,15 @@ def _encode(
 def _blocks(samples: Iterator[Sample], window: int) -> Iterator[list[Sample]]:
     """Samples for a few rows at a time, as many as memory allows; all but the last block fill whole rows."""
     block: list[Sample] = []
-    size = 0
+    pictures = size = 0
     for sample in samples:
         if not block or block[-1].image is not sample.image:
-            size += sample.image.nbytes
+            pictures, size = pictures + 1, size + sample.image.nbytes
         block.append(sample)
-        full = len(block) >= ROWS_AT_ONCE * window or size >= BYTES_AT_ONCE
+        full = pictures >= ROWS_AT_ONCE * window or size >= BYTES_AT_ONCE or len(block) >= SAMPLES_AT_ONCE
         if full and len(block) % window == 0:
             yield block
-            block, size = [], 0
+            block, pictures, size = [], 0, 0
     if block:
         yield block
 

@@ -28,6 +28,7 @@ LARGEST_FRAME = 8192 * 8192  # pixels; more is a broken header, or more memory t
 LARGEST_SHAPE = 16  # times the square of `largest_side`: pixels of a picture, however long it is
 MOST_SAMPLES = 2**18  # of one file, 36 hours at two a second; what follows is left out
 DENSE = 2.0  # seconds between key frames, at most, for which they stand for the rest
+FRAMES_LOOKED_AT = 250  # to see how dense they come
 BEFORE = 10.0  # seconds before a place to begin decoding at, so that the pictures there are whole
 MANY_FAULTS = 500  # packets in a row that do not decode: the rest of the file is not video
 MISSED, MISSED_SHARE = 2.0, 0.2  # more seconds and more of the file than this without a picture get a note
@@ -162,11 +163,7 @@ class VideoReader:
             usual_length = 1 / _frames_per_second(stream)
             stream.thread_type = "AUTO"
             stream.codec_context.thread_count = self.threads
-            if self.fast and _dense_key_frames(av, container, stream):
-                stream.codec_context.skip_frame = "NONKEY"
-            elif usual_length * self.rate <= 1 / 8:
-                # Frames no other refers to need no decoding: few in a row, so less than half a step is lost.
-                stream.codec_context.skip_frame = "NONREF"
+            stream.codec_context.skip_frame = self._skipped(av)
             self.promised = _promised(container, stream, 0.0)
             shift, last = None, 0.0
             frames = self._decode(av, container, stream)
@@ -185,6 +182,14 @@ class VideoReader:
                 self.duration = last + (length if 0 < length <= LONGEST_HOLD else usual_length)
                 yield last, frame
             self._note_missing(_promised(container, stream, self.start))
+
+    def _skipped(self, av: Any) -> str:
+        """Which frames need no decoding."""
+        if self.fast and _longest_gap(av, self.path, keys_only=True) <= DENSE:
+            return "NONKEY"
+        # Frames no other refers to come few in a row: where frames are dense, less than half a step is lost.
+        dense = _longest_gap(av, self.path, most=FRAMES_LOOKED_AT) * self.rate <= 1 / 8
+        return "NONREF" if dense else "DEFAULT"
 
     def _seek(
         self, frames: Iterator[Any], av: Any, container: Any, stream: Any, place: Place
@@ -329,19 +334,15 @@ def _promised(container: Any, stream: Any, start: float) -> float:
     return max(0.0, min(lasts, begins + lasts - start))
 
 
-def _dense_key_frames(av: Any, container: Any, stream: Any) -> bool:
-    """Whether key frames alone show what happens: never more than a few seconds apart. Decodes nothing."""
+def _longest_gap(av: Any, path: Path, keys_only: bool = False, most: int | None = None) -> float:
+    """Seconds between a frame, or key frame, and the next, at most, among the first. Decodes nothing."""
     times = []
-    with suppress(av.error.FFmpegError, ValueError):
-        packets = (packet for packet in container.demux(stream) if packet.pts is not None)
-        times = [(float(packet.pts * packet.time_base), packet.is_keyframe) for packet in packets]
-    with suppress(av.error.FFmpegError):
-        container.seek(0)
-        keys = sorted(time for time, is_key in times if is_key)
-        ends = [max((time for time, _ in times), default=0.0)]
-        gaps = [after - before for before, after in pairwise([*keys, *ends])]
-        return bool(keys) and max(gaps, default=math.inf) <= DENSE
-    raise VideoError("it cannot be read from its start again")
+    with _open(av, path) as container, suppress(av.error.FFmpegError, ValueError):
+        for packet in islice(container.demux(_video_stream(container)), most):
+            if packet.pts is not None and (packet.is_keyframe or not keys_only):
+                times.append(float(packet.pts * packet.time_base))
+    times.sort()
+    return max((after - before for before, after in pairwise(times)), default=math.inf)
 
 
 def _pixel_aspect(stream: Any) -> float:
