@@ -35,7 +35,7 @@ def holmes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
         (("search", "x", "y", "--nope"), "--nope"),
         (("search",), "INDEX"),
         (("extract", "x", "--out"), "--out"),
-        (("serch", "x", "y"), "Did you mean 'search'?"),
+        (("serch", "x", "y"), "Did you mean 'search'"),
         (("index", "bild"), "Did you mean 'build'?"),
     ],
 )

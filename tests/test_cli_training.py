@@ -167,9 +167,10 @@ def test_the_help_names_every_preset():
 
 def test_commands_in_the_document_have_their_options():
     text = (Path(__file__).parent.parent / "docs" / "training.md").read_text()
-    lines = re.findall(r"^    .*\bholmes (train|evaluate|ablate|sweep|demo)\b(.*)$", text, re.MULTILINE)
+    names = "train|evaluate|compare|ablate|sweep|demo"
+    lines = re.findall(rf"^    .*\bholmes ({names})\b(.*)$", text, re.MULTILINE)
     commands = get_command(main.app).commands
-    assert {name for name, _ in lines} == {"train", "evaluate", "ablate", "sweep", "demo"}
+    assert {name for name, _ in lines} == set(names.split("|"))
     for name, words in lines:
         known = {option for parameter in commands[name].params for option in parameter.opts}
         assert set(re.findall(r"--[a-z-]+", words)) <= known, f"holmes {name}{words}"

@@ -326,7 +326,8 @@ def test_a_report_holds_everything_that_is_known(world):
         build_alignments(config.alignment),
     )
     assert list(report) == [
-        *("split", "videos", "queries", "metrics", "by", "localisation", "aligned_mass", "partition")
+        *("split", "videos", "queries", "metrics", "intervals", "metrics_fitting", "by"),
+        *("localisation", "aligned_mass", "partition"),
     ]
     for groups in report["by"].values():
         assert sum(group["queries"] for group in groups.values()) == len(split.queries)
@@ -362,7 +363,7 @@ def test_tables_say_what_is_not_comparable():
     figures = {name: 10.0 for name in ("R@1", "R@5", "R@10", "R@100", "SumR")}
     grid = results_grid("t", {"ours": figures}, published("tvr"), "tvr")
     assert grid.rows[0] == ["ours", *["10.0"] * 5]
-    assert ["TRACE", "–", "–", "–", "–", "194.6"] in grid.rows
+    assert ["TRACE †", "–", "–", "–", "–", "194.6"] in grid.rows
     assert not any("not comparable" in note for note in grid.notes)
     foreign = results_grid("t", {"ours": figures}, published("tvr"), "planted")
     assert any("'planted', not TVR" in note for note in foreign.notes)

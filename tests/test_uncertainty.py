@@ -173,7 +173,7 @@ def test_baselines_by_hand():
     np.testing.assert_allclose(margin(score_QV), [0.3, 0], atol=1e-7)
     p = np.exp([5, 2, 1]) / np.exp([5, 2, 1]).sum()
     np.testing.assert_allclose(
-        negative_entropy(score_QV, 0.1), [(p * np.log(p)).sum(), -math.log(3)], rtol=1e-5
+        negative_entropy(score_QV, 0.1), [(p * np.log(p)).sum() / math.log(3), -1], rtol=1e-5
     )
 
 

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["connect", "open_index", "open_store", "preset", "train"]
+__all__ = ["connect", "open_index", "open_store", "preset", "queries", "train"]
 
 # The public verbs live where their work is done and are loaded when first used: `import holmes` is instant.
 _VERBS = {
@@ -15,6 +15,7 @@ _VERBS = {
     "open_index": ("holmes.index.searcher", "open_index"),
     "open_store": ("holmes.data.store", "Store.open"),
     "preset": ("holmes.config.presets", "preset"),
+    "queries": ("holmes.training.revisit", "queries"),
     "train": ("holmes.training.run", "train"),
 }
 

@@ -10,12 +10,14 @@ import typer
 from holmes.cli.options import (
     Compile,
     Device,
+    Form,
     Jobs,
     Preset,
     ProtocolName,
     Seeds,
     Settings,
     StoreToRead,
+    check_form,
     make_study,
     say,
     show,
@@ -37,32 +39,45 @@ def ablate(
     seeds: Seeds = "0",
     protocol: ProtocolName = "honest",
     settings: Settings = None,
+    form: Form = None,
     jobs: Jobs = 1,
     device: Device = "auto",
     compiled: Compile = None,
 ) -> None:
-    """Train the rows of the paper's ablation table; run it again to go on. Writes table.json and table.md."""
+    """Train the rows of the paper's ablation table; run it again to go on.
+
+    Writes table.json, table.md and table.tex.
+    """
     from holmes.config.ablations import table as rows_of
     from holmes.files import atomic_file, write_json
     from holmes.training.experiments import ablate as run
     from holmes.training.experiments import leads
 
+    check_form(form)
     rows_of(table)  # refuses an unknown table before anything is trained
     study = make_study(store, preset, settings, out, seeds, protocol, device, compiled, jobs=jobs)
     rows = run(study, table, say if leads() else lambda line: None)
     if leads():
         grid = ablation_grid(study, rows)
         write_json(out / "table.json", {"format": "holmes-ablation", "version": 1, "rows": rows})
-        with atomic_file(out / "table.md") as file:
-            file.write(grid.markdown().encode())
-        show(grid)
+        for name, text in (("table.md", grid.markdown()), ("table.tex", grid.latex())):
+            with atomic_file(out / name) as file:
+                file.write(text.encode())
+        show(grid, form=form)
 
 
 def ablation_grid(study: Study, rows: list[dict[str, Any]]) -> Grid:
     """The paper's layout, each published row under ours."""
     from holmes.config.ablations import TABLE_TITLES
     from holmes.evaluation.published import METRICS, published
-    from holmes.evaluation.tables import Grid, cells, published_notes
+    from holmes.evaluation.tables import (
+        INTERVAL,
+        INTERVAL_NOTE,
+        Grid,
+        cells,
+        interval_row,
+        published_notes,
+    )
 
     known = published(study.config.name)
     title = f"{study.config.name} on {study.store.path.name}, protocol {study.protocols[0].value}"
@@ -73,9 +88,11 @@ def ablation_grid(study: Study, rows: list[dict[str, Any]]) -> Grid:
             block = row["block"]
             grid.rows.append([TABLE_TITLES[block]])
         number = f"({row['row']}) " if row["row"] >= 0 else ""  # the paper's
-        grid.rows.append([f"{number}{row['title']}", *cells(row["metrics"])])
+        grid.rows += [[f"{number}{row['title']}", *cells(row["metrics"])], *interval_row(row["metrics"])]
         if known and row["row"] in known.ablation:
             grid.rows.append(["published", *cells(known.ablation[row["row"]])])
+    if any(row[0] == INTERVAL for row in grid.rows):
+        grid.notes.append(INTERVAL_NOTE)
     if known:
         grid.notes += published_notes(known, study.store.info.collection)
         grid.notes.append(f"The published table ablates {known.ablated}.")

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holmes.cli.options import Device, parse_protocols, say, show
+from holmes.cli.options import Device, Form, check_form, counted, parse_protocols, say, show
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
     from holmes.data.store import Store
     from holmes.evaluation.corruptions import Reader
-    from holmes.training.revisit import RunFolder
+    from holmes.evaluation.per_query import QueryTable
+    from holmes.training.revisit import Revisited, RunFolder
 
 
 def evaluate(
@@ -44,36 +45,69 @@ def evaluate(
         Path | None,
         typer.Option(metavar="STORE", help="With --uncertainty: queries that have no answer in this store."),
     ] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl|.parquet",
+            help="Write one row a query: rank, scores, kind, u, ξ, c, probability, best moment, lengths.",
+        ),
+    ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")] = None,
+    form: Form = None,
     device: Device = "auto",
 ) -> None:
-    """Measure recall, also by kind and length of query and by length of moment, and how moments are found."""
+    """Measure recall, also by kind and length of query and by length of moment, and how moments are found.
+
+    Runs that differ only by their seed are summed up; other settings stand side by side.
+    """
+    from holmes.evaluation.per_query import writer_of
     from holmes.evaluation.published import published
     from holmes.evaluation.tables import report_grids, results_grid
     from holmes.files import write_json
     from holmes.training.device import choose_device
     from holmes.training.revisit import evaluate_runs, find_runs
 
+    check_form(form)
+    if queries is not None:
+        writer_of(queries)  # refuses an unknown ending before anything is computed
     protocols = parse_protocols(protocol or "both")
     runs = find_runs(run, protocols[0] if len(protocols) == 1 else None)
-    found = evaluate_runs(runs, store, split, choose_device(device))
+    tables: list[QueryTable] = []
+
+    def keep(revisited: Revisited) -> None:
+        if queries is not None:
+            table = revisited.queries()
+            tables.append(table.with_column("run", revisited.run.path.name) if len(runs) > 1 else table)
+
+    found = evaluate_runs(runs, store, split, choose_device(device), keep)
     if uncertainty or abstain_below is not None or other is not None:
         add_uncertainty(found, runs, store, split, device, other, abstain_below)
     ours = {f"ours, {name}": figures for name, figures in found["summary"].items()}
     first = found["reports"][0]
     title = f"{run} on {Path(first['store']).name}, {split} split"
-    show(results_grid(title, ours, published(first["preset"]), first["collection"]))
-    show(*report_grids(Path(first["run"]).name, first))
+    grids = [results_grid(title, ours, published(first["preset"]), first["collection"])]
+    grids += report_grids(Path(first["run"]).name, first)
     if "uncertainty" in found:
         from holmes.evaluation.uncertainty_tables import uncertainty_grids
 
         measured = [report for report in found["reports"] if "uncertainty" in report]
         for report in measured[:1]:
-            show(*uncertainty_grids(Path(report["run"]).name, report))
+            grids += uncertainty_grids(Path(report["run"]).name, report)
         if len(measured) > 1:
             say(f"the other {len(measured) - 1} runs and their means are in the JSON; write it with --json")
+    show(*grids, form=form)
+    if queries is not None:
+        joined_tables(tables).save(queries)
+        say(f"wrote {queries}: {counted(sum(map(len, tables)), 'row')}")
     if json is not None:
         write_json(json, found)
+
+
+def joined_tables(tables: list[QueryTable]) -> QueryTable:
+    from holmes.evaluation.per_query import QueryTable
+
+    names = list(tables[0].columns)
+    return QueryTable({name: [value for table in tables for value in table.columns[name]] for name in names})
 
 
 def add_uncertainty(
@@ -85,14 +119,14 @@ def add_uncertainty(
     other: Path | None,
     abstain_below: float | None,
 ) -> None:
-    """`uncertainty` and its details in every report, and the figures over the seeds of a protocol."""
+    """`uncertainty` and its details in every report, and the figures over the seeds of a setting."""
     from holmes.data.store import Store
     from holmes.training.device import choose_device
     from holmes.training.revisit import store_of
     from holmes.training.sureness import UncalibratedError, mean_figures, run_uncertainty
 
     elsewhere = None if other is None else Store.open(other)
-    by_protocol: dict[str, list[Any]] = {}
+    by_group: dict[str, list[Any]] = {}
     for report, run in zip(found["reports"], runs, strict=True):
         say(f"measuring the confidence of {run.path}")
         try:
@@ -104,10 +138,10 @@ def add_uncertainty(
                 raise
             say(f"left out: {error}")
             continue
-        by_protocol.setdefault(run.protocol or "checkpoint", []).append(report["uncertainty"])
-    if not by_protocol:
+        by_group.setdefault(report["group"], []).append(report["uncertainty"])
+    if not by_group:
         raise HolmesError("none of these runs has a calibration; train one with --protocol honest.")
-    means = {protocol: mean_figures(reports) for protocol, reports in by_protocol.items()}
+    means = {name: mean_figures(reports) for name, reports in by_group.items()}
     found["uncertainty"] = means.get("honest", next(iter(means.values())))
     found["uncertainty_by_protocol"] = means
 

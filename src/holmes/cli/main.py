@@ -12,7 +12,20 @@ from typing import Annotated, NoReturn, cast
 import typer
 
 from holmes import __version__
-from holmes.cli import ablate, data, demo, evaluate, extract, index, report, search, serve, sweep, train
+from holmes.cli import (
+    ablate,
+    compare,
+    data,
+    demo,
+    evaluate,
+    extract,
+    index,
+    report,
+    search,
+    serve,
+    sweep,
+    train,
+)
 from holmes.errors import HolmesError
 from holmes.printable import printable
 
@@ -81,6 +94,7 @@ app.command()(search.search)
 app.command()(serve.serve)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
+app.command()(compare.compare)
 app.command()(report.report)
 app.command()(ablate.ablate)
 app.command()(sweep.sweep)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +49,16 @@ Jobs = Annotated[
         min=0,
         metavar="N",
         help="Runs at once, as processes side by side; 0 takes as many as fit on the GPU.",
+    ),
+]
+FORMS = ("md", "latex", "csv", "json")
+Form = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="md|latex|csv|json",
+        help="Print the tables as text of this form; LaTeX needs the booktabs package.",
+        show_default="drawn for a terminal",
     ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
@@ -119,15 +129,30 @@ def make_study(
     )
 
 
-def show(*grids: Grid) -> None:
-    """Print tables; piped into a file they keep their width."""
+def show(*grids: Grid, form: str | None = None) -> None:
+    """Print tables, drawn or as text of a form; piped into a file they keep their width."""
     from rich.console import Console
+
+    if form is not None:
+        typer.echo(written(grids, form), nl=False)
+        return
 
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=140)
     for grid in grids:
         console.print(grid.drawn())
+
+
+def written(grids: Sequence[Grid], form: str) -> str:
+    if form == "json":  # one document
+        return "[" + ",\n".join(grid.json().strip() for grid in grids) + "]\n"
+    return "\n".join(grid.written(form) for grid in grids)
+
+
+def check_form(form: str | None) -> None:
+    if form is not None and form not in FORMS:
+        raise unknown("format", form, FORMS)
 
 
 def say(line: str) -> None:

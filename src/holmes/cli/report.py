@@ -10,8 +10,6 @@ import typer
 from holmes.cli.options import Device, say
 from holmes.errors import HolmesError
 
-REPEATS, PASSES = 200, 10  # of bootstrap and dropout: a page need not wait for the last digit
-
 if TYPE_CHECKING:
     from holmes.plots.data import ReportData
     from holmes.plots.uncertainty import Sureness
@@ -77,8 +75,6 @@ def look_at_confidence(run: RunFolder, store: Path | None, split: str, device: s
             split,
             choose_device(device),
             find_reader=find_reader,
-            repeats=REPEATS,
-            passes=PASSES,
         )
     except HolmesError as error:
         return no_sureness(str(error))

@@ -11,11 +11,13 @@ import typer
 from holmes.cli.options import (
     Compile,
     Device,
+    Form,
     Jobs,
     Preset,
     ProtocolName,
     Seeds,
     StoreToRead,
+    check_form,
     make_study,
     parse_settings,
     say,
@@ -51,6 +53,7 @@ def sweep(
     settings: SettingsAndValues = None,
     seeds: Seeds = "0",
     protocol: ProtocolName = "honest",
+    form: Form = None,
     jobs: Jobs = 1,
     device: Device = "auto",
     compiled: Compile = None,
@@ -62,11 +65,12 @@ def sweep(
     from holmes.config.ablations import SWEEPS
     from holmes.config.ablations import sweep as values_of
     from holmes.config.schema import several_values
-    from holmes.files import write_json
+    from holmes.files import atomic_file, write_json
     from holmes.plots.sweep import save_sweeps
     from holmes.training.experiments import grid, leads
     from holmes.training.experiments import sweep as run
 
+    check_form(form)
     lists = {name: several_values(name, text) for name, text in parse_settings(settings).items()}
     axes = dict(values for values in lists.values() if len(values[1]) > 1)
     if axes and parameter:
@@ -89,8 +93,11 @@ def sweep(
     every["sweeps"] = {name: every["sweeps"][name] for name in sorted(every["sweeps"], key=by_fame)}
     write_json(out / "sweep.json", {"format": "holmes-sweep", "version": 1, **every})
     save_sweeps(every["sweeps"], every["grids"], out)
-    show(*(sweep_table(swept) for swept in found["sweeps"].values()))
-    show(*(grid_table(points) for points in found["grids"].values()))
+    tables = [sweep_table(swept) for swept in found["sweeps"].values()]
+    tables += [grid_table(points) for points in found["grids"].values()]
+    with atomic_file(out / "sweep.tex") as file:
+        file.write("\n".join(table.latex() for table in tables).encode())
+    show(*tables, form=form)
 
 
 def by_fame(name: str) -> tuple[int, str]:
@@ -103,27 +110,28 @@ def by_fame(name: str) -> tuple[int, str]:
 
 def sweep_table(swept: dict[str, Any]) -> Grid:
     from holmes.evaluation.published import METRICS
-    from holmes.evaluation.tables import Grid, cells
+    from holmes.evaluation.tables import Grid, cells, interval_row
     from holmes.plots.sweep import spelt
 
     name, default = swept["parameter"], swept["default"]
-    rows = [
-        [f"{spelt(point['value'])}{' (preset)' * (point['value'] == default)}", *cells(point["metrics"])]
-        for point in swept["points"]
-    ]
+    rows = []
+    for point in swept["points"]:
+        label = f"{spelt(point['value'])}{' (preset)' * (point['value'] == default)}"
+        rows += [[label, *cells(point["metrics"])], *interval_row(point["metrics"])]
     title = f"Recall over {name}" + (f" ({swept['setting']})" if name != swept["setting"] else "")
     return Grid(title, [name, *METRICS], rows)
 
 
 def grid_table(found: dict[str, Any]) -> Grid:
     from holmes.evaluation.published import METRICS
-    from holmes.evaluation.tables import Grid, cells
+    from holmes.evaluation.tables import Grid, cells, interval_row
     from holmes.plots.sweep import spelt
 
-    rows = [
-        [*(spelt(point["values"][name]) for name in found["settings"]), *cells(point["metrics"])]
-        for point in found["points"]
-    ]
+    rows, others = [], [""] * (len(found["settings"]) - 1)
+    for point in found["points"]:
+        labels = [spelt(point["values"][name]) for name in found["settings"]]
+        rows.append([*labels, *cells(point["metrics"])])
+        rows += [[row[0], *others, *row[1:]] for row in interval_row(point["metrics"])]
     return Grid(f"Recall over {' and '.join(found['settings'])}", [*found["settings"], *METRICS], rows)
 
 

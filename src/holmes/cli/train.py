@@ -54,7 +54,8 @@ def train(
 
 
 def train_one(study: Study) -> dict[str, dict[str, Any]]:
-    from holmes.training.resume import RESULT, RUN
+    from holmes.evaluation.intervals import read_ranks, spread_with_intervals
+    from holmes.training.resume import RANKS, RESULT, RUN
     from holmes.training.run import train as run
 
     if any(study.out.glob(f"*/{RUN}")):
@@ -64,17 +65,45 @@ def train_one(study: Study) -> dict[str, dict[str, Any]]:
     result = run(study.store, study.config, study.out, seed, protocol, study.options)
     if finished:
         say(f"{study.out} was finished before; these are its figures")
-    return {f"ours, {protocol.value}, seed {seed}": result["metrics"]}
+    say_uncalibrated({study.out: result})
+    ranks = read_ranks(study.out / RANKS)
+    figures = (
+        spread_with_intervals([result["metrics"]], ranks[0][None], ranks[1]) if ranks else result["metrics"]
+    )
+    return {f"ours, {protocol.value}, seed {seed}": figures}
 
 
 def train_many(study: Study) -> dict[str, dict[str, Any]]:
     from holmes.training.experiments import train_seeds
 
     summary = train_seeds(study)
+    say_uncalibrated(
+        {
+            study.out / f"{protocol}-seed{run['seed']}": run
+            for protocol, found in summary["protocols"].items()
+            for run in found["runs"]
+        }
+    )
     return {
         f"ours, {protocol}, {len(study.seeds)} seed{'s' * (len(study.seeds) > 1)}": found["metrics"]
         for protocol, found in summary["protocols"].items()
     }
+
+
+def say_uncalibrated(runs: dict[Path, dict[str, Any]]) -> None:
+    """Name the runs that cannot say how sure they are, and why."""
+    for path, result in runs.items():
+        if result.get("calibrated") is not False:
+            continue
+        why = (
+            "the held-out videos have too few queries, or none of them finds its video"
+            if result["protocol"] == "honest"
+            else "no videos are held out: the published protocol needs a val split that shares none with test"
+        )
+        say(
+            f"{path}: no calibration could be fitted ({why}); this model gives no probabilities and no "
+            "kinds. Train with --protocol honest, or a larger --set held_out."
+        )
 
 
 def show_results(study: Study, ours: dict[str, dict[str, Any]]) -> None:

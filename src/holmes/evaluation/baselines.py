@@ -8,6 +8,7 @@ Q queries, V videos, P passes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -38,9 +39,12 @@ def margin(score_QV: Tensor) -> Tensor:
 
 
 def negative_entropy(score_QV: Tensor, temperature: float = 1.0) -> Tensor:
-    """Σ p log p of the softmax over the gallery."""
+    """Σ p log p of the softmax over the gallery, as a share of log V: -1 for one that knows nothing.
+
+    As a share it means the same in a gallery of another size: a curve fitted on held-out queries holds.
+    """
     log_p_QV = (score_QV.double() / temperature).log_softmax(1)
-    return (log_p_QV.exp() * log_p_QV).sum(1)
+    return (log_p_QV.exp() * log_p_QV).sum(1) / max(math.log(score_QV.shape[1]), 1e-12)
 
 
 @torch.inference_mode()

@@ -5,12 +5,15 @@ Q queries
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from holmes.data.store import Split, Store
+from holmes.evaluation.intervals import Draws, draw_videos, recall_intervals
 from holmes.evaluation.recall import recall
 from holmes.records import QueryType
 
@@ -21,14 +24,25 @@ ROUNDING = 1e-6  # moments are float32: a fifth of a video must not fall into th
 Groups = dict[str, NDArray[np.bool_]]
 
 
-def breakdowns(ranks_Q: Tensor, store: Store, split: Split) -> dict[str, dict[str, dict[str, float]]]:
+def breakdowns(ranks_Q: Tensor, store: Store, split: Split) -> dict[str, dict[str, dict[str, Any]]]:
     """Breakdown → group → figures; a breakdown of which nothing is known is left out."""
-    groups = {
+    draws, found = draw_videos(split.owner), {}
+    for name, members in groups_of(store, split).items():
+        bounds = intervals_by(ranks_Q, members, draws)
+        found[name] = {
+            group: {**row, "intervals": bounds[group]} for group, row in recall_by(ranks_Q, members).items()
+        }
+    return found
+
+
+def groups_of(store: Store, split: Split) -> dict[str, Groups]:
+    """Breakdown → group → which queries are in it; a breakdown of which nothing is known is left out."""
+    found = {
         "kind": by_kind(store.kinds_Q[split.queries]),
         "length": by_length([store.captions[query] for query in split.queries]),
         "moment_ratio": by_moment_ratio(store.moments_Q2[split.queries]),
     }
-    return {name: recall_by(ranks_Q, members) for name, members in groups.items() if members}
+    return {name: members for name, members in found.items() if members}
 
 
 def recall_by(ranks_Q: Tensor, groups: Groups) -> dict[str, dict[str, float]]:
@@ -36,6 +50,15 @@ def recall_by(ranks_Q: Tensor, groups: Groups) -> dict[str, dict[str, float]]:
     ranks_Q = ranks_Q.cpu()
     return {
         name: {"queries": int(member_Q.sum()), **recall(ranks_Q[torch.from_numpy(member_Q)])}
+        for name, member_Q in groups.items()
+    }
+
+
+def intervals_by(ranks_Q: Tensor, groups: Groups, draws: Draws) -> dict[str, dict[str, list[float]]]:
+    """The intervals of each group's figures."""
+    rank_1Q = ranks_Q.cpu().numpy()[None]
+    return {
+        name: {metric: [e.low, e.high] for metric, e in recall_intervals(rank_1Q, draws, member_Q).items()}
         for name, member_Q in groups.items()
     }
 

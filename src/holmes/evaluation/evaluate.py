@@ -21,8 +21,16 @@ from holmes.similarity import combined_score
 def retrieval_metrics(
     model: HolmesModel, bank: FeatureBank, split: Split, score: ScoreConfig, world: World = ALONE
 ) -> dict[str, float]:
-    """R@K and SumR of a split; with several processes each ranks its share of the queries."""
+    """R@K and SumR of a split."""
+    return recall(retrieval_ranks(model, bank, split, score, world))
+
+
+@torch.inference_mode()
+def retrieval_ranks(
+    model: HolmesModel, bank: FeatureBank, split: Split, score: ScoreConfig, world: World = ALONE
+) -> torch.Tensor:
+    """The place of every query's video; with several processes each ranks its share of the queries."""
     encoded = encode_split(model, bank, split, world)
     scores_QV = combined_score(score_all(encoded), score.frame_weight, score.clip_weight)
     ranks_Q = gather_rows(rank_of_owner(scores_QV, encoded.owner_Q), world)
-    return recall(ranks_Q[: len(split.queries)])
+    return ranks_Q[: len(split.queries)]

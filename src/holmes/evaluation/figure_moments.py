@@ -19,6 +19,7 @@ from holmes.errors import HolmesError
 from holmes.evaluation.aligned_mass import by_video
 from holmes.evaluation.localise import frame_query
 from holmes.evaluation.recall import rank_of_owner
+from holmes.evaluation.report import Evaluated
 from holmes.evaluation.scoring import Encoded, encode_split, score_all
 from holmes.plots.timeline import Film, Timeline, Track
 from holmes.plots.transport import Transport, mass_inside
@@ -94,6 +95,21 @@ def timelines(seen: list[Seen], store: Store, split: Split, chosen: int | None =
     ordered = rows[np.argsort(worth[rows], kind="stable")]
     picks = {why: int(ordered[round(share * (len(ordered) - 1))]) for why, share in names.items()}
     return [timeline(seen, store, split, row, why, margin_RQ[:, row]) for why, row in picks.items()]
+
+
+def compared_timelines(
+    evaluated: list[tuple[Evaluated, ScoreConfig]], store: Store, chosen: dict[int, str]
+) -> list[Timeline]:
+    """Timelines of chosen queries (rows of the split, and why) as several models see them."""
+    split = evaluated[0][0].split
+    if len(split.videos) < 2:
+        return []
+    seen = [
+        Seen(one.encoded, one.scores, one.score_QV, torch.from_numpy(one.rank_Q), weights)
+        for one, weights in evaluated
+    ]
+    margin_RQ = torch.stack([margins(one) for one in seen]).cpu().numpy()
+    return [timeline(seen, store, split, row, why, margin_RQ[:, row]) for row, why in chosen.items()]
 
 
 def margins(seen: Seen) -> Tensor:

@@ -5,8 +5,19 @@ Q queries, V videos
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Pairs of a query and a further video that fits it: positions in the split."""
+
+    query_N: Tensor
+    video_N: Tensor
+
 
 CUTOFFS = (1, 5, 10, 100)
 NOWHERE = 2**62  # the place of a video without a score
@@ -21,6 +32,20 @@ def rank_of_owner(scores_QV: Tensor, owner_Q: Tensor) -> Tensor:
     # Counted from the end: a comparison with NaN is false, and must not pass for a hit.
     rank_Q = scores_QV.shape[1] - (scores_QV < own_Q1).sum(1)
     return rank_Q.masked_fill(own_Q1.squeeze(1).isnan(), NOWHERE)
+
+
+def rank_of_fitting(scores_QV: Tensor, owner_Q: Tensor, fits: Fits) -> Tensor:
+    """The place of the best video that fits a query: its own, or one that is known to fit it too."""
+    best_Q = scores_QV.gather(1, owner_Q.unsqueeze(1)).squeeze(1)
+    fitting_N = scores_QV[fits.query_N, fits.video_N]
+    best_Q = best_Q.scatter_reduce(0, fits.query_N, fitting_N, "amax")
+    rank_Q = scores_QV.shape[1] - (scores_QV < best_Q.unsqueeze(1)).sum(1)
+    # Others that fit may tie with it; they are no reason to count it lower.
+    ties_N = (fitting_N == best_Q[fits.query_N]).long()
+    spare_Q = torch.zeros_like(rank_Q).scatter_add(0, fits.query_N, ties_N)
+    own_Q = scores_QV.gather(1, owner_Q.unsqueeze(1)).squeeze(1) == best_Q
+    rank_Q = rank_Q - (spare_Q + own_Q.long() - 1).clamp(min=0)
+    return rank_Q.masked_fill(best_Q.isnan(), NOWHERE)
 
 
 def recall(ranks_Q: Tensor, cutoffs: tuple[int, ...] = CUTOFFS) -> dict[str, float]:

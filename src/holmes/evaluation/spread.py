@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-Spread = dict[str, float | None]  # "mean", and "deviation": None for a single run
+Spread = dict[str, float | None]  # "mean", "deviation": None for a single run, and where known "low", "high"
 
 
 def spread(runs: Sequence[dict[str, float]]) -> dict[str, Spread]:

@@ -1,15 +1,24 @@
-"""Figures as tables for people: on a terminal and in Markdown."""
+"""Figures as tables: for people on a terminal and in Markdown, for papers in LaTeX, for programs."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.table import Table
 
+from holmes.evaluation.latex import latex_table
 from holmes.evaluation.published import METRICS, DataSet
 from holmes.evaluation.spread import Spread
+
+INTERVAL = "  95%"
+INTERVAL_NOTE = "95%: where it would lie for other videos, and other seeds if there are several (bootstrap)."
+MARK = " †"
 
 
 @dataclass
@@ -32,12 +41,37 @@ class Grid:
             table.add_row(*row)
         return table
 
+    def written(self, form: str) -> str:
+        """As `md`, `latex`, `csv` or `json`."""
+        return {"md": self.markdown, "latex": self.latex, "csv": self.csv, "json": self.json}[form]()
+
     def markdown(self) -> str:
         width = len(self.columns)
         lines = [self.columns, ["---", *["---:"] * (width - 1)]]
         lines += [row if len(row) > 1 else [f"*{row[0]}*", *[""] * (width - 1)] for row in self.rows]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return "\n\n".join([f"**{self.title}**", table, *self.notes]) + "\n"
+
+    def latex(self) -> str:
+        """A floating table for \\usepackage{booktabs}; its notes stand under it."""
+        return latex_table(self.title, self.columns, self.rows, self.notes)
+
+    def csv(self) -> str:
+        """Plain rows; the title of a block is their first column, notes are comments in front."""
+        text = io.StringIO()
+        text.write("".join(f"# {line}\n" for line in (self.title, *self.notes)))
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["block", self.columns[0] or "row", *self.columns[1:]])
+        block = ""
+        for row in self.rows:
+            if len(row) == 1:
+                block = row[0]
+            else:
+                writer.writerow([block, row[0].strip(), *row[1:]])
+        return text.getvalue()
+
+    def json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
 
 
 def cells(figures: dict[str, Any] | Sequence[float | None]) -> list[str]:
@@ -56,20 +90,41 @@ def number(value: float | Spread | None) -> str:
     return f"{mean:.1f}" if deviation is None else f"{mean:.1f} ± {deviation:.1f}"
 
 
+def interval_row(figures: dict[str, Any]) -> list[list[str]]:
+    """A row with the 95% intervals under a row of figures; nothing where they are not known."""
+    if not all(isinstance(figures[name], dict) and "low" in figures[name] for name in METRICS):
+        return []
+    return [[INTERVAL, *(bounds(figures[name]["low"], figures[name]["high"]) for name in METRICS)]]
+
+
+def bounds(low: float | None, high: float | None) -> str:
+    return "–" if low is None or high is None else f"[{low:.1f}, {high:.1f}]"
+
+
 def results_grid(title: str, ours: dict[str, dict[str, Any]], known: DataSet | None, collection: str) -> Grid:
-    """Our rows, then what is published for the preset's data set."""
-    grid = Grid(title, ["", *METRICS], [[name, *cells(figures)] for name, figures in ours.items()])
+    """Our rows with their intervals, then what is published for the preset's data set.
+
+    Rows whose epoch was selected on the evaluation split, ours or published, are marked.
+    """
+    grid = Grid(title, ["", *METRICS])
+    for name, figures in ours.items():
+        mark = MARK if re.search(r"\bpublished\b", name) else ""
+        grid.rows += [[f"{name}{mark}", *cells(figures)], *interval_row(figures)]
+    if any(row[0] == INTERVAL for row in grid.rows):
+        grid.notes.append(INTERVAL_NOTE)
     if known is None:
         grid.notes.append("Nothing is published for this preset: it is one of our own.")
         return grid
     grid.rows.append([f"published on {known.title}"])
-    grid.rows += [[name, *cells(figures)] for name, figures in known.methods.items()]
+    grid.rows += [[f"{name}{MARK}", *cells(figures)] for name, figures in known.methods.items()]
     grid.notes += published_notes(known, collection)
     return grid
 
 
 def published_notes(known: DataSet, collection: str) -> list[str]:
-    notes = ["Published figures select the best epoch on the evaluation split (protocol 'published')."]
+    notes = [
+        f"{MARK.strip()} The best epoch is selected on the evaluation split itself (protocol 'published')."
+    ]
     if collection != known.collection:
         notes.append(f"The store holds '{collection}', not {known.title}: the rows are not comparable.")
     return notes
@@ -80,8 +135,17 @@ def report_grids(title: str, report: dict[str, Any]) -> Iterator[Grid]:
     grid = Grid(f"{title} by group", ["", "queries", *METRICS])
     for name, groups in report["by"].items():
         grid.rows.append([f"by {name.replace('_', ' ')}"])
-        grid.rows += [[group, f"{row['queries']:,}", *cells(row)] for group, row in groups.items()]
+        for group, row in groups.items():
+            grid.rows.append([group, f"{row['queries']:,}", *cells(row)])
+            if "intervals" in row:
+                grid.rows.append([INTERVAL, "", *(bounds(*row["intervals"][metric]) for metric in METRICS)])
     yield grid
+    if "metrics_fitting" in report:
+        rows = [
+            ["the annotated video", *cells(report["metrics"])],
+            ["any video that fits", *cells(report["metrics_fitting"])],
+        ]
+        yield Grid(f"{title}: which video counts as right", ["", *METRICS], rows)
     for name, heading in (
         ("localisation", "Moment localisation within the right video, %"),
         ("aligned_mass", "Aligned mass inside the true moment, %"),

@@ -13,17 +13,20 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from holmes.config import ablations
 from holmes.config.ablations import FULL, Ablation
 from holmes.config.schema import HolmesConfig
 from holmes.data.store import Store
 from holmes.errors import HolmesError
+from holmes.evaluation.intervals import read_ranks, spread_with_intervals
 from holmes.evaluation.spread import Spread, spread
 from holmes.files import write_json
 from holmes.parallel import process_group
 from holmes.training.device import choose_device
 from holmes.training.protocol import Protocol
-from holmes.training.resume import RUN
+from holmes.training.resume import RANKS, RUN
 from holmes.training.run import RunOptions
 from holmes.training.side_by_side import Job, train_all
 
@@ -65,6 +68,15 @@ class Study:
         results = dict(zip(jobs, train_all([*jobs.values()], self.options, self.jobs, begin), strict=True))
         return {name: [results[name, seed] for seed in self.seeds] for name in settings}
 
+    def figures(self, name: str, runs: Sequence[dict[str, Any]]) -> dict[str, Spread]:
+        """Over the seeds of one setting: mean, deviation, and the interval over videos and seeds."""
+        read = [read_ranks(self.out / f"{name}-seed{seed}" / RANKS) for seed in self.seeds]
+        known = [ranks for ranks in read if ranks is not None]
+        metrics = [run["metrics"] for run in runs]
+        if len(known) < len(read):  # runs of an earlier version
+            return spread(metrics)
+        return spread_with_intervals(metrics, np.stack([rank_Q for rank_Q, _ in known]), known[0][1])
+
 
 def leads() -> bool:
     """Whether this process is the one that writes and prints, before any process group exists."""
@@ -77,7 +89,7 @@ def train_seeds(study: Study) -> dict[str, Any]:
         raise HolmesError(f"{study.out} holds a single run; give another --out for several.")
     with process_group(choose_device(study.options.device)):
         runs = study.train({protocol.value: (study.config, protocol) for protocol in study.protocols})
-    found = {name: {"runs": some, "metrics": spread(metrics_of(some))} for name, some in runs.items()}
+    found = {name: {"runs": some, "metrics": study.figures(name, some)} for name, some in runs.items()}
     summary = {
         "format": "holmes-summary",
         "version": 1,
@@ -89,10 +101,6 @@ def train_seeds(study: Study) -> dict[str, Any]:
     if leads():
         write_json(study.out / SUMMARY, summary)
     return summary
-
-
-def metrics_of(runs: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
-    return [run["metrics"] for run in runs]
 
 
 def run_rows(
@@ -112,7 +120,7 @@ def run_rows(
     }
     with process_group(choose_device(study.options.device)):
         runs = study.train(settings, say, titles)
-    return [spread(metrics_of(runs[folder])) for folder in folders]
+    return [study.figures(folder, runs[folder]) for folder in folders]
 
 
 def refuse_rows_of_stage_2_only(study: Study, rows: Sequence[Ablation]) -> None:

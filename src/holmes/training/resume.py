@@ -28,6 +28,7 @@ from holmes.training.protocol import Protocol
 from holmes.typed import AtMost, Count, Infinite, Matching, Sha256, Within
 
 RUN, RESULT, STATE, LOCK = "run.json", "result.json", "state.json", "lock"
+RANKS = "ranks.npz"
 RUN_FORM = Form("holmes-run", 2, "a run", "restore the file, or begin another run", unsealed=(1,))
 STATE_FORM = Form("holmes-state", 1, "where a run stands", "use a new --out folder", unsealed=(0,))
 RESULT_FORM = Form(
@@ -87,6 +88,7 @@ class Result:
     epochs_done: Count
     split: str
     metrics: dict[str, float]
+    calibrated: bool | None = None  # whether the model can say how sure it is; None in older files
 
     def __post_init__(self) -> None:
         if "SumR" not in self.metrics:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import MANIFEST, Checkpoint, load_checkpoint
 from holmes.errors import HolmesError
-from holmes.evaluation.report import evaluate_split
-from holmes.evaluation.spread import spread
+from holmes.evaluation.intervals import spread_with_intervals
+from holmes.evaluation.per_query import QueryTable, query_table
+from holmes.evaluation.report import Evaluated, evaluated_split
+from holmes.evidence.diagnosis import EXTRA, read_calibration
 from holmes.training.assemble import build_alignments, build_identifier
+from holmes.training.device import choose_device
+from holmes.training.groups import group_runs
 from holmes.training.protocol import Protocol
 from holmes.training.resume import RUN, read_run
 
@@ -74,27 +80,84 @@ def store_of(run: RunFolder, given: Path | None) -> Store:
     return store
 
 
+@dataclass(frozen=True)
+class Revisited:
+    """A run's best checkpoint on a split: what it sees, and the report on it."""
+
+    run: RunFolder
+    checkpoint: Checkpoint
+    store: Store
+    seen: Evaluated
+    report: dict[str, Any]
+
+    def queries(self) -> QueryTable:
+        """One row a query."""
+        calibration = read_calibration(self.checkpoint.extras.get(EXTRA), self.checkpoint.digest)
+        temperature = self.checkpoint.config.evidence.inter_temperature
+        return query_table(self.seen, self.store, calibration, temperature)
+
+
+def queries(
+    run: Path | str, store: Path | str | None = None, split: str = "test", device: str = "auto"
+) -> QueryTable:
+    """Everything about every query of a split, from a run or a checkpoint: a table, one row a query."""
+    (found,) = find_runs(Path(run))[:1]
+    where = store_of(found, None if store is None else Path(store))
+    return revisit(found, where, split, choose_device(device)).queries()
+
+
 def evaluate_runs(
-    runs: list[RunFolder], store: Path | None, split: str, device: torch.device
+    runs: list[RunFolder],
+    store: Path | None,
+    split: str,
+    device: torch.device,
+    each: Callable[[Revisited], None] = lambda found: None,
 ) -> dict[str, Any]:
-    """The report of every run, and the figures of each protocol over its seeds."""
-    reports = [evaluate_run(run, store_of(run, store), split, device) for run in runs]
-    by_protocol: dict[str, list[dict[str, float]]] = {}
-    for report in reports:
-        by_protocol.setdefault(report["protocol"] or "checkpoint", []).append(report["metrics"])
-    summary = {name: spread(metrics) for name, metrics in by_protocol.items()}
-    return {"format": "holmes-evaluation", "version": 1, "summary": summary, "reports": reports}
+    """The report of every run, and the figures of each setting and protocol over its seeds.
+
+    `each` is called with every run as it was seen, of which only the report is kept.
+    """
+    reports, summary = {}, {}
+    for name, some in group_runs(runs).items():
+        ranks = []
+        for run in some:
+            found = revisit(run, store_of(run, store), split, device)
+            reports[run.path] = found.report | {"group": name}
+            ranks.append(found.seen.rank_Q)
+            each(found)
+        metrics = [reports[run.path]["metrics"] for run in some]
+        summary[name] = spread_with_intervals(metrics, np.stack(ranks), found.seen.split.owner)
+    return {
+        "format": "holmes-evaluation",
+        "version": 1,
+        "summary": summary,
+        "reports": [reports[run.path] for run in runs],
+    }
 
 
 def evaluate_run(run: RunFolder, store: Store, split_name: str, device: torch.device) -> dict[str, Any]:
     """The whole report of a run on a split."""
+    return revisit(run, store, split_name, device).report
+
+
+def revisit(run: RunFolder, store: Store, split_name: str, device: torch.device) -> Revisited:
+    """Load a run's best checkpoint and evaluate it."""
     checkpoint = load_checkpoint(run.checkpoint, str(device))
     config = checkpoint.config
     refuse_other_widths(checkpoint, store)
     split = store.split(split_name)
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     bank = FeatureBank(store, device, splits=[split], dtype=dtype)
-    return {
+    seen = evaluated_split(
+        checkpoint.model,
+        bank,
+        split,
+        config.score,
+        build_identifier(config),
+        build_alignments(config.alignment),
+        config.training.batch_videos,
+    )
+    report = {
         "run": str(run.path),
         "preset": config.name,
         "protocol": run.protocol,
@@ -104,16 +167,9 @@ def evaluate_run(run: RunFolder, store: Store, split_name: str, device: torch.de
         "store": str(store.path),
         "collection": store.info.collection,
         "trained_on_this_store": run.about is not None and run.about["data"]["store"] == store.info.digest,
-        **evaluate_split(
-            checkpoint.model,
-            bank,
-            split,
-            config.score,
-            build_identifier(config),
-            build_alignments(config.alignment),
-            config.training.batch_videos,
-        ),
+        **seen.report,
     }
+    return Revisited(run, checkpoint, store, seen, report)
 
 
 def refuse_other_widths(checkpoint: Checkpoint, store: Store) -> None:

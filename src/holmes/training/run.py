@@ -3,7 +3,8 @@
     splits → features on the device → model → epochs of steps → evaluation → best checkpoint → test once
 
 Run folder: `run.json` what the run is, `metrics.jsonl` what happened, `state*` where it stands, `best/` the
-best checkpoint, `result.json` the final figures. The same command run again goes on where it stopped.
+best checkpoint, `result.json` the final figures, `ranks.npz` where every query's video came. The same command
+run again goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from holmes.encoders.build import build_model
 from holmes.encoders.checkpoint import TRAINING_SECONDS, load_checkpoint, save_checkpoint
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
-from holmes.evaluation.evaluate import retrieval_metrics
+from holmes.evaluation.evaluate import retrieval_metrics, retrieval_ranks
+from holmes.evaluation.intervals import save_ranks
+from holmes.evaluation.recall import recall
 from holmes.parallel import World, process_group
 from holmes.records import Stage
 from holmes.training.assemble import build_objective
@@ -38,6 +41,7 @@ from holmes.training.logbook import Logbook
 from holmes.training.optimizer import FlatAdam, linear_schedule
 from holmes.training.protocol import Protocol, Splits, choose_splits, parse_protocol
 from holmes.training.resume import (
+    RANKS,
     RESULT,
     Progress,
     StateKeeper,
@@ -315,7 +319,7 @@ class Run:
         if self.world.size > 1:
             torch.distributed.barrier()
         checkpoint = load_checkpoint(self.out / "best", str(self.device))
-        metrics = retrieval_metrics(
+        ranks_Q = retrieval_ranks(
             checkpoint.model, self.bank, self.splits.report, self.config.score, self.world
         )
         result = {
@@ -324,9 +328,12 @@ class Run:
             "epoch": checkpoint.extras["epoch"],
             "epochs_done": self.progress.epochs_done,
             "split": self.splits.report.name,
-            "metrics": metrics,
+            "metrics": recall(ranks_Q),
+            "calibrated": None,
         }
         if self.world.leads:
-            calibrate_run(self.out, self.bank.store, self.device)
+            save_ranks(self.out / RANKS, ranks_Q.cpu().numpy(), self.splits.report.owner)
+            calibration = calibrate_run(self.out, self.bank.store, self.device)
+            result["calibrated"] = calibration is not None
             write_result(self.out, result)
         return result

@@ -1,0 +1,138 @@
+"""How far figures would move with other videos and other seeds: bootstrap intervals, alone and in pairs.
+
+The queries of one video succeed and fail together, so videos are drawn, not queries; where there are several
+runs, seeds are drawn too. Systems that are compared meet the same drawn videos.
+
+S seeds, Q queries, V videos, B draws, K figures
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from holmes.evaluation.confidence_metrics import Estimate, estimate
+from holmes.evaluation.recall import CUTOFFS
+from holmes.evaluation.spread import Spread, spread
+from holmes.files import atomic_file
+
+Floats = NDArray[np.float64]
+Ranks = NDArray[np.int64]
+
+REPEATS = 2000
+METRICS = (*(f"R@{cutoff}" for cutoff in CUTOFFS), "SumR")
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Videos and seeds drawn with replacement; draw 0 has everything once."""
+
+    videos_BV: Floats
+    video_Q: NDArray[np.int64]
+    repeats: int
+    seed: int
+
+    def seeds(self, count: int, system: int) -> Floats:
+        """Shares of the seeds in each draw, B × S; each system's own."""
+        generator = np.random.default_rng([self.seed, 1, system])
+        drawn_BS = generator.multinomial(count, np.full(count, 1 / count), size=self.repeats) / count
+        return np.concatenate([np.full((1, count), 1 / count), drawn_BS])
+
+
+def draw_videos(video_Q: ArrayLike, repeats: int = REPEATS, seed: int = 0) -> Draws:
+    names, video_Q = np.unique(np.asarray(video_Q), return_inverse=True)
+    videos = len(names)
+    drawn_BV = np.random.default_rng([seed, 0]).multinomial(videos, np.full(videos, 1 / videos), size=repeats)
+    return Draws(np.concatenate([np.ones((1, videos)), drawn_BV]), video_Q, repeats, seed)
+
+
+def drawn_recall(
+    rank_SQ: Ranks, draws: Draws, member_Q: NDArray[np.bool_] | None = None, system: int = 0
+) -> Floats:
+    """R@1 … SumR in percent for every draw, B × K; NaN where a draw has none of the queries."""
+    member_Q = np.ones(rank_SQ.shape[1], bool) if member_Q is None else member_Q
+    videos = draws.videos_BV.shape[1]
+    queries_B = draws.videos_BV @ np.bincount(draws.video_Q[member_Q], minlength=videos)
+    weights_BS = draws.seeds(len(rank_SQ), system)
+    values = []
+    for cutoff in CUTOFFS:
+        hits_SV = np.stack(
+            [np.bincount(draws.video_Q[member_Q], row[member_Q] <= cutoff, videos) for row in rank_SQ]
+        )
+        hits_B = ((draws.videos_BV @ hits_SV.T) * weights_BS).sum(1)
+        values.append(
+            100 * np.divide(hits_B, queries_B, out=np.full_like(hits_B, np.nan), where=queries_B > 0)
+        )
+    return np.stack([*values, np.sum(values, axis=0)], 1)
+
+
+def recall_intervals(
+    rank_SQ: Ranks, draws: Draws, member_Q: NDArray[np.bool_] | None = None
+) -> dict[str, Estimate]:
+    """Each figure with the interval in which 95% of the draws lie."""
+    drawn_BK = drawn_recall(rank_SQ, draws, member_Q)
+    return {name: estimate(drawn_BK[:, k]) for k, name in enumerate(METRICS)}
+
+
+def spread_with_intervals(
+    metrics: Sequence[dict[str, float]], rank_SQ: Ranks | None, video_Q: ArrayLike
+) -> dict[str, Spread]:
+    """Mean and deviation over seeds, and where the ranks are known the interval over videos and seeds."""
+    figures = spread(metrics)
+    if rank_SQ is not None:
+        for name, found in recall_intervals(rank_SQ, draw_videos(video_Q)).items():
+            figures[name] |= {"low": found.low, "high": found.high}
+    return figures
+
+
+def save_ranks(path: Path, rank_Q: ArrayLike, video_Q: ArrayLike) -> None:
+    with atomic_file(path) as file:
+        np.savez_compressed(file, rank=np.asarray(rank_Q, np.int64), video=np.asarray(video_Q, np.int64))
+
+
+def read_ranks(path: Path) -> tuple[Ranks, NDArray[np.int64]] | None:
+    """Ranks and videos of a run's queries; None where it has none or they cannot be read."""
+    try:
+        with np.load(path, allow_pickle=False) as saved:
+            return saved["rank"], saved["video"]
+    except (OSError, ValueError, KeyError, BadZipFile):
+        return None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A figure's difference on the same draws, and how likely one so large is by chance."""
+
+    value: Estimate
+    p: float
+
+    @property
+    def means_something(self) -> bool:
+        return self.p < 0.05
+
+    def to_json(self) -> dict[str, float | None]:
+        return {**self.value.to_json(), "p": self.p}
+
+
+def paired_differences(
+    ours_SQ: Ranks,
+    theirs_SQ: Ranks,
+    draws: Draws,
+    member_Q: NDArray[np.bool_] | None = None,
+    systems: Sequence[int] = (1, 0),
+) -> dict[str, Difference]:
+    """Ours less theirs; p is twice the share of draws on the other side of 0."""
+    ours_BK = drawn_recall(ours_SQ, draws, member_Q, systems[0])
+    theirs_BK = drawn_recall(theirs_SQ, draws, member_Q, systems[1])
+    found = {}
+    for k, name in enumerate(METRICS):
+        difference_B = ours_BK[:, k] - theirs_BK[:, k]
+        spread_B = difference_B[1:][np.isfinite(difference_B[1:])]
+        smaller = min((spread_B <= 0).sum(), (spread_B >= 0).sum())
+        found[name] = Difference(estimate(difference_B), min(1.0, 2 * (smaller + 1) / (len(spread_B) + 1)))
+    return found
