@@ -37,6 +37,7 @@ from holmes.records import CLIPS, FRAMES, TOKENS
 from holmes.typed import AtMost, Count, Matching, PlainName, Size, build
 
 MANIFEST = "store.json"
+REPLACED = "replaced"  # ends the name of a store that a new one takes the place of
 FORM = Form("holmes-store", 2, "a store", "pack the store again", unsealed=(1,))
 FEATURES = ("frames.npy", "clips.npy", "tokens.npy")  # large: `check_features` reads them, opening does not
 CATALOGUE = (
@@ -86,6 +87,12 @@ def write_manifest(folder: Path, info: StoreInfo) -> None:
 
 
 def read_manifest(folder: Path) -> StoreInfo:
+    aside = folder.parent / f".{folder.name}.{REPLACED}"
+    if not folder.is_dir() and (aside / MANIFEST).is_file():
+        raise HolmesError(
+            f"{folder} was being replaced when its writer was killed; get the old one back with 'mv {aside} "
+            f"{folder}', or run the same command again."
+        )
     if not folder.is_dir():
         raise HolmesError(f"{folder} is not a store: no such folder; make one with 'holmes data pack'.")
     if not (folder / MANIFEST).is_file():

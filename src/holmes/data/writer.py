@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holmes.data.store import MANIFEST, Collection, StoreInfo, write_manifest
+from holmes.data.store import MANIFEST, REPLACED, Collection, StoreInfo, write_manifest
 from holmes.errors import HolmesError
 from holmes.files import atomic_file, exchange, read_json, sha256_file, sync_folder, write_json
 from holmes.manifests import FileEntry
@@ -30,7 +30,6 @@ from holmes.typed import Count, PlainName, build
 Array = NDArray[Any]
 JOURNAL = "journal.json"
 LOCK = "lock"
-REPLACED = "replaced"
 ARRAYS = ("frames.npy", "clips.npy", "tokens.npy")
 
 

@@ -114,11 +114,14 @@ class StateKeeper:
             file.write(content)
         saved = SavedState(name, progress, hashlib.sha256(content).hexdigest())
         STATE_FORM.write(self.folder / STATE, asdict(saved))
-        for stale in self.folder.glob("state-*.safetensors"):
-            if stale.name != name:
-                stale.unlink(missing_ok=True)
+        self._sweep(name)
         self.last_save = time.monotonic()
         self.save_seconds = self.last_save - start
+
+    def _sweep(self, named: str) -> None:
+        for stale in self.folder.glob("state-*.safetensors"):
+            if stale.name != named:
+                stale.unlink(missing_ok=True)
 
     def load(self) -> tuple[Progress, dict[str, Tensor]] | None:
         """The last saved state, or None for a run that has none yet."""
@@ -129,6 +132,7 @@ class StateKeeper:
         try:
             if state.sha256 not in (None, hashlib.sha256(content).hexdigest()):
                 raise ValueError("its checksum does not match")
+            self._sweep(state.tensors)
             return state.progress, load(content)
         except (ValueError, SafetensorError) as error:
             raise HolmesError(
