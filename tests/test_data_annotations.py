@@ -158,7 +158,7 @@ def test_bad_knowledge(tiny: Miniature) -> None:
     with pytest.raises(HolmesError, match=r"also_fits.json: 'dog-b#enc#0' names video 'ghost'"):
         packed(tiny)
     (tiny.folder / "also_fits.json").write_text("[]")
-    with pytest.raises(HolmesError, match=r"also_fits.json is not a JSON object"):
+    with pytest.raises(HolmesError, match=r"also_fits.json: it is a list of 0, not an object"):
         packed(tiny)
     (tiny.folder / "also_fits.json").unlink()
     (tiny.folder / "kinds.json").write_text(json.dumps({"dog-b#enc#0": "vague"}))

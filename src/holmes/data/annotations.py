@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,8 +23,14 @@ from numpy.typing import NDArray
 
 from holmes.data.captions import Captions
 from holmes.errors import HolmesError
-from holmes.files import read_json
+from holmes.files import read_file, read_json
+from holmes.printable import shown
 from holmes.records import QueryType
+from holmes.typed import build
+
+# What the readers below stumble over in files that are something else.
+WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, csv.Error)
+SHORTEST, LARGEST = 1e-3, 1e8  # of a duration, and of any time: seconds or frames
 
 
 @dataclass
@@ -36,13 +43,13 @@ class Annotations:
     )
     durations: dict[str, float] = field(default_factory=dict)
 
-    def add(self, video: str, sentence: str, start: float, end: float) -> None:
-        self.seconds[video, essence(sentence)].append((start, end))
+    def add(self, video: str, sentence: str, start: float | str, end: float | str) -> None:
+        self.seconds[video, essence(sentence)].append((number(start), number(end)))
 
     def set_duration(self, video: str, seconds: float | str) -> None:
-        self.durations[video] = float(seconds)
-        if not self.durations[video] > 0:
-            raise ValueError(f"the duration of '{video}' is {seconds}")
+        self.durations[video] = number(seconds)
+        if not self.durations[video] >= SHORTEST:
+            raise ValueError(f"the duration of {shown(video)} is {shown(seconds)}")
 
     def moments(self, captions: Captions) -> NDArray[np.float32]:
         """Q × 2; where a video says the same twice, the moments are taken in order."""
@@ -62,6 +69,13 @@ class Annotations:
         return np.sort(moments_Q2.clip(0, 1), axis=1)  # a few published moments end before they start
 
 
+def number(value: float | str) -> float:
+    """Seconds or frames."""
+    if isinstance(value, bool) or not math.isfinite(float(value)) or abs(float(value)) > LARGEST:
+        raise ValueError(f"{shown(value)} is no time")
+    return float(value)
+
+
 def essence(sentence: str) -> str:
     """Letters and digits only: caption files and annotations differ in spaces, case and full stops."""
     return "".join(character for character in sentence.lower() if character.isalnum())
@@ -72,9 +86,9 @@ def read_annotations(paths: Iterable[Path]) -> Annotations:
     for path in paths:
         try:
             read_one(path, found)
-        except (LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        except WRONG as error:
             raise HolmesError(
-                f"{path} is not an annotation file we know ({type(error).__name__}: {error}); "
+                f"{path} is not an annotation file we know ({type(error).__name__}: {str(error)[:120]}); "
                 "known: moments.json, ActivityNet JSON, Charades-STA text, Charades CSV, TVR JSON lines."
             ) from None
     return found
@@ -84,21 +98,21 @@ def read_one(path: Path, found: Annotations) -> None:
     if path.suffix == ".json":
         read_json_annotations(read_json(path), found)
         return
-    lines = path.read_text("utf-8").splitlines()
+    lines = read_file(path).decode().splitlines()
     if path.suffix == ".csv":
         for row in csv.DictReader(lines):
             found.set_duration(row["id"], row["length"])
     elif path.suffix == ".jsonl":
         for item in map(json.loads, filter(None, lines)):
             found.set_duration(item["vid_name"], item["duration"])
-            found.add(item["vid_name"], item["desc"], *map(float, item["ts"]))
+            found.add(item["vid_name"], item["desc"], *item["ts"])
     else:
         for line in filter(None, lines):
             place, mark, sentence = line.partition("##")
             if not mark:
                 raise ValueError(f"no '##' in '{line[:60]}'")
             video, start, end = place.split()
-            found.add(video, sentence, float(start), float(end))
+            found.add(video, sentence, start, end)
 
 
 def read_json_annotations(value: Any, found: Annotations) -> None:
@@ -106,24 +120,25 @@ def read_json_annotations(value: Any, found: Annotations) -> None:
         if isinstance(item, dict):
             found.set_duration(name, item["duration"])
             for (start, end), sentence in zip(item["timestamps"], item["sentences"], strict=True):
-                found.add(name, sentence, float(start), float(end))
+                found.add(name, sentence, start, end)
         else:
-            first, end, frames = map(float, item)
+            first, end, frames = map(number, item)
             found.fractions[name] = (first / frames, end / frames)
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object; an empty one where there is no file."""
-    value = read_json(path) if path.is_file() else {}
-    if not isinstance(value, dict):
-        raise HolmesError(f"{path} is not a JSON object of caption ids; mend or remove it.")
-    return value
+def checked(path: Path, kind: Any) -> Any:
+    """A JSON object by caption ids; an empty one where there is no file."""
+    try:
+        return build(kind, read_json(path)) if path.is_file() else {}
+    except HolmesError as error:
+        raise HolmesError(f"{path}: {str(error)[:-1]}; mend or remove it.") from None
 
 
 def read_also_fits(path: Path, captions: Captions) -> dict[int, list[int]]:
     """Caption id → other videos that fit it. Captions that are not in the store are passed over."""
     videos = {name: index for index, name in enumerate(captions.video_ids)}
-    given, fits = read_object(path), {}
+    given: dict[str, list[str]] = checked(path, dict[str, list[str]])
+    fits = {}
     for query, query_id in enumerate(captions.query_ids):
         others = given.get(query_id)
         if others:
@@ -138,9 +153,9 @@ def read_also_fits(path: Path, captions: Captions) -> dict[int, list[int]]:
 
 def read_kinds(path: Path, captions: Captions) -> NDArray[np.int8]:
     """Caption id → precise, polysemous or underdetermined; -1 where unknown."""
-    given = read_object(path)
+    given: dict[str, str] = checked(path, dict[str, str])
     kinds = {kind.name.lower(): int(kind) for kind in QueryType}
     for name, kind in given.items():
-        if not isinstance(kind, str) or kind not in kinds:
-            raise HolmesError(f"{path}: {name} has the kind '{kind}'; known: {', '.join(kinds)}.")
+        if kind not in kinds:
+            raise HolmesError(f"{path}: {name[:60]} has the kind {shown(kind)}; known: {', '.join(kinds)}.")
     return np.array([kinds[given[name]] if name in given else -1 for name in captions.query_ids], np.int8)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holmes.errors import HolmesError
+from holmes.files import read_file
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def read_captions(files: dict[str, Path]) -> Captions:
 def read_caption_file(path: Path) -> dict[str, str]:
     """Caption id → caption, in the order of the file."""
     captions: dict[str, str] = {}
-    for number, line in enumerate(path.read_bytes().removeprefix(BOM_UTF8).splitlines(), start=1):
+    for number, line in enumerate(read_file(path).removeprefix(BOM_UTF8).splitlines(), start=1):
         try:
             text = line.decode("utf-8").strip()
         except UnicodeDecodeError:

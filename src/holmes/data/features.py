@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import stat
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -12,8 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holmes.errors import HolmesError
+from holmes.files import read_file
 
 Array = NDArray[Any]
+LARGEST_ITEM = 1 << 30  # bytes of one video or caption; 36 hours at two rows of 1024 a second
+MOST_DIGITS = 15  # of a number in shape.txt
+
+
+ELSEWHERE = "leads to another place or file, which is not followed; copy its rows into this file."
 
 
 class Features(Protocol):
@@ -41,10 +48,15 @@ def open_features(path: Path) -> Features:
 
 
 class HDF5Features:
-    """One dataset (rows × width) an id; a dataset of one dimension is a single row."""
+    """One dataset (rows × width) an id; a dataset of one dimension is a single row.
+
+    Only what lies in the file itself is read: HDF5 can also point to other files.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            raise HolmesError(f"{path} is not a regular file.")
         try:
             self.file = h5py.File(path, "r")
         except FileNotFoundError:
@@ -53,22 +65,46 @@ class HDF5Features:
             raise HolmesError(f"{path} is not a readable HDF5 file ({error}); get it again.") from None
 
     def shape(self, name: str) -> tuple[int, int] | None:
-        if name not in self.file:
+        item = self._item(name)
+        if item is None:
             return None
-        item = self.file[name]
         if not isinstance(item, h5py.Dataset) or item.ndim not in (1, 2) or item.dtype.kind != "f":
             raise HolmesError(
                 f"{self.path}: '{name}' is not a table of floats (rows × width); extract it again."
             )
+        if item.is_virtual or item.external:
+            raise HolmesError(f"{self.path}: '{name}' {ELSEWHERE}")
+        if item.size * item.dtype.itemsize > LARGEST_ITEM:
+            raise HolmesError(
+                f"{self.path}: '{name}' declares {' × '.join(map(str, item.shape))} numbers, more than "
+                f"the {LARGEST_ITEM >> 20} MiB that one item may have; extract it again."
+            )
         return (1, item.shape[0]) if item.ndim == 1 else item.shape
+
+    def _item(self, name: str) -> Any:
+        """What has this name, found without following any link; None where nothing has."""
+        try:
+            at = self.file
+            for part in name.split("/"):
+                links = at.id.links  # `in` and `[]` would follow whatever is there
+                if not links.exists(part.encode()):
+                    return None
+                if links.get_info(part.encode()).type != h5py.h5l.TYPE_HARD:
+                    raise HolmesError(f"{self.path}: '{name}' {ELSEWHERE}")
+                at = at[part]
+            return at
+        except (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeError) as error:
+            raise self._unreadable(name, error) from None
 
     def rows(self, name: str) -> Array:
         try:
-            return np.atleast_2d(self.file[name][()])
-        except OSError as error:
-            raise HolmesError(
-                f"{self.path}: '{name}' cannot be read ({error}); get the file again."
-            ) from None
+            return np.atleast_2d(self._item(name)[()])
+        except (OSError, ValueError, TypeError, RuntimeError, MemoryError) as error:
+            raise self._unreadable(name, error) from None
+
+    def _unreadable(self, name: str, error: Exception) -> HolmesError:
+        why = " ".join(str(error).split())[:120]
+        return HolmesError(f"{self.path}: '{name}' cannot be read ({why}); get the file again.")
 
     def __enter__(self) -> Self:
         return self
@@ -97,7 +133,7 @@ class BigFile:
                 f"{self.path} {state}: it has {size} bytes, but shape.txt says {count} × {self.width} × 4, "
                 f"{expected} bytes; get feature.bin or shape.txt again."
             )
-        ids = (folder / "id.txt").read_text("iso-8859-1").split()
+        ids = read_file(folder / "id.txt").decode("iso-8859-1").split()
         if len(ids) != count:
             raise HolmesError(
                 f"{folder / 'id.txt'} has {len(ids)} ids and shape.txt says {count}; get it again."
@@ -134,8 +170,10 @@ class BigFile:
 
 
 def read_shape(path: Path) -> tuple[int, int]:
-    words = path.read_text("iso-8859-1").split()
-    if len(words) != 2 or not all(word.isdecimal() and int(word) > 0 for word in words):
+    words = read_file(path).decode("iso-8859-1").split()
+    if len(words) != 2 or not all(
+        word.isdecimal() and len(word) <= MOST_DIGITS and int(word) > 0 for word in words
+    ):
         raise HolmesError(f"{path} says '{' '.join(words)[:60]}' instead of 'rows width'; get it again.")
     return int(words[0]), int(words[1])
 
@@ -143,7 +181,7 @@ def read_shape(path: Path) -> tuple[int, int]:
 def read_video2frames(path: Path) -> dict[str, list[str]]:
     """A Python dict literal, read as data: nothing in it is ever run."""
     try:
-        value = ast.literal_eval(path.read_text("iso-8859-1"))
+        value = ast.literal_eval(read_file(path).decode("iso-8859-1"))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         value = None
     if not isinstance(value, dict) or not all(

@@ -28,6 +28,7 @@ from holmes.records import FRAMES, TOKENS
 
 COMMIT_VIDEOS = 256
 COMMIT_QUERIES = 8192
+LARGEST_FEATURE = 1e15  # the squares of larger ones have no sum in float32: they would become zeros
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,12 @@ def pack_queries(text: Features, names: Sequence[str], writer: StoreWriter, show
 
 def finite_rows(features: Features, name: str, what: str) -> NDArray[Any]:
     rows = features.rows(name)
-    finite = np.isfinite(rows)
-    if not finite.all():
-        bad = int(np.flatnonzero(~finite.all(axis=1))[0])
-        raise HolmesError(f"{features.path}: {what} '{name}', row {bad}, holds NaN or Inf; extract it again.")
+    sound = np.abs(rows) <= LARGEST_FEATURE  # false for NaN too
+    if not sound.all():
+        bad, column = (int(at[0]) for at in np.nonzero(~sound))
+        value = rows[bad, column]
+        found = f"{value:g}, too large a number" if np.isfinite(value) else "NaN or Inf"
+        raise HolmesError(f"{features.path}: {what} '{name}', row {bad}, holds {found}; extract it again.")
     return rows
 
 
