@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The client of a server is no more than answers over HTTP; the rest is the page and its API.
     "serve": {"config", "data", "encoders", "media", "evidence", "index", *LEAVES},
     # Figures come from report files: no torch, and so no records either.
-    "plots": {"errors", "files", "progress"},
+    "plots": {"errors", "files", "printable", "progress"},
     # Where parts of one's own are added to the tables of all parts.
     "extend": {*LEAVES, *MATHS, "config", "encoders", "losses", "training"},
     "cli": {*LEAVES, *MATHS, "config", "data", "encoders", "evaluation", "extend", "index", "losses", "media"}

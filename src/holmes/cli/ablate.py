@@ -62,7 +62,7 @@ def ablate(
         write_json(out / "table.json", {"format": "holmes-ablation", "version": 1, "rows": rows})
         for name, text in (("table.md", grid.markdown()), ("table.tex", grid.latex())):
             with atomic_file(out / name) as file:
-                file.write(text.encode())
+                file.write(text.encode(errors="backslashreplace"))
         show(grid, form=form)
 
 

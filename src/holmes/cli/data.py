@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holmes.cli.options import StoreToRead
+from holmes.printable import printable
 
 if TYPE_CHECKING:
     from holmes.data.store import Store
@@ -58,9 +59,8 @@ def plant(
         mix=Mix(polysemous, underdetermined),
     )
     run(store, settings, overwrite, shown=True)
-    typer.echo(
-        f"planted {store}: {sum(settings.splits.values()):,} videos; see it with 'holmes data info {store}'"
-    )
+    videos = sum(settings.splits.values())
+    typer.echo(printable(f"planted {store}: {videos:,} videos; see it with 'holmes data info {store}'"))
 
 
 @app.command()
@@ -107,7 +107,7 @@ def check(store: StoreToRead) -> None:
     from holmes.data.store import Store
 
     check_store(Store.open(store), shown=True)
-    typer.echo(f"{store} is whole.")
+    typer.echo(printable(f"{store} is whole."))
 
 
 @app.command()
@@ -120,7 +120,7 @@ def export(
     from holmes.data.store import Store
 
     export_store(Store.open(store), folder, shown=True)
-    typer.echo(f"exported {store} to {folder}")
+    typer.echo(printable(f"exported {store} to {folder}"))
 
 
 def print_summary(store: Store) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from holmes.cli.options import Device, say
 from holmes.errors import HolmesError
+from holmes.printable import printable
 
 if TYPE_CHECKING:
     from holmes.plots.data import ReportData
@@ -55,7 +56,7 @@ def report(
     if figures is not None:
         for picture in (*report_pictures(data).values(), *sureness.pictures):
             picture.save(figures)
-    typer.echo(target)
+    typer.echo(printable(str(target)))
 
 
 def look_at_confidence(run: RunFolder, store: Path | None, split: str, device: str) -> Sureness:

@@ -6,6 +6,7 @@ Rows are what the store holds: pooled, of unit length, float16 precision, writte
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -16,15 +17,19 @@ from numpy.typing import NDArray
 from holmes.data.store import Store
 from holmes.errors import HolmesError
 from holmes.files import atomic_file, sync_folder, write_json
+from holmes.printable import shown as named
 from holmes.progress import progress_bar
 from holmes.records import QueryType
 
+PLAIN = re.compile(r"(?!/)[^\s\0\ud800-\udfff]+(?<!/)")  # of ids: a slash makes a folder inside the HDF5 file
+LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029\0\ud800-\udfff]+")
 HDF5_OVERHEAD = 2048  # bytes a data set takes beyond its numbers, about
 
 
 def export_store(store: Store, folder: Path, shown: bool = False) -> None:
     if folder.exists():
         raise HolmesError(f"{folder} already exists; choose another name or remove it.")
+    refuse_odd_names(store)
     refuse_full_disk(store, folder.parent)
     building = folder.parent / f".{folder.name}.building"
     shutil.rmtree(building, ignore_errors=True)
@@ -43,6 +48,19 @@ def export_store(store: Store, folder: Path, shown: bool = False) -> None:
         sync_folder(folder.parent)
     finally:
         shutil.rmtree(building, ignore_errors=True)
+
+
+def refuse_odd_names(store: Store) -> None:
+    """In this layout a name ends at a blank, and a caption at the end of its line."""
+    for what, names in (("video", store.video_ids), ("caption", store.query_ids)):
+        odd = [name for name in names if not PLAIN.fullmatch(name)]
+        if odd:
+            raise HolmesError(
+                f"{store.path}: {what} id {named(odd[0])} cannot be a name in a feature folder."
+            )
+    odd = [caption for caption in store.captions if not LINE.fullmatch(caption)]
+    if odd:
+        raise HolmesError(f"{store.path}: {named(odd[0])} cannot be a caption in a feature folder.")
 
 
 def refuse_full_disk(store: Store, place: Path) -> None:
@@ -77,7 +95,10 @@ def write_rows(
     path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "w") as file, progress_bar(what, len(names), shown=shown) as advance:
         for index, name in enumerate(names):
-            file.create_dataset(name, data=rows[offsets[index] : offsets[index + 1]].astype(np.float32))
+            try:
+                file.create_dataset(name, data=rows[offsets[index] : offsets[index + 1]].astype(np.float32))
+            except (ValueError, TypeError, RuntimeError) as error:  # such as two equal names
+                raise HolmesError(f"{named(name)} cannot be exported ({str(error)[:100]}).") from None
             advance(1)
 
 

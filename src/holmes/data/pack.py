@@ -98,7 +98,7 @@ def pack_queries(text: Features, names: Sequence[str], writer: StoreWriter, show
 
 def finite_rows(features: Features, name: str, what: str) -> NDArray[Any]:
     rows = features.rows(name)
-    sound = np.abs(rows) <= LARGEST_FEATURE  # false for NaN too
+    sound = np.abs(rows) <= min(LARGEST_FEATURE, float(np.finfo(rows.dtype).max))  # false for NaN too
     if not sound.all():
         bad, column = (int(at[0]) for at in np.nonzero(~sound))
         value = rows[bad, column]

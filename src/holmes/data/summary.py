@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 from rich.table import Table
+from rich.text import Text
 
 from holmes.data.store import Store
+from holmes.printable import printable
 from holmes.records import QueryType
 
 
@@ -17,7 +19,8 @@ def summary_tables(store: Store) -> list[Table]:
 
 def overview(store: Store) -> Table:
     info = store.info
-    table = Table(title=str(store.path), show_header=False, title_justify="left")
+    title = Text(printable(str(store.path)), style="table.title")
+    table = Table(title=title, show_header=False, title_justify="left")
     rows = {
         "collection": info.collection,
         "visual features": f"{info.visual}, {info.video_width} wide, {info.frame_rows:,} frames",
@@ -27,7 +30,7 @@ def overview(store: Store) -> Table:
         "made from": spoken({key: value for key, value in info.provenance.items() if key != "files"}),
     }
     for name, value in rows.items():
-        table.add_row(name, value)
+        table.add_row(name, Text(printable(value)))
     return table
 
 
@@ -42,7 +45,9 @@ def spoken(value: dict[str, Any]) -> str:
 
 
 def splits_table(store: Store) -> Table:
-    table = Table("", *store.splits)
+    table = Table("")
+    for name in store.splits:
+        table.add_column(Text(printable(name)))
     columns = [split_figures(store, name) for name in store.splits]
     for figure in columns[0]:
         table.add_row(figure, *(column[figure] for column in columns))

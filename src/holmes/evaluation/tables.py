@@ -11,10 +11,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from holmes.evaluation.latex import latex_table
 from holmes.evaluation.published import METRICS, DataSet
 from holmes.evaluation.spread import Spread
+from holmes.printable import printable
 
 INTERVAL = "  95%"
 INTERVAL_NOTE = "95%: where it would lie for other videos, and other seeds if there are several (bootstrap)."
@@ -31,14 +33,17 @@ class Grid:
     notes: list[str] = field(default_factory=list)
 
     def drawn(self) -> Table:
-        table = Table(title=self.title, title_justify="left", caption_justify="left")
-        table.caption = "\n".join(self.notes) or None
+        title = Text(printable(self.title), style="table.title")
+        table = Table(title=title, title_justify="left", caption_justify="left")
+        if self.notes:
+            table.caption = Text("\n".join(map(printable, self.notes)), style="table.caption")
         for number, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if number == 0 else "right", no_wrap=number > 0)
+            heading = Text(printable(column))
+            table.add_column(heading, justify="left" if number == 0 else "right", no_wrap=number > 0)
         for row in self.rows:
             if len(row) == 1:
                 table.add_section()
-            table.add_row(*row)
+            table.add_row(*(Text(printable(cell)) for cell in row))
         return table
 
     def written(self, form: str) -> str:
@@ -49,8 +54,9 @@ class Grid:
         width = len(self.columns)
         lines = [self.columns, ["---", *["---:"] * (width - 1)]]
         lines += [row if len(row) > 1 else [f"*{row[0]}*", *[""] * (width - 1)] for row in self.rows]
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        return "\n\n".join([f"**{self.title}**", table, *self.notes]) + "\n"
+        safe = [[printable(cell).replace("|", "\\|") for cell in line] for line in lines]
+        table = "\n".join(f"| {' | '.join(line)} |" for line in safe)
+        return "\n\n".join([f"**{printable(self.title)}**", table, *map(printable, self.notes)]) + "\n"
 
     def latex(self) -> str:
         """A floating table for \\usepackage{booktabs}; its notes stand under it."""

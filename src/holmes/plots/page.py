@@ -108,7 +108,7 @@ def page(title: str, lead: str, sections: Sequence[Section]) -> str:
 
 def write_page(path: Path, title: str, lead: str, sections: Sequence[Section]) -> None:
     with atomic_file(path) as file:
-        file.write(page(title, lead, sections).encode())
+        file.write(page(title, lead, sections).encode(errors="backslashreplace"))
 
 
 def data_uri(figure: Figure) -> str:

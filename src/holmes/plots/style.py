@@ -15,6 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
+from holmes.printable import printable_lines
+
 WIDTH = 7.0  # inches: a two-column figure
 KINDS = ("precise", "polysemous", "under-determined")  # in the order of QueryType
 KIND_MARKERS = ("o", "^", "s")
@@ -126,8 +128,8 @@ def pdf(figure: Figure) -> bytes:
 
 
 def literal(text: str) -> str:
-    """A caption as it stands: a dollar sign does not begin a formula."""
-    return text.replace("$", r"\$")
+    """A caption as it stands: a dollar sign begins no formula, and a control character does nothing."""
+    return printable_lines(text).replace("$", r"\$")
 
 
 def short_number(value: float) -> str:

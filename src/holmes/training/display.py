@@ -16,7 +16,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
+from holmes.printable import printable, printable_lines
 from holmes.records import Stage
 
 
@@ -47,8 +49,10 @@ class TrainingDisplay:
     ) -> None:
         self.bar.stop()
 
-    def say(self, line: str) -> None:
-        self.console.print(line, highlight=False)
+    def say(self, line: str | Text) -> None:
+        """What a name from a file holds is shown, not acted upon."""
+        text = line if isinstance(line, Text) else Text(printable_lines(line))
+        self.console.print(text, highlight=False)
 
     def doing(self, what: str) -> None:
         self.bar.update(self.task, description=what)
@@ -67,11 +71,11 @@ class TrainingDisplay:
         best_epoch: int,
         rate: float,
     ) -> None:
-        mark = "[green]★[/]" if epoch == best_epoch else " "
-        self.say(
-            f"epoch {epoch:>3}/{epochs}  stage {stage.value}  loss {loss:8.4f}  "
-            f"SumR {found:6.1f} {mark} best {best:6.1f}  {rate:6.1f} steps/s"
+        line = Text(
+            f"epoch {epoch:>3}/{epochs}  stage {stage.value}  loss {loss:8.4f}  SumR {found:6.1f} "
         )
+        line.append("★" if epoch == best_epoch else " ", style="green")
+        self.say(line.append(f" best {best:6.1f}  {rate:6.1f} steps/s"))
 
 
 class StudyDisplay:
@@ -102,10 +106,10 @@ class StudyDisplay:
         self.bar.stop()
 
     def say(self, line: str) -> None:
-        self.console.print(line, highlight=False, markup=False)
+        self.console.print(Text(printable_lines(line)), highlight=False)
 
     def begin(self, name: str, epochs: int) -> None:
-        self.tasks[name] = self.bar.add_task(escape(name), total=epochs, state="starting")
+        self.tasks[name] = self.bar.add_task(escape(printable(name)), total=epochs, state="starting")
 
     def epoch(self, name: str, entry: dict[str, Any]) -> None:
         state = f"epochs, SumR {entry['select']['SumR']:.1f}"

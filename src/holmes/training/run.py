@@ -22,6 +22,7 @@ from holmes.config.schema import HolmesConfig
 from holmes.data.bank import FeatureBank
 from holmes.data.loader import BatchLoader
 from holmes.data.store import Store
+from holmes.data.verify import FeatureCheck
 from holmes.encoders.build import build_model
 from holmes.encoders.checkpoint import TRAINING_SECONDS, load_checkpoint, save_checkpoint
 from holmes.encoders.model import HolmesModel
@@ -130,6 +131,7 @@ class Run:
     ) -> None:
         self.splits, self.config, self.out, self.seed = splits, config, out, seed
         self.world, self.device, self.options = world, device, options
+        self.features = FeatureCheck(store) if world.leads else None
         if device.type == "cuda":
             torch.set_float32_matmul_precision("high")
         dtype = torch.float16 if device.type == "cuda" else torch.float32
@@ -273,6 +275,8 @@ class Run:
         """The epoch in the logbook, then, when it is time, the state that counts on it."""
         progress = self.progress
         last = progress.epochs_done == self.config.training.epochs or progress.stopped_early
+        if self.features:
+            self.features.require()  # nothing that was learnt from damaged features is kept
         try:
             logbook.write(entry)
             if last or self.keeper.due():
@@ -316,6 +320,8 @@ class Run:
 
     def finish(self, protocol: Protocol) -> dict[str, Any]:
         """Test once, with the best checkpoint, and teach it how sure to be."""
+        if self.features:
+            self.features.require()
         if self.world.size > 1:
             torch.distributed.barrier()
         checkpoint = load_checkpoint(self.out / "best", str(self.device))
