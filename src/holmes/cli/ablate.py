@@ -60,9 +60,9 @@ def ablate(
     if leads():
         grid = ablation_grid(study, rows)
         write_json(out / "table.json", {"format": "holmes-ablation", "version": 1, "rows": rows})
-        for name, text in (("table.md", grid.markdown()), ("table.tex", grid.latex())):
+        for name, text in (("table.md", grid.written("md")), ("table.tex", grid.written("latex"))):
             with atomic_file(out / name) as file:
-                file.write(text.encode(errors="backslashreplace"))
+                file.write(text.encode())
         show(grid, form=form)
 
 

@@ -68,7 +68,7 @@ def compare(
     if out is not None:
         say("drawing")
         write_comparison(out, grids, systems, firsts)
-        typer.echo(out, err=True)
+        say(str(out))
 
 
 def find_systems(paths: list[Path], protocol: str | None) -> dict[str, list[RunFolder]]:

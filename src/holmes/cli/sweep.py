@@ -96,7 +96,7 @@ def sweep(
     tables = [sweep_table(swept) for swept in found["sweeps"].values()]
     tables += [grid_table(points) for points in found["grids"].values()]
     with atomic_file(out / "sweep.tex") as file:
-        file.write("\n".join(table.latex() for table in tables).encode())
+        file.write("\n".join(table.written("latex") for table in tables).encode())
     show(*tables, form=form)
 
 

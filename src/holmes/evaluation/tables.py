@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 from rich.text import Text
@@ -32,31 +32,39 @@ class Grid:
     rows: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    def printable(self) -> Grid:
+        """The names of runs and stores come from files: what is in them must not act on a terminal."""
+        rows = [[printable(cell) for cell in row] for row in self.rows]
+        columns, notes = ([printable(text) for text in texts] for texts in (self.columns, self.notes))
+        return Grid(printable(self.title), columns, rows, notes)
+
     def drawn(self) -> Table:
-        title = Text(printable(self.title), style="table.title")
+        grid = self.printable()
+        title = Text(grid.title, style="table.title")
         table = Table(title=title, title_justify="left", caption_justify="left")
-        if self.notes:
-            table.caption = Text("\n".join(map(printable, self.notes)), style="table.caption")
-        for number, column in enumerate(self.columns):
-            heading = Text(printable(column))
-            table.add_column(heading, justify="left" if number == 0 else "right", no_wrap=number > 0)
-        for row in self.rows:
+        if grid.notes:
+            table.caption = Text("\n".join(grid.notes), style="table.caption")
+        for number, column in enumerate(grid.columns):
+            side: Literal["left", "right"] = "left" if number == 0 else "right"
+            table.add_column(Text(column), justify=side, no_wrap=number > 0)
+        for row in grid.rows:
             if len(row) == 1:
                 table.add_section()
-            table.add_row(*(Text(printable(cell)) for cell in row))
+            table.add_row(*map(Text, row))
         return table
 
     def written(self, form: str) -> str:
         """As `md`, `latex`, `csv` or `json`."""
-        return {"md": self.markdown, "latex": self.latex, "csv": self.csv, "json": self.json}[form]()
+        grid = self.printable()
+        return {"md": grid.markdown, "latex": grid.latex, "csv": grid.csv, "json": grid.json}[form]()
 
     def markdown(self) -> str:
         width = len(self.columns)
         lines = [self.columns, ["---", *["---:"] * (width - 1)]]
         lines += [row if len(row) > 1 else [f"*{row[0]}*", *[""] * (width - 1)] for row in self.rows]
-        safe = [[printable(cell).replace("|", "\\|") for cell in line] for line in lines]
-        table = "\n".join(f"| {' | '.join(line)} |" for line in safe)
-        return "\n\n".join([f"**{printable(self.title)}**", table, *map(printable, self.notes)]) + "\n"
+        cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+        table = "\n".join(f"| {' | '.join(line)} |" for line in cells)
+        return "\n\n".join([f"**{self.title}**", table, *self.notes]) + "\n"
 
     def latex(self) -> str:
         """A floating table for \\usepackage{booktabs}; its notes stand under it."""
