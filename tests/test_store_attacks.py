@@ -49,10 +49,9 @@ def test_an_export_stays_in_its_folder(tmp_path: Path, what: str, name: str) -> 
 @pytest.mark.parametrize(
     "ids", [["/v0"], ["v0/"], [""], ["."], ["a b"], ["a\nb"], ["\udcff"], ["a", "a/b"], ["a", "a"]]
 )
-def test_ids_that_no_feature_folder_can_have(tmp_path: Path, ids: str) -> None:
+def test_ids_that_no_feature_folder_can_have(tmp_path: Path, ids: list[str]) -> None:
     store = random_store(tmp_path / "store")
-    odd = ids.split(",")
-    names = [*odd, *store.video_ids[len(odd) :]]
+    names = [*ids, *store.video_ids[len(ids) :]]
     rewritten(store.path, "videos.json", json.dumps(names).encode())
     with pytest.raises(HolmesError) as caught:
         export_store(Store.open(store.path), tmp_path / "out")
