@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,15 +12,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"
+sys.path.insert(0, str(ROOT / "tools"))
 
 
 @pytest.fixture(scope="module")
 def parity() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("parity", ROOT / "tools" / "parity.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["parity"] = module
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("parity")
 
 
 class Recorder:

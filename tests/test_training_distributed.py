@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from holmes.training.assemble import build_objective
 from holmes.training.optimizer import FlatAdam
 from holmes.training.run import fit_to_store, train
 from holmes.training.step import TrainStep
-from tiny_runs import QUIET, logged, set_options, tiny_settings, tiny_world
+from tiny_runs import QUIET, free_port, logged, set_options, tiny_settings, tiny_world
 
 CASES = [("tvr", Stage.WARM_UP), ("tvr", Stage.CALIBRATED), ("tvr_dual", Stage.CALIBRATED)]
 BATCH, STEPS = 8, 2  # the second batch of 15 videos is filled up
@@ -96,12 +95,6 @@ def process(rank: int, port: int, store: Path, out: Path) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "RANK": str(rank)}
     with process_group(torch.device("cpu")) as world:
         torch.save(measure(Store.open(store), world), out / f"{world.rank}.pt")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -41,6 +42,12 @@ def tiny_settings(name: str = "tvr", **changes: Any) -> HolmesConfig:
 def set_options(**changes: Any) -> list[str]:
     """The same settings on a command line."""
     return [text for name, value in (TINY | changes).items() for text in ("--set", f"{name}={value}")]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def logged(run: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holmes.encoders.dropout import relu_dropout
+from holmes.encoders.dropout import dropout, relu_dropout
 from holmes.encoders.gaussian import gaussian_attention, gaussian_weights
 
 
@@ -72,7 +72,8 @@ class BlockNorm(nn.Module):
 class ParallelBlocks(nn.Module):
     """Post-norm transformer blocks over the same input, one for each Gaussian width.
 
-    Attention has no output projection; the feed-forward part widens `expansion` times, with ReLU.
+    Attention has no output projection; the feed-forward part widens `expansion` times, with ReLU. Dropout
+    falls on four things: attention weights, attention output, the wide layer and the feed-forward output.
     """
 
     gaussian_GLL: Tensor
@@ -108,8 +109,9 @@ class ParallelBlocks(nn.Module):
             self.heads,
             self.rate if self.training else 0.0,
         )
+        context_GNLD = dropout(context_GNLD, self.rate, self.training)
         residual_NLD = input_NLD.to(context_GNLD.dtype)
         attended_GRD = self.attention_norm((residual_NLD + context_GNLD).flatten(1, 2))
         inner_GRD = relu_dropout(self.widen.biased(self.widen(attended_GRD)), self.rate, self.training)
-        output_GRD = self.output_norm(attended_GRD + self.narrow.biased(self.narrow(inner_GRD)))
-        return output_GRD.unflatten(1, (sequences, length))
+        change_GRD = dropout(self.narrow.biased(self.narrow(inner_GRD)), self.rate, self.training)
+        return self.output_norm(attended_GRD + change_GRD).unflatten(1, (sequences, length))

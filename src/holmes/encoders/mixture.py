@@ -56,10 +56,11 @@ class TokenAttention(nn.Module):
 
     def forward(self, token_ND: Tensor, blocks_GNLD: Tensor, mask_NL: Tensor | None) -> Tensor:
         """N × D asks G × N × L × D: G × N × D."""
-        context_GND = self.attend(token_ND, blocks_GNLD, mask_NL)
+        context_GND = dropout(self.attend(token_ND, blocks_GNLD, mask_NL), self.rate, self.training)
         attended_GND = self.attention_norm(token_ND + context_GND)
         inner_GND = relu_dropout(self.widen(attended_GND), self.rate, self.training)
-        return self.output_norm(attended_GND + self.narrow(inner_GND))
+        change_GND = dropout(self.narrow(inner_GND), self.rate, self.training)
+        return self.output_norm(attended_GND + change_GND)
 
     def attend(self, token_ND: Tensor, blocks_GNLD: Tensor, mask_NL: Tensor | None) -> Tensor:
         query_NHE = self.query(token_ND).unflatten(-1, (self.heads, -1))
