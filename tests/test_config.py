@@ -74,6 +74,7 @@ COMMON = {
     "evidence.refine": "batch_median",
     "evidence.fusion": "uncertainty",
     "evidence.beta": 0.3,
+    "evidence.thresholds": "absolute",
     "evidence.smoothing": 0.2,
     "evidence.calibrate": True,
     "evidence.inter_terms": ("frame", "clip", "fused"),

@@ -27,6 +27,7 @@ from holmes.evidence.query_types import (
     keep_candidates,
     label_consistency,
     masked_median,
+    relative_thresholds,
     trust_clip,
     trust_frame,
     uncertainty_dominance,
@@ -144,6 +145,30 @@ def test_without_a_correct_query_the_bounds_stand_alone():
     similarity = np.array([[0.5, 0.1, 0.1], [0.6, 0.2, 0.1], [-0.9, -0.95, -0.9]])
     owner = np.array([1, 2, 1])
     assert kinds(similarity, owner, 0.2).tolist() == twins.partition(similarity, owner, 0.2)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 30), st.floats(0.05, 0.95))
+def test_relative_thresholds_equal_numpys_quantiles(seed, queries, beta):
+    rng = np.random.default_rng(seed)
+    u, c, correct = rng.random(queries), rng.random(queries), rng.random(queries) < 0.4
+    ours = relative_thresholds(*(torch.from_numpy(x) for x in (u, c, correct)), beta=beta)
+    expected = (np.inf, np.inf)
+    if correct.any():
+        expected = tuple(
+            np.quantile(values[correct], share, method="lower") for values, share in ((u, 1 - beta), (c, beta))
+        )
+    assert (ours.uncertainty_ceiling.item(), ours.consistency_floor.item()) == expected
+
+
+def test_relative_thresholds_do_not_know_the_scale():
+    """Cosines a tenth as large: the printed rule finds no precise query any more, the relative one the same."""
+    rng = np.random.default_rng(0)
+    u, c = torch.from_numpy(rng.random(40)), torch.from_numpy(rng.uniform(0.3, 1, 40))
+    correct, everyone = torch.from_numpy(rng.random(40) < 0.6), torch.ones(40, dtype=torch.bool)
+    arguments = (torch.zeros(40), correct, everyone, 0.3, keep_candidates)
+    whole, small = (identify(u, scale * c, *arguments, relative_thresholds) for scale in (1, 0.1))
+    assert torch.equal(whole, small) and set(whole.tolist()) == {P, N, U}
+    assert P not in identify(u, 0.1 * c, *arguments)
 
 
 def test_label_consistency_is_the_owners_response_or_nothing():

@@ -75,6 +75,8 @@ class EvidenceConfig:
     """exp(tanh(s)/τ), or exp(tanh(s/τ)) as printed."""
     beta: float = 0.3
     """β of the adaptive thresholds."""
+    thresholds: Literal["absolute", "relative"] = "absolute"
+    """What β means: a cosine and a vacuity, as printed; or a share of the correctly matched queries."""
     refine: Literal["batch_median", "candidate_median", "none"] = "batch_median"
     """Which median of ξ separates precise from polysemous; "none" keeps the initial sets."""
     fusion: Literal["uncertainty", "confidence", "frame", "clip"] = "uncertainty"

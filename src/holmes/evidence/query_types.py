@@ -16,9 +16,6 @@ from torch import Tensor
 
 from holmes.records import QueryType
 
-MedianRule = Callable[[Tensor, Tensor, Tensor], Tensor]
-PartitionFusion = Callable[[Tensor, Tensor], Tensor]
-
 
 @dataclass(frozen=True)
 class Thresholds:
@@ -26,6 +23,11 @@ class Thresholds:
 
     uncertainty_ceiling: Tensor
     consistency_floor: Tensor
+
+
+ThresholdRule = Callable[[Tensor, Tensor, Tensor, float], Thresholds]
+MedianRule = Callable[[Tensor, Tensor, Tensor], Tensor]
+PartitionFusion = Callable[[Tensor, Tensor], Tensor]
 
 
 def label_consistency(similarity_QV: Tensor, owner_Q: Tensor) -> Tensor:
@@ -46,6 +48,19 @@ def adaptive_thresholds(
     return Thresholds(
         torch.where(any_correct, highest_u.clamp(max=1 - beta), 1 - beta),
         torch.where(any_correct, lowest_c.clamp(min=beta), beta),
+    )
+
+
+def relative_thresholds(
+    uncertainty_Q: Tensor, label_consistency_Q: Tensor, correct_Q: Tensor, beta: float
+) -> Thresholds:
+    """Ours, free of scale: β_u leaves the share β of the correctly matched queries above it, β_p below it.
+
+    With no correct query nothing is known of either quantity: no query is under-determined, none is precise.
+    """
+    return Thresholds(
+        masked_quantile(uncertainty_Q, correct_Q, 1 - beta, of_none=torch.inf),
+        masked_quantile(label_consistency_Q, correct_Q, beta, of_none=torch.inf),
     )
 
 
@@ -72,9 +87,10 @@ def identify(
     mask_Q: Tensor,
     beta: float = 0.3,
     refine: MedianRule = below_batch_median,
+    thresholds: ThresholdRule = adaptive_thresholds,
 ) -> Tensor:
     """A branch's partition as QueryType values: split on the c-u plane (eq. 10), refine along ξ (eq. 12)."""
-    limits = adaptive_thresholds(uncertainty_Q, label_consistency_Q, correct_Q & mask_Q, beta)
+    limits = thresholds(uncertainty_Q, label_consistency_Q, correct_Q & mask_Q, beta)
     underdetermined_Q = uncertainty_Q > limits.uncertainty_ceiling
     candidate_Q = mask_Q & ~underdetermined_Q & (label_consistency_Q >= limits.consistency_floor)
     precise_Q = refine(entropy_Q, candidate_Q, mask_Q)
@@ -110,3 +126,11 @@ def masked_median(values_Q: Tensor, mask_Q: Tensor, lower: bool) -> Tensor:
     low = ordered_Q[((count - 1) // 2).clamp(min=0).unsqueeze(0)]
     high = low if lower else ordered_Q[(count // 2).unsqueeze(0).clamp(max=len(values_Q) - 1)]
     return ((low + high) / 2).squeeze(0)
+
+
+def masked_quantile(values_Q: Tensor, mask_Q: Tensor, share: float, of_none: float) -> Tensor:
+    """The value under the mask that has this share of the others below it; the lower one between two."""
+    ordered_Q = values_Q.masked_fill(~mask_Q, torch.inf).sort().values
+    count = mask_Q.sum()
+    place = (share * (count - 1)).floor().long().clamp(min=0)
+    return torch.where(count > 0, ordered_Q[place.unsqueeze(0)].squeeze(0), of_none)

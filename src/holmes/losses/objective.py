@@ -24,6 +24,8 @@ from holmes.evidence.dirichlet import (
 from holmes.evidence.query_types import (
     MedianRule,
     PartitionFusion,
+    ThresholdRule,
+    adaptive_thresholds,
     below_batch_median,
     identify,
     label_consistency,
@@ -115,6 +117,7 @@ class Objective:
     calibrate: bool = True
     inter_terms: Collection[str] = TERMS
     evidence: EvidenceForm = sharp_evidence
+    thresholds: ThresholdRule = adaptive_thresholds
     refine: MedianRule = below_batch_median
     fuse_partitions: PartitionFusion = uncertainty_dominance
     align: Alignment = flexible_alignment
@@ -187,6 +190,7 @@ class Objective:
                 mask_Q=layout.mask_Q,
                 beta=self.beta,
                 refine=self.refine,
+                thresholds=self.thresholds,
             )
 
         return self.fuse_partitions(partition(cosine.frame_QV), partition(cosine.clip_QV))

@@ -26,6 +26,10 @@ EVIDENCE_FORMS: dict[str, EvidenceForm] = {
 DIVERSITY_FORMS = {"pairs": diversity.diversity_loss, "pooled": diversity.pooled_diversity_loss}
 EXTRA_ALIGNMENTS: dict[str, Alignment] = {}  # of your own
 EXTRA_LOSSES: dict[str, ExtraLoss] = {}  # of your own
+THRESHOLD_RULES = {
+    "absolute": query_types.adaptive_thresholds,
+    "relative": query_types.relative_thresholds,
+}
 MEDIAN_RULES = {
     "batch_median": query_types.below_batch_median,
     "candidate_median": query_types.below_candidate_median,
@@ -60,6 +64,7 @@ def build_objective(config: HolmesConfig) -> Objective:
         calibrate=evidence.calibrate,
         inter_terms=evidence.inter_terms,
         evidence=EVIDENCE_FORMS[evidence.form],
+        thresholds=THRESHOLD_RULES[evidence.thresholds],
         refine=MEDIAN_RULES[evidence.refine],
         fuse_partitions=PARTITION_FUSIONS[evidence.fusion],
         align=build_alignment(config.alignment),

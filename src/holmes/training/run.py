@@ -204,7 +204,18 @@ class Run:
             logbook.close()
 
     def one_epoch(self, epoch: int, display: TrainingDisplay) -> dict[str, Any]:
-        """All steps of an epoch and an evaluation; the device is asked for results only at the end."""
+        """All steps of an epoch and an evaluation: the epoch's entry in the logbook."""
+        entry = self.train_epoch(epoch, display)
+        display.doing(f"epoch {epoch + 1}, evaluating")
+        start = time.perf_counter()
+        entry["select"] = retrieval_metrics(
+            self.model, self.bank, self.splits.select, self.config.score, self.world
+        )
+        entry["speed"]["evaluate_seconds"] = time.perf_counter() - start
+        return entry
+
+    def train_epoch(self, epoch: int, display: TrainingDisplay) -> dict[str, Any]:
+        """All steps of an epoch; the device is asked for results only at the end."""
         training = self.config.training
         stage = stage_of(epoch, training.warm_up_epochs)
         steps, total = self.loader.steps_per_epoch, self.loader.steps_per_epoch * training.epochs
@@ -225,11 +236,9 @@ class Run:
             reports.append(self.step(batch, stage, uniform_QV, rates[step]))
             display.advance()
         values_SN = torch.stack([report.values_N for report in reports]).cpu()
-        trained = time.perf_counter()
+        seconds = time.perf_counter() - start
         names = reports[0].names
         self.refuse_nonfinite(values_SN, names, epoch)
-        display.doing(f"epoch {epoch + 1}, evaluating")
-        metrics = retrieval_metrics(self.model, self.bank, self.splits.select, self.config.score, self.world)
         means = dict(zip(names, values_SN.double().mean(0).tolist(), strict=True))
         kinds = {name.removeprefix("share_"): means.pop(name) for name in names if name.startswith("share_")}
         norm = {
@@ -243,12 +252,7 @@ class Run:
             "gradient_norm": norm,
             "kinds": kinds,
             "learning_rate": rates[-1].item(),
-            "select": metrics,
-            "speed": {
-                "train_seconds": trained - start,
-                "evaluate_seconds": time.perf_counter() - trained,
-                "steps_per_second": steps / (trained - start),
-            },
+            "speed": {"train_seconds": seconds, "steps_per_second": steps / seconds},
         }
 
     def refuse_nonfinite(self, values_SN: torch.Tensor, names: tuple[str, ...], epoch: int) -> None:
