@@ -1,175 +1,142 @@
-"""Does the method do what it says? Full method against the base objective, with known answers to check.
+"""Does the method do what it says? Its rows of ablations against the full method, seed by seed.
 
-    python benchmarks/method.py [--data DATA] [--seeds 0,1,2] [--device auto] [--json FILE]
+    python benchmarks/method.py [--data DATA] [--seeds 0,1,2] [--workers 8] [--device auto] [--json FILE]
 
-On the planted world, and on real spliced videos where `--data` has them: SumR of both objectives over seeds;
-how far the partition agrees with the planted kinds; how much aligned mass falls inside the true moment.
+On the planted world, and on real spliced videos where `--data` has them: SumR of the last epoch and its
+paired difference from the full method with a 95% interval; the shares of the kinds of query; how far the
+partition agrees with the planted kinds; how much aligned mass falls inside the true moment.
 """
 
 from __future__ import annotations
 
-import argparse
-from argparse import ArgumentParser
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from common import machine, print_table, save_json, work_folder
+from fleet import Job, paired, run_fleet, train_to_the_end
+from worlds import study_parser, world_stores
 
 from holmes.config.ablations import BASE_OBJECTIVE, BEST_CLIP, FULL, INTRA, TRANSPORT, Ablation
 from holmes.config.presets import preset
-from holmes.config.schema import HolmesConfig, with_changes
-from holmes.data.pack import Source, pack
-from holmes.data.planted import PlantSettings, plant
-from holmes.data.store import Store
+from holmes.config.schema import with_changes
+from holmes.evaluation.partition import partition
+from holmes.evaluation.report import evaluate_split
+from holmes.evaluation.scoring import encode_split, score_all
+from holmes.records import QueryType
+from holmes.training.assemble import build_alignments, build_identifier
 from holmes.training.device import choose_device
-from holmes.training.protocol import Protocol
-from holmes.training.revisit import evaluate_run, find_runs
-from holmes.training.run import RunOptions, train
 
-REAL = {
-    "msvd": ("vgg16_pca512", "minilm_msvd_query_feat.hdf5"),
-    "msrvtt": ("lite2_pca512", "minilm_msrvtt_query_feat.hdf5"),
-}
+RELATIVE = tuple(
+    Ablation(-10 - place, f"relative thresholds, β {beta}", {"thresholds": "relative", "beta": beta})
+    for place, beta in enumerate((0.3, 0.1))
+)
+ROWS = (FULL, BASE_OBJECTIVE, *RELATIVE, *INTRA, *TRANSPORT, BEST_CLIP)
 
 
-@dataclass(frozen=True)
-class World:
-    name: str
-    store: Store
-    config: HolmesConfig
-    rows: tuple[Ablation, ...]
-
-
-def worlds(folder: Path, data: Path, options: argparse.Namespace) -> list[World]:
-    """The planted world, and the real ones that are there."""
-    target = folder / f"planted-{options.videos}"
-    if not target.exists():  # a folder that is used again has it
-        plant(target, PlantSettings(videos=options.videos, seed=0))
-    config = with_changes(
-        preset(options.preset),
-        {
-            "epochs": options.epochs,
-            "warm_up_epochs": options.epochs // 3,
-            "patience": 0,
-            **dict(change.split("=", 1) for change in options.set),
-        },
+def measure(job: Job, device: str) -> dict[str, Any]:
+    """Train one model and report on the split its protocol selects on, after the last epoch."""
+    run = train_to_the_end(job, device)
+    config, split = run.config, run.splits.select
+    batch = config.training.batch_videos
+    identify = build_identifier(config)
+    report = evaluate_split(
+        run.model, run.bank, split, config.score, identify, build_alignments(config.alignment), batch
     )
-    others = () if options.brief else (*INTRA, *TRANSPORT, BEST_CLIP)
-    found = [World("planted", Store.open(target), config, (FULL, BASE_OBJECTIVE, *others))]
-    for name, (visual, text) in REAL.items():
-        if not (data / name).is_dir():
-            print(f"{data / name} is not there: {name} is left out.")
-            continue
-        packed = data / name if (data / name / "store.json").exists() else folder / name
-        if not packed.exists():
-            pack(Source(data / name, visual=visual, text=text), packed)
-        store = Store.open(packed)
-        small = with_changes(config, {"batch_videos": min(64, config.training.batch_videos)})
-        found.append(World(name, store, small, (FULL, BASE_OBJECTIVE)))
-    return found
-
-
-def study(world: World, folder: Path, seeds: list[int], device: str) -> list[dict[str, Any]]:
-    """Every row with every seed: one dictionary of mean figures a row."""
-    rows = []
-    for row in world.rows:
-        reports = []
-        for seed in seeds:
-            out = folder / "runs" / world.name / f"{row.row}-{seed}"
-            train(
-                world.store,
-                row.apply(world.config),
-                out,
-                seed,
-                Protocol.HONEST,
-                RunOptions(device=device, compiled=False, shown=False),
-            )
-            reports.append(evaluate_run(find_runs(out)[0], world.store, "test", choose_device(device)))
-        rows.append(summary(world, row, reports))
-        print(
-            f"{world.name}: {row.title}: SumR {rows[-1]['SumR']:.1f} ± {rows[-1]['SumR_deviation']:.1f}",
-            flush=True,
-        )
-    return rows
-
-
-def summary(world: World, row: Ablation, reports: list[dict[str, Any]]) -> dict[str, Any]:
-    def mean(*path: str) -> float:
-        values = []
-        for report in reports:
-            value: Any = report
-            for key in path:
-                value = value.get(key, {}) if isinstance(value, dict) else {}
-            values.append(value if isinstance(value, int | float) else float("nan"))
-        return float(np.mean(values))
-
-    sums = [report["metrics"]["SumR"] for report in reports]
-    partitions = [report["partition"] for report in reports if "partition" in report]
+    encoded = encode_split(run.model, run.bank, split)
+    kinds_Q = partition(score_all(encoded), encoded.owner_Q, identify, batch)
+    shares = np.bincount(kinds_Q, minlength=len(QueryType)) / len(kinds_Q)
     return {
-        "world": world.name,
-        "row": row.title,
-        **{name: mean("metrics", name) for name in ("R@1", "R@5", "R@10", "R@100", "SumR")},
-        "SumR_deviation": float(np.std(sums, ddof=1)) if len(sums) > 1 else float("nan"),
-        "SumR_seeds": sums,
-        "macro_F1": mean("partition", "macro_F1"),
-        "chance_F1": mean("partition", "chance_macro_F1"),
-        "confusion": np.sum([p["confusion"] for p in partitions], axis=0).tolist() if partitions else None,
-        "mass": {
-            name: mean("aligned_mass", name) for name in ("even", "flexible", "plain", "softmax", "best_clip")
-        },
-        "hit@1": mean("localisation", "clip_hit@1"),
-        "localisation": reports[0].get("localisation"),
+        "metrics": report["metrics"],
+        "kinds": shares.tolist(),
+        "macro_F1": report.get("partition", {}).get("macro_F1"),
+        "chance_F1": report.get("partition", {}).get("chance_macro_F1"),
+        "confusion": report.get("partition", {}).get("confusion"),
+        "mass": report.get("aligned_mass"),
+        "hit@1": report.get("localisation", {}).get("clip_hit@1"),
     }
 
 
-def study_parser(description: str | None, videos: int, changes: list[str], result: str) -> ArgumentParser:
-    """The options of a study that trains models with several seeds on every world."""
-    parser = ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("data"), help="folder with the real data")
-    parser.add_argument("--preset", default="charades")
-    parser.add_argument(
-        "--videos", type=int, default=videos, help="training videos of the planted world (%(default)s)"
-    )
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument(
-        "--set", action="append", default=changes, metavar="NAME=VALUE", help="change a setting"
-    )
-    parser.add_argument("--only", help="one world: planted, msvd or msrvtt")
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--work", type=Path, help="keep stores and runs here, to go on later")
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results") / result)
-    return parser
+def summary(collection: str, row: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """A row's means over seeds, and its paired difference from the full method."""
+
+    def of(name: str) -> dict[int, dict[str, Any]]:
+        return {entry["key"][2]: entry for entry in found if entry["key"][:2] == [name, collection]}
+
+    def sums(name: str) -> dict[int, float]:
+        return {seed: entry["metrics"]["SumR"] for seed, entry in of(name).items()}
+
+    entries = list(of(row).values())
+    figures = {name: mean([entry["metrics"][name] for entry in entries]) for name in entries[0]["metrics"]}
+    kinds = np.mean([entry["kinds"] for entry in entries], axis=0)
+    return {
+        "collection": collection,
+        "row": row,
+        **figures,
+        "SumR_seeds": sums(row),
+        "against_full": paired(sums(row), sums(FULL.title)) if of(FULL.title) else None,
+        "kinds": kinds.tolist(),
+        "macro_F1": mean([entry["macro_F1"] for entry in entries]),
+        "chance_F1": mean([entry["chance_F1"] for entry in entries]),
+        "mass": {name: mean([e["mass"][name] for e in entries]) for name in entries[0]["mass"] or {}},
+        "hit@1": mean([entry["hit@1"] for entry in entries]),
+    }
+
+
+def mean(values: list[Any]) -> float | None:
+    return None if any(value is None for value in values) else float(np.mean(values))
+
+
+def shown(row: dict[str, Any]) -> dict[str, str]:
+    """A line of the printed table."""
+    against = row["against_full"]
+    self_row = against is None or row["row"] == FULL.title
+    return {
+        "collection": row["collection"],
+        "row": row["row"],
+        **{name: f"{row[name]:.1f}" for name in ("R@1", "R@5", "R@10", "SumR")},
+        "seeds": str(len(row["SumR_seeds"])),
+        "against full": "" if self_row else f"{against['difference']:+.2f} ± {against['half_width']:.2f}",
+        "precise / poly / under": " / ".join(f"{100 * share:.0f}" for share in row["kinds"]),
+        "macro-F1 (chance)": ""
+        if row["macro_F1"] is None
+        else f"{row['macro_F1']:.2f} ({row['chance_F1']:.2f})",
+        "mass": " ".join(
+            f"{name} {row['mass'][name]:.0f}" for name in ("flexible", "plain", "softmax") if row["mass"]
+        ),
+    }
 
 
 def main() -> None:
-    parser = study_parser(__doc__, 1200, [], "method.json")
-    parser.add_argument("--brief", action="store_true", help="only the full method and the base objective")
+    parser = study_parser(__doc__, 400, ["batch_videos=32", "warm_up_epochs=20"], "method.json")
+    parser.add_argument("--workers", type=int, default=1, help="trainings side by side (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start none after so long")
+    parser.add_argument("--rows", help="only rows whose title contains one of these, apart by commas")
     options = parser.parse_args()
     seeds = [int(seed) for seed in options.seeds.split(",")]
-    device = choose_device(options.device)
+    wanted = options.rows.split(",") if options.rows else [""]
+    rows = [row for row in ROWS if any(part in row.title for part in wanted)]
+    changes = dict(change.split("=", 1) for change in options.set)
+    config = with_changes(preset(options.preset), {"epochs": options.epochs, "patience": 0, **changes})
     with work_folder(options.work) as folder:
-        rows = [
-            row
-            for world in worlds(folder, options.data, options)
-            if options.only in (None, world.name)
-            for row in study(world, folder, seeds, options.device)
+        stores = world_stores(folder, options.data, options.videos, options.only)
+        jobs = [
+            Job(row.title, name, seed, store, row.apply(config))
+            for row in rows
+            for name, store in stores.items()
+            for seed in seeds
         ]
-    changed = "".join(f", {change}" for change in options.set)
-    title = f"{options.preset}{changed}, {options.epochs} epochs, seeds {options.seeds}, on {machine(device)}"
-    plain = [{k: v for k, v in row.items() if isinstance(v, str | float)} for row in rows]
-    print_table(title, plain)
-    print_table(
-        "Aligned mass inside the true moment, percent",
-        [{"world": row["world"], "row": row["row"], **row["mass"]} for row in rows],
-    )
-    for row in rows:
-        if row["confusion"] is not None and row["row"] == FULL.title:
-            print(f"{row['world']}: kinds, rows planted, columns found: {row['confusion']}")
-    save_json(options.json, {"title": title, "seeds": seeds, "rows": rows})
+        results = folder / "method.jsonl"
+        found = run_fleet(jobs, measure, results, options.workers, options.device, options.seconds)
+    done = sorted({(entry["key"][1], entry["key"][0]) for entry in found}, key=lambda pair: pair[0])
+    table = [summary(collection, row, found) for collection, row in done]
+    device = choose_device(options.device)
+    settings = "".join(f", {change}" for change in options.set)
+    title = f"{options.preset}{settings}, {options.epochs} epochs, last epoch, on {machine(device)}"
+    print_table(title, [shown(row) for row in table])
+    save_json(options.json, {"title": title, "seeds": seeds, "rows": table})
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     main()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ import torch
 from common import machine, save_json, work_folder
 from confidence_parts import parts_table
 from large_galleries import large_galleries
-from method import World, study_parser, worlds
 from uncertainty_page import tables, write_docs
+from worlds import study_parser, world_stores
 
 from holmes.cli.evaluate import find_reader
-from holmes.config.schema import to_dict
+from holmes.config.presets import preset
+from holmes.config.schema import HolmesConfig, to_dict, with_changes
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
@@ -37,6 +39,25 @@ from holmes.training.sureness import held_out_videos, run_uncertainty
 
 ABSTAIN = 0.2  # answer nothing that is less probable
 SIZES = (100, 250, 1_000, 3_000, 10_000, 30_000, 100_000)  # of planted galleries
+
+
+@dataclass(frozen=True)
+class World:
+    name: str
+    store: Store
+    config: HolmesConfig
+
+
+def worlds(folder: Path, options: argparse.Namespace) -> list[World]:
+    """Every world with the settings to train it with; the real ones are small and want small batches."""
+    changes = dict(change.split("=", 1) for change in options.set)
+    stages = {"epochs": options.epochs, "warm_up_epochs": options.epochs // 3, "patience": 0}
+    config = with_changes(preset(options.preset), stages | changes)
+    small = with_changes(config, {"batch_videos": min(64, config.training.batch_videos)})
+    stores = world_stores(folder, options.data, options.videos, None)
+    return [
+        World(name, Store.open(path), config if name == "planted" else small) for name, path in stores.items()
+    ]
 
 
 def study(
@@ -95,7 +116,7 @@ def kept_study(
 
 
 def main() -> None:
-    parser = study_parser(__doc__, 1250, ["held_out=0.2"], "uncertainty.json")
+    parser = study_parser(__doc__, 1250, ["held_out=0.2"], "uncertainty.json", epochs=30)
     parser.add_argument("--repeats", type=int, default=1000, help="of the bootstrap")
     parser.add_argument(
         "--largest", type=int, help="videos of the largest planted gallery (default 100000, 1000 on a CPU)"
@@ -103,13 +124,12 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, help="a page whose tables and figures to write anew")
     options = parser.parse_args()
     options.seeds = [int(seed) for seed in options.seeds.split(",")]
-    options.brief = True
     if options.docs is not None and not options.docs.exists():
         raise SystemExit(f"uncertainty: {options.docs} does not exist; --docs takes the page to write anew.")
     device = choose_device(options.device)
     options.largest = options.largest or (1_000 if device.type == "cpu" else 100_000)
     with work_folder(options.work) as folder:
-        every = worlds(folder, options.data, options)
+        every = worlds(folder, options)
         others = {world.name: world.store for world in every if world.name != "planted"}
         found = [
             kept_study(world, others, folder, options)

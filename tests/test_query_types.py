@@ -154,14 +154,15 @@ def test_relative_thresholds_equal_numpys_quantiles(seed, queries, beta):
     ours = relative_thresholds(*(torch.from_numpy(x) for x in (u, c, correct)), beta=beta)
     expected = (np.inf, np.inf)
     if correct.any():
-        expected = tuple(
-            np.quantile(values[correct], share, method="lower") for values, share in ((u, 1 - beta), (c, beta))
+        expected = (
+            np.quantile(u[correct], 1 - beta, method="lower"),
+            np.quantile(c[correct], beta, method="lower"),
         )
     assert (ours.uncertainty_ceiling.item(), ours.consistency_floor.item()) == expected
 
 
 def test_relative_thresholds_do_not_know_the_scale():
-    """Cosines a tenth as large: the printed rule finds no precise query any more, the relative one the same."""
+    """Cosines a tenth as large: the printed rule finds no precise query any more, the relative one does."""
     rng = np.random.default_rng(0)
     u, c = torch.from_numpy(rng.random(40)), torch.from_numpy(rng.uniform(0.3, 1, 40))
     correct, everyone = torch.from_numpy(rng.random(40) < 0.6), torch.ones(40, dtype=torch.bool)
