@@ -45,13 +45,13 @@ class Job:
         return [self.row, self.collection, self.seed]
 
 
-def train_to_the_end(job: Job, device: str) -> Run:
+def train_to_the_end(job: Job, device: str, compiled: bool = False) -> Run:
     """A run of all its epochs that leaves nothing on disk; nothing is selected, the last epoch counts."""
     torch.set_num_threads(1)
     store = Store.open(job.store)
     config = fit_to_store(job.config, store)
     splits = choose_splits(store, job.protocol, config.training.held_out, job.seed)
-    options = RunOptions(device=device, compiled=False, shown=False)
+    options = RunOptions(device=device, compiled=compiled, shown=False)
     run = Run(store, splits, config, Path(os.devnull), job.seed, ALONE, choose_device(device), options)
     with TrainingDisplay(1, 0, False) as display:
         for epoch in range(config.training.epochs):

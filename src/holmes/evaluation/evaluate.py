@@ -5,8 +5,6 @@ Q queries, V videos
 
 from __future__ import annotations
 
-import torch
-
 from holmes.config.schema import ScoreConfig
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split
@@ -17,7 +15,6 @@ from holmes.parallel import ALONE, World, gather_rows
 from holmes.similarity import combined_score
 
 
-@torch.inference_mode()
 def retrieval_metrics(
     model: HolmesModel, bank: FeatureBank, split: Split, score: ScoreConfig, world: World = ALONE
 ) -> dict[str, float]:

@@ -105,7 +105,6 @@ def softmax_alignment(similarity_VMC: Tensor, mask_VM: Tensor, entropy_weight: f
     return (similarity_VMC / entropy_weight).softmax(-1) * mask_VM.unsqueeze(-1)
 
 
-@torch.no_grad()
 def best_clip_alignment(similarity_VMC: Tensor, mask_VM: Tensor) -> Tensor:
     """All on the best clip: what plain multiple-instance learning supervises."""
     best_VMC = F.one_hot(similarity_VMC.argmax(-1), similarity_VMC.shape[-1]).to(similarity_VMC.dtype)
