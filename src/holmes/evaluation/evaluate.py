@@ -5,6 +5,8 @@ Q queries, V videos
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from holmes.config.schema import ScoreConfig
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split
@@ -22,10 +24,9 @@ def retrieval_metrics(
     return recall(retrieval_ranks(model, bank, split, score, world))
 
 
-@torch.inference_mode()
 def retrieval_ranks(
     model: HolmesModel, bank: FeatureBank, split: Split, score: ScoreConfig, world: World = ALONE
-) -> torch.Tensor:
+) -> Tensor:
     """The place of every query's video; with several processes each ranks its share of the queries."""
     encoded = encode_split(model, bank, split, world)
     scores_QV = combined_score(score_all(encoded), score.frame_weight, score.clip_weight)
