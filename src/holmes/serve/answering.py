@@ -48,7 +48,7 @@ def _finite(value: Any) -> Any:
 
 def documented(model: Any, *statuses: int, **more: Any) -> dict[str, Any]:
     """For a route's decorator: what it gives, and the errors that it may give instead."""
-    codes = (401, 403, 421, 422, 429, *statuses)
+    codes = (400, 401, 403, 409, 421, 422, 429, *statuses)
     responses: dict[int | str, Any] = {code: {"model": Problem} for code in codes}
     responses[200] = {"model": model} if model is not None else more.pop("content")
     return {"response_model": None, "responses": responses, **more}

@@ -47,6 +47,16 @@ class RemoteDiagnosis:
     quantities: Mapping[str, Any]
 
 
+class RemoteHit(Hit):
+    """A hit whose file is, or is not, where the server is."""
+
+    _gone = False
+
+    @property
+    def gone(self) -> bool:
+        return self._gone
+
+
 @dataclass(frozen=True)
 class RemoteIndex:
     """A served index; every call is a request."""
@@ -162,7 +172,9 @@ def _answer(plain: dict[str, Any]) -> Answer:
 
 def _hit(plain: dict[str, Any]) -> Hit:
     moments = tuple(Moment(each["start"], each["end"], each["score"]) for each in plain["moments"])
-    return Hit(plain["video"], plain["score"], plain["belief"], plain["probability"], moments)
+    hit = RemoteHit(plain["video"], plain["score"], plain["belief"], plain["probability"], moments)
+    object.__setattr__(hit, "_gone", bool(plain["gone"]))
+    return hit
 
 
 def _reason(error: HTTPError) -> str:

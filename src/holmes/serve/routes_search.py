@@ -55,7 +55,7 @@ async def search(
     return Json(await answer(state_of(request), Question(q, top, timelines=timelines), filter))
 
 
-@router.post("/api/search", **documented(Answers, 503, 413), summary="The best videos for several sentences")
+@router.post("/api/search", **documented(Answers, 404, 413, 503), summary="As for one sentence, for several")
 async def search_many(request: Request, questions: Questions) -> Response:
     state, began = state_of(request), time.perf_counter()
     names = None
@@ -80,7 +80,7 @@ async def search_many(request: Request, questions: Questions) -> Response:
     **documented(
         None,
         503,
-        content={"content": {kind: {"schema": {"type": "string"}} for kind in sorted({*KINDS.values()})}},
+        content={"content": {kind: {} for kind in sorted({*KINDS.values()})}},
     ),
     summary="The hits as a file",
 )
