@@ -91,7 +91,7 @@ def test_every_query_has_its_row(runs, store, folder):
         shared = max(0, min(row["moment_end"], end) - max(row["moment_start"], start))
         joined = row["moment_end"] - row["moment_start"] + end - start - shared
         assert row["moment_iou"] == pytest.approx(shared / joined, abs=1e-5)
-        assert row["kind"] in {kind.words for kind in AnswerKind} and 0 <= row["probability_here"] <= 1
+        assert row["kind"] in {kind.name.lower() for kind in AnswerKind} and 0 <= row["probability_here"] <= 1
         assert row["kind_known"] in ("precise", "polysemous", "underdetermined")
         assert row["words"] == len(row["text"].split())
     known = [row for row, query in zip(rows, split.queries, strict=True) if int(query) in store.also_fits]

@@ -66,9 +66,14 @@ def test_the_life_of_an_index(shell: Shell, tmp_path: Path) -> None:
     assert moment["start"] == pytest.approx(20, abs=2.5) and moment["end"] == pytest.approx(30, abs=2.5)
     code, said, _ = shell("search", index, "dog runs beach", "--json", "--top", "1", "--filter", "street*")
     assert code == 0 and [hit["video"] for hit in json.loads(said)["hits"]] == ["/films/street.mp4"]
-    code, said, _ = shell("search", index, "--json", typed="dog runs beach\nwater boils\n\nnot asked\n")
+    code, said, _ = shell(
+        "search", index, "--json", typed="dog runs beach\nwater boils\n\n  \ndog runs beach\n"
+    )
     best = [json.loads(line)["hits"][0]["video"] for line in said.splitlines()]
-    assert best == ["/films/coast.mp4", "/films/kitchen.mp4"]
+    assert best == ["/films/coast.mp4", "/films/kitchen.mp4", "/films/coast.mp4"], "a blank line is nothing"
+    code, said, _ = shell("search", index, typed="dog runs beach\nwater boils\n")
+    order = [said.index(text) for text in ("“dog runs beach”", "coast.mp4", "“water boils”")]
+    assert order == sorted(order), "each sentence stands above its answer"
 
     code, _, said = shell("index", "remove", index, "*/coast.mp4", "/films/street.mp4")
     assert code == 0 and "2 videos removed, 1 left" in said

@@ -128,7 +128,7 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path):
     write_page(target, "title", "lead", [Section("one", "<p>text</p>")])
     assert read(target.read_text()).titles == ["one"]
     with pytest.raises(UnicodeEncodeError):
-        write_page(target, "title \ud800", "lead", [])
+        write_page(target, "title", "lead", [Section("two", "<p>\ud800</p>")])
     assert read(target.read_text()).titles == ["one"]
     assert [path.name for path in target.parent.iterdir()] == ["report.html"]
 

@@ -81,13 +81,32 @@ def pack(
     rows_per_second: Annotated[
         float | None, typer.Option(min=1e-6, help="Feature rows a second: gives durations not stated.")
     ] = None,
+    frames: Annotated[
+        int, typer.Option(min=1, max=1 << 14, help="Longer videos are pooled to so many frames.")
+    ] = 128,
+    clips: Annotated[
+        int, typer.Option(min=1, max=1 << 14, help="Every video is pooled to so many clips.")
+    ] = 32,
+    tokens: Annotated[
+        int, typer.Option(min=1, max=1 << 14, help="Longer queries are cut to so many tokens.")
+    ] = 30,
     overwrite: Overwrite = False,
 ) -> None:
     """Pack a feature folder of the field into a store; run it again to go on with a stopped pack."""
     from holmes.data.pack import Source
     from holmes.data.pack import pack as run
 
-    where = Source(source, collection, visual, text, tuple(annotations or ()), rows_per_second)
+    where = Source(
+        source,
+        collection,
+        visual,
+        text,
+        tuple(annotations or ()),
+        rows_per_second,
+        frames,
+        clips,
+        tokens,
+    )
     packed = run(where, store, overwrite, shown=True)
     print_summary(packed)
 

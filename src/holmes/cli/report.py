@@ -12,9 +12,10 @@ from holmes.errors import HolmesError
 from holmes.printable import printable
 
 if TYPE_CHECKING:
+    from holmes.evaluation.tables import Grid
     from holmes.plots.data import ReportData
     from holmes.plots.uncertainty import Sureness
-    from holmes.training.revisit import RunFolder
+    from holmes.training.revisit import Revisited, RunFolder
 
 
 def report(
@@ -28,9 +29,7 @@ def report(
     split: Annotated[str, typer.Option(help="The split to look at.")] = "test",
     compare: Annotated[
         Path | None,
-        typer.Option(
-            metavar="RUN", help="A second run to draw along the timelines, such as one with --set intra=0."
-        ),
+        typer.Option(metavar="RUN", help="A second run to set beside it, such as one with --set intra=0."),
     ] = None,
     video: Annotated[
         str | None, typer.Option(metavar="ID", help="The transport's video.", show_default="a typical one")
@@ -107,13 +106,14 @@ def gather(
     from holmes.data.bank import FeatureBank
     from holmes.encoders.checkpoint import load_checkpoint
     from holmes.evaluation.figures import figure_data
+    from holmes.evaluation.intervals import spread_with_intervals
     from holmes.evaluation.published import published
     from holmes.evaluation.tables import report_grids, results_grid
     from holmes.plots.data import Account, ReportData
     from holmes.training.assemble import build_objective
     from holmes.training.device import choose_device
     from holmes.training.logbook import read_metrics
-    from holmes.training.revisit import evaluate_run, refuse_other_widths, store_of
+    from holmes.training.revisit import refuse_other_widths, revisit, store_of
 
     device, store = choose_device(device_name), store_of(runs[0], store_path)
     split = store.split(split_name)
@@ -128,15 +128,21 @@ def gather(
     objective = build_objective(checkpoints[0].config)
     figures = figure_data(checkpoints, bank, split, objective, video, query)
 
-    accounts = []
-    for run, checkpoint in zip(runs, checkpoints, strict=True):
-        say(f"evaluating {run.path}")
-        found = evaluate_run(run, store, split_name, device)
-        accounts.append(Account(found, to_dict(checkpoint.config), read_metrics(run.path)))
+    say(f"evaluating {' and '.join(str(run.path) for run in runs)}")
+    seen = [revisit(run, store, split_name, device) for run in runs]
+    accounts = [
+        Account(one.report, to_dict(checkpoint.config), read_metrics(run.path))
+        for one, checkpoint, run in zip(seen, checkpoints, runs, strict=True)
+    ]
 
     say("drawing")
     found = accounts[0].evaluation
-    ours = {f"this run, {found['protocol'] or 'checkpoint'}": found["metrics"]}
+    names = [f"this run, {found['protocol'] or 'checkpoint'}"]
+    names += [f"{one.run.path.name}, {one.report['protocol'] or 'checkpoint'}" for one in seen[1:]]
+    ours = {
+        name: spread_with_intervals([one.report["metrics"]], one.seen.rank_Q[None], split.owner)
+        for name, one in zip(names, seen, strict=True)
+    }
     title = f"Recall on the {split_name} split, %"
     return ReportData(
         run=accounts[0],
@@ -144,4 +150,17 @@ def gather(
         results=results_grid(title, ours, published(found["preset"]), found["collection"]),
         details=[*report_grids("Recall", found)],
         other=accounts[1] if len(accounts) > 1 else None,
+        comparison=compared(names, seen) if len(seen) > 1 else (),
     )
+
+
+def compared(names: list[str], seen: list[Revisited]) -> list[Grid]:
+    """This run against the other, on the same draws of videos; and each group of queries."""
+    from holmes.evaluation.breakdown import groups_of
+    from holmes.evaluation.comparison import System, compare_systems
+    from holmes.evaluation.comparison_tables import difference_grid, group_grids
+
+    systems = [System(name, one.seen.rank_Q[None]) for name, one in zip(names, seen, strict=True)]
+    split = seen[0].seen.split
+    found = compare_systems(systems[::-1], split.owner, groups_of(seen[0].store, split))
+    return [difference_grid(found), *group_grids(found)]

@@ -57,7 +57,8 @@ def search(
 ) -> None:
     """Find the videos that contain a moment, and say how sure the answer is.
 
-    Without a sentence it asks for one after the other; an empty line ends it.
+    Without a sentence it asks for one after the other; an empty line ends it. Sentences may also be piped in,
+    one a line; each is printed above its answer.
     """
     from holmes.index.searcher import open_index
 
@@ -71,6 +72,8 @@ def search(
         if json:
             typer.echo(json_format.dumps(answer.to_json()))
         else:
+            if sentence is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
+                typer.echo(f"“{printable(words)}”")  # whoever reads the answers does not see the questions
             _show(opened, answer)
 
 
@@ -87,9 +90,10 @@ def _sentences(sentence: str | None) -> Iterator[str]:
             raise HolmesError(
                 "what came in is not valid UTF-8; convert the file to it, or type the sentence."
             ) from None
-        if not words:
+        if words:
+            yield words
+        elif sys.stdin.isatty():  # a person is done; a blank line of a file is nothing
             return
-        yield words
 
 
 def _line() -> str:

@@ -134,10 +134,37 @@ def checked(path: Path, kind: Any) -> Any:
         raise HolmesError(f"{path}: {str(error)[:-1]}; mend or remove it.") from None
 
 
+def refuse_strangers(path: Path, captions: Captions) -> None:
+    """A file of annotations that is about nothing in the collection is the wrong file."""
+    found = read_annotations([path])
+    said = {
+        (captions.video_ids[owner], essence(text))
+        for owner, text in zip(captions.owner_Q, captions.texts, strict=True)
+    }
+    if (
+        found.fractions.keys().isdisjoint(captions.query_ids)
+        and found.seconds.keys().isdisjoint(said)
+        and found.durations.keys().isdisjoint(captions.video_ids)
+    ):
+        raise HolmesError(
+            f"{path} matches none of the {len(captions.query_ids):,} captions, such as "
+            f"'{captions.query_ids[0]}'; is it of another collection? Leave it out, or give the right one."
+        )
+
+
+def refuse_other_ids(path: Path, given: dict[str, Any], captions: Captions) -> None:
+    if given and given.keys().isdisjoint(captions.query_ids):
+        raise HolmesError(
+            f"{path} names none of the captions: it has {shown(next(iter(given)))}, the collection "
+            f"'{captions.query_ids[0]}'; mend it or remove it."
+        )
+
+
 def read_also_fits(path: Path, captions: Captions) -> dict[int, list[int]]:
     """Caption id → other videos that fit it. Captions that are not in the store are passed over."""
     videos = {name: index for index, name in enumerate(captions.video_ids)}
     given: dict[str, list[str]] = checked(path, dict[str, list[str]])
+    refuse_other_ids(path, given, captions)
     fits = {}
     for query, query_id in enumerate(captions.query_ids):
         others = given.get(query_id)
@@ -154,6 +181,7 @@ def read_also_fits(path: Path, captions: Captions) -> dict[int, list[int]]:
 def read_kinds(path: Path, captions: Captions) -> NDArray[np.int8]:
     """Caption id → precise, polysemous or underdetermined; -1 where unknown."""
     given: dict[str, str] = checked(path, dict[str, str])
+    refuse_other_ids(path, given, captions)
     kinds = {kind.name.lower(): int(kind) for kind in QueryType}
     for name, kind in given.items():
         if kind not in kinds:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from holmes.data.store import Split, Store
-from holmes.records import CLIPS, FRAMES, TOKENS
 
 RESIDENT_SHARE = 0.5  # of the free memory: the rest is for the model and its activations
 LOAD_BYTES = 256 << 20  # read at once while the rows move to the device
@@ -91,10 +90,12 @@ class FeatureBank:
     ) -> None:
         self.store, self.device, self.dtype = store, exact_device(device), dtype
         videos, queries = wanted_items(store, splits)
-        clip_offsets = np.arange(store.info.videos + 1) * CLIPS
-        self._frames = RaggedRows(store.frames, store.frame_offsets, videos, FRAMES)
-        self._clips = RaggedRows(store.clips.reshape(-1, store.info.video_width), clip_offsets, videos, CLIPS)
-        self._tokens = RaggedRows(store.tokens, store.token_offsets, queries, TOKENS)
+        clip_offsets = np.arange(store.info.videos + 1) * store.info.clips
+        self._frames = RaggedRows(store.frames, store.frame_offsets, videos, store.info.frames)
+        self._clips = RaggedRows(
+            store.clips.reshape(-1, store.info.video_width), clip_offsets, videos, store.info.clips
+        )
+        self._tokens = RaggedRows(store.tokens, store.token_offsets, queries, store.info.tokens)
         self._all = (self._frames, self._clips, self._tokens)
         self.resident, self.says = choose(sum(rows.bytes for rows in self._all), self.device, resident)
         for rows in self._all:

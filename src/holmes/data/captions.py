@@ -38,6 +38,7 @@ def read_captions(files: dict[str, Path]) -> Captions:
                 raise HolmesError(
                     f"{files[name]}: caption id '{query_id}' is in train too; remove it from one of them."
                 )
+    refuse_shared_videos(lines, files)
     video_index: dict[str, int] = {}
     for query_id in texts:
         video_index.setdefault(video_of(query_id), len(video_index))
@@ -53,6 +54,18 @@ def read_captions(files: dict[str, Path]) -> Captions:
     return Captions(
         list(video_index), query_ids, [texts[query_id] for query_id in query_ids], owner_Q, splits
     )
+
+
+def refuse_shared_videos(lines: dict[str, dict[str, str]], files: dict[str, Path]) -> None:
+    """A video that was trained on must not be searched for: the figures would flatter."""
+    trained = {video_of(query_id) for query_id in lines.get("train", {})}
+    for name, captions in lines.items():
+        shared = [video for video in map(video_of, captions) if video in trained]
+        if name != "train" and shared:
+            raise HolmesError(
+                f"{files[name]}: video '{shared[0]}' and {len(set(shared)) - 1} others are in train too; a "
+                "model would be tested on what it was trained on. Remove them from one of the two."
+            )
 
 
 def read_caption_file(path: Path) -> dict[str, str]:

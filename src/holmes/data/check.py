@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from holmes.data.store import DAMAGED, Store
 from holmes.errors import HolmesError
 from holmes.progress import progress_bar
-from holmes.records import CLIPS, FRAMES, TOKENS, QueryType
+from holmes.records import QueryType
 
 READ_BYTES = 16 << 20
 UNIT = 1.002  # a unit row in float16 may be a little longer than 1
@@ -44,7 +44,7 @@ def problems(store: Store) -> Iterator[str]:
     info = store.info
     shapes = {
         "frames.npy": (store.frames.shape, (info.frame_rows, info.video_width)),
-        "clips.npy": (store.clips.shape, (info.videos, CLIPS, info.video_width)),
+        "clips.npy": (store.clips.shape, (info.videos, info.clips, info.video_width)),
         "tokens.npy": (store.tokens.shape, (info.token_rows, info.text_width)),
         "moments.npy": (store.moments_Q2.shape, (info.queries, 2)),
         "durations.npy": (store.durations_V.shape, (info.videos,)),
@@ -53,9 +53,11 @@ def problems(store: Store) -> Iterator[str]:
     yield from (
         f"{name} is {found}, not {wanted}" for name, (found, wanted) in shapes.items() if found != wanted
     )
-    yield from offset_problems("frame_offsets.npy", store.frame_offsets, info.videos, info.frame_rows, FRAMES)
     yield from offset_problems(
-        "token_offsets.npy", store.token_offsets, info.queries, info.token_rows, TOKENS
+        "frame_offsets.npy", store.frame_offsets, info.videos, info.frame_rows, info.frames
+    )
+    yield from offset_problems(
+        "token_offsets.npy", store.token_offsets, info.queries, info.token_rows, info.tokens
     )
     yield from offset_problems(
         "query_offsets.npy", store.query_offsets, info.videos, info.queries, info.queries
@@ -85,8 +87,23 @@ def problems(store: Store) -> Iterator[str]:
         sizes = {"videos": len(split.videos), "queries": len(split.queries)}
         if sizes != info.splits[name]:
             yield f"split '{name}' has {sizes}, not {info.splits[name]}"
+    yield from leaks(store)
     for name, rows in (("frames", store.frames), ("clips", store.clips), ("tokens", store.tokens)):
         yield from row_problems(f"{name}.npy", rows.reshape(-1, rows.shape[-1]))
+
+
+def leaks(store: Store) -> Iterator[str]:
+    """Videos that are trained on and tested on: figures on them flatter."""
+    if "train" not in store.splits:
+        return
+    trained = store.split("train").videos
+    for name in store.splits:
+        shared = np.intersect1d(trained, store.split(name).videos)
+        if name != "train" and len(shared):
+            yield (
+                f"{len(shared)} videos of split '{name}' are in train too, such as "
+                f"'{store.video_ids[shared[0]]}': mend the caption files"
+            )
 
 
 def offset_problems(name: str, offsets: NDArray[np.int64], items: int, rows: int, most: int) -> Iterator[str]:

@@ -36,7 +36,7 @@ def export_store(store: Store, folder: Path, shown: bool = False) -> None:
     try:
         write_captions(store, building / "TextData")
         write_rows(
-            building / "TextData" / f"roberta_{store.info.collection}_query_feat.hdf5",
+            building / "TextData" / f"{store.info.text}.hdf5",
             store.query_ids, store.tokens, store.token_offsets, "exporting queries", shown,
         )  # fmt: skip
         write_rows(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holmes import __version__
-from holmes.data.annotations import read_also_fits, read_annotations, read_kinds
+from holmes.data.annotations import read_also_fits, read_annotations, read_kinds, refuse_strangers
 from holmes.data.captions import Captions, read_captions
 from holmes.data.features import Features, open_features
 from holmes.data.layout import Layout, find_layout
@@ -24,7 +24,7 @@ from holmes.data.store import Store
 from holmes.data.writer import Catalogue, StoreWriter
 from holmes.errors import HolmesError
 from holmes.progress import progress_bar
-from holmes.records import FRAMES, TOKENS
+from holmes.records import CLIPS, FRAMES, TOKENS
 
 COMMIT_VIDEOS = 256
 COMMIT_QUERIES = 8192
@@ -41,19 +41,22 @@ class Source:
     text: str | None = None
     annotations: Sequence[Path] = ()
     rows_per_second: float | None = None  # gives durations where no annotation does
+    frames: int = FRAMES  # longer videos are pooled to this
+    clips: int = CLIPS  # every video is pooled to this
+    tokens: int = TOKENS  # longer queries are cut to this
 
 
 def pack(source: Source, target: Path, overwrite: bool = False, shown: bool = False) -> Store:
     """Write the store; `shown` draws progress bars."""
     layout = find_layout(source.folder, source.collection, source.visual, source.text)
-    with StoreWriter(target, fingerprint(layout), overwrite) as writer:
+    with StoreWriter(target, fingerprint(layout, source), overwrite) as writer:
         captions = read_captions(layout.captions)
         with open_features(layout.visual) as visual, open_features(layout.text) as text:
             counts_V, video_width = scan(visual, captions.video_ids, "video", "frames", shown)
             counts_Q, text_width = scan(text, captions.query_ids, "caption", "tokens", shown)
             writer.start(describe(source, layout, captions, counts_V, counts_Q), video_width, text_width)
-            pack_videos(visual, captions.video_ids, writer, shown)
-            pack_queries(text, captions.query_ids, writer, shown)
+            pack_videos(visual, captions.video_ids, source, writer, shown)
+            pack_queries(text, captions.query_ids, source, writer, shown)
         writer.finish(provenance(source, layout))
     return Store.open(target)
 
@@ -76,21 +79,26 @@ def scan(
     return counts, width
 
 
-def pack_videos(visual: Features, names: Sequence[str], writer: StoreWriter, shown: bool) -> None:
+def pack_videos(
+    visual: Features, names: Sequence[str], source: Source, writer: StoreWriter, shown: bool
+) -> None:
     with progress_bar("packing videos", len(names), writer.videos_done, shown) as advance:
         for index in range(writer.videos_done, len(names)):
             rows = finite_rows(visual, names[index], "video")
-            writer.add_videos(video_frames(rows), video_clips(rows)[None])
+            writer.add_videos(video_frames(rows, source.frames), video_clips(rows, source.clips)[None])
             if (index + 1) % COMMIT_VIDEOS == 0:
                 writer.commit()
             advance(1)
     writer.commit()
 
 
-def pack_queries(text: Features, names: Sequence[str], writer: StoreWriter, shown: bool) -> None:
+def pack_queries(
+    text: Features, names: Sequence[str], source: Source, writer: StoreWriter, shown: bool
+) -> None:
     with progress_bar("packing queries", len(names), writer.queries_done, shown) as advance:
         for index in range(writer.queries_done, len(names)):
-            writer.add_queries(query_tokens(finite_rows(text, names[index], "caption")), 1)
+            rows = finite_rows(text, names[index], "caption")
+            writer.add_queries(query_tokens(rows, source.tokens), 1)
             if (index + 1) % COMMIT_QUERIES == 0:
                 writer.commit()
             advance(1)
@@ -116,7 +124,10 @@ def describe(
 ) -> Catalogue:
     """The catalogue, with what the folder and the annotations know about moments, kinds and fits."""
     beside = source.folder / "moments.json"
-    annotations = read_annotations([*([beside] if beside.is_file() else []), *source.annotations])
+    files = [*([beside] if beside.is_file() else []), *source.annotations]
+    for path in files:
+        refuse_strangers(path, captions)
+    annotations = read_annotations(files)
     durations_V = np.array(
         [annotations.durations.get(name, np.nan) for name in captions.video_ids], np.float32
     )
@@ -131,21 +142,25 @@ def describe(
         query_ids=captions.query_ids,
         captions=captions.texts,
         owner_Q=captions.owner_Q,
-        frame_lengths_V=np.minimum(counts_V, FRAMES),
-        token_lengths_Q=np.minimum(counts_Q, TOKENS),
+        frame_lengths_V=np.minimum(counts_V, source.frames),
+        token_lengths_Q=np.minimum(counts_Q, source.tokens),
         splits=captions.splits,
         moments_Q2=annotations.moments(captions),
         durations_V=durations_V,
         kinds_Q=read_kinds(source.folder / "kinds.json", captions),
         also_fits=read_also_fits(source.folder / "also_fits.json", captions),
+        frames=source.frames,
+        clips=source.clips,
+        tokens=source.tokens,
     )
 
 
-def fingerprint(layout: Layout) -> dict[str, Any]:
+def fingerprint(layout: Layout, source: Source) -> dict[str, Any]:
     """Tells whether a stopped pack was of the same files."""
     stats = {str(path.resolve()): path.stat() for path in layout.files()}
     return {
         "pack": __version__,
+        "lengths": [source.frames, source.clips, source.tokens],
         "files": {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()},
     }
 

@@ -40,9 +40,9 @@ def unit_rows(rows_ND: Array) -> Rows:
     return unit_ND
 
 
-def video_clips(rows_ND: Array) -> Rows:
-    """Always 32 unit rows."""
-    return unit_rows(pool_rows(rows_ND, CLIPS))
+def video_clips(rows_ND: Array, clips: int = CLIPS) -> Rows:
+    """Always 32 unit rows, or another number."""
+    return unit_rows(pool_rows(rows_ND, clips))
 
 
 def overlapping_clips(rows_ND: Array, least: float) -> Rows:
@@ -57,11 +57,11 @@ def overlapping_clips(rows_ND: Array, least: float) -> Rows:
     return unit_rows((sums_ND[end_L] - sums_ND[start_L]) / (end_L - start_L)[:, None])
 
 
-def video_frames(rows_ND: Array) -> Rows:
-    """The rows as they are up to 128, pooled to 128 beyond; unit length."""
-    return unit_rows(rows_ND if len(rows_ND) <= FRAMES else pool_rows(rows_ND, FRAMES))
+def video_frames(rows_ND: Array, frames: int = FRAMES) -> Rows:
+    """The rows as they are up to 128, pooled to 128 beyond, or to another number; unit length."""
+    return unit_rows(rows_ND if len(rows_ND) <= frames else pool_rows(rows_ND, frames))
 
 
-def query_tokens(rows_ND: Array) -> Rows:
-    """The first 30 rows, unit length."""
-    return unit_rows(rows_ND[:TOKENS])
+def query_tokens(rows_ND: Array, tokens: int = TOKENS) -> Rows:
+    """The first 30 rows, or another number, unit length."""
+    return unit_rows(rows_ND[:tokens])

@@ -64,6 +64,9 @@ class StoreInfo:
     splits: Annotated[dict[PlainName, dict[Literal["videos", "queries"], Count]], AtMost(1000)]
     provenance: dict[str, Any]
     files: Annotated[dict[PlainName, FileEntry], AtMost(3000)]
+    frames: Size = FRAMES  # at most a video
+    clips: Size = CLIPS  # a video
+    tokens: Size = TOKENS  # at most a query
 
     def __post_init__(self) -> None:
         parts = [f"split.{name}.{what}.npy" for name in self.splits for what in ("videos", "queries")]
@@ -193,7 +196,7 @@ class Store:
 
     @cached_property
     def clips(self) -> NDArray[np.float16]:
-        return self._array("clips", np.float16, self.info.videos, CLIPS, self.info.video_width)
+        return self._array("clips", np.float16, self.info.videos, self.info.clips, self.info.video_width)
 
     @cached_property
     def tokens(self) -> NDArray[np.float16]:
@@ -201,11 +204,11 @@ class Store:
 
     @cached_property
     def frame_offsets(self) -> NDArray[np.int64]:
-        return self._offsets("frame_offsets", self.info.videos, self.info.frame_rows, FRAMES)
+        return self._offsets("frame_offsets", self.info.videos, self.info.frame_rows, self.info.frames)
 
     @cached_property
     def token_offsets(self) -> NDArray[np.int64]:
-        return self._offsets("token_offsets", self.info.queries, self.info.token_rows, TOKENS)
+        return self._offsets("token_offsets", self.info.queries, self.info.token_rows, self.info.tokens)
 
     @cached_property
     def query_offsets(self) -> NDArray[np.int64]:

@@ -24,7 +24,7 @@ from holmes.data.store import MANIFEST, REPLACED, Collection, StoreInfo, write_m
 from holmes.errors import HolmesError
 from holmes.files import atomic_file, exchange, read_json, sha256_file, sync_folder, write_json
 from holmes.manifests import FileEntry
-from holmes.records import CLIPS
+from holmes.records import CLIPS, FRAMES, TOKENS
 from holmes.typed import Count, PlainName, build
 
 Array = NDArray[Any]
@@ -44,13 +44,16 @@ class Catalogue:
     query_ids: Sequence[str]
     captions: Sequence[str]
     owner_Q: NDArray[np.int64]
-    frame_lengths_V: NDArray[np.int64]  # rows kept, at most 128
-    token_lengths_Q: NDArray[np.int64]  # rows kept, at most 30
+    frame_lengths_V: NDArray[np.int64]  # rows kept, at most `frames`
+    token_lengths_Q: NDArray[np.int64]  # rows kept, at most `tokens`
     splits: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]  # name → videos, queries
     moments_Q2: NDArray[np.float32] | None = None
     durations_V: NDArray[np.float32] | None = None
     kinds_Q: NDArray[np.int8] | None = None
     also_fits: dict[int, list[int]] = field(default_factory=dict)
+    frames: int = FRAMES
+    clips: int = CLIPS
+    tokens: int = TOKENS
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ class StoreWriter:
         self.token_offsets = offsets(catalogue.token_lengths_Q)
         self.videos_done, self.queries_done = self._resume()
         frame_shape = (int(self.frame_offsets[-1]), video_width)
-        clip_shape = (len(catalogue.video_ids), CLIPS, video_width)
+        clip_shape = (len(catalogue.video_ids), catalogue.clips, video_width)
         token_shape = (int(self.token_offsets[-1]), text_width)
         frames_done, tokens_done = self.frame_offsets[self.videos_done], self.token_offsets[self.queries_done]
         self.frames = GrowingArray(self.folder / "frames.npy", frame_shape, int(frames_done))
@@ -196,6 +199,7 @@ class StoreWriter:
                 for name, (videos, queries) in catalogue.splits.items()
             },
             provenance=provenance, files=files,
+            frames=catalogue.frames, clips=catalogue.clips, tokens=catalogue.tokens,
         )  # fmt: skip
         write_manifest(self.folder, info)
         self._take_place()

@@ -22,7 +22,6 @@ from holmes.data.bank import FeatureBank
 from holmes.data.planted.language import Dictionary, token_vectors
 from holmes.data.pooling import query_tokens
 from holmes.data.store import Store
-from holmes.records import TOKENS
 
 Reader = Callable[[Sequence[str]], Sequence[NDArray[np.float32]]]  # captions → the token features of each
 
@@ -99,8 +98,9 @@ def read_source(
     """Captions by their numbers, read into the token features of the bank's store; -1 is padding."""
 
     def read(index_Q: Tensor) -> tuple[Tensor, Tensor]:
-        rows = [query_tokens(rows_TD) for rows_TD in reader([caption(i) for i in index_Q.tolist() if i >= 0])]
-        padded = np.zeros((len(index_Q), TOKENS, bank.store.info.text_width), np.float32)
+        read = reader([caption(i) for i in index_Q.tolist() if i >= 0])
+        rows = [query_tokens(rows_TD, bank.store.info.tokens) for rows_TD in read]
+        padded = np.zeros((len(index_Q), bank.store.info.tokens, bank.store.info.text_width), np.float32)
         for place_TD, rows_TD in zip(padded, rows, strict=False):
             place_TD[: len(rows_TD)] = rows_TD
         lengths = [*map(len, rows), *[0] * (len(index_Q) - len(rows))]

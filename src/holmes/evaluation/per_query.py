@@ -83,7 +83,9 @@ def query_table(
             "frame_score": scores.frame_QV.gather(1, own_Q1).squeeze(1).tolist(),
             "clip_score": scores.clip_QV.gather(1, own_Q1).squeeze(1).tolist(),
             "best_score": best.values.tolist(),
-            "kind": [AnswerKind(kind).words for kind in judged.kinds_Q.tolist()] if judged else nothing,
+            "kind": [AnswerKind(kind).name.lower() for kind in judged.kinds_Q.tolist()]
+            if judged
+            else nothing,
             "kind_in_training": [KINDS[kind] for kind in found.kind_Q.tolist()],
             "kind_known": [KINDS.get(int(kind)) for kind in known_Q],
             "u": quantities.uncertainty_Q.tolist(),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -174,8 +174,8 @@ class Diagnosis:
     here: float  # that the collection holds it at all
     probability: float  # that the first hit is right
     probability_top: dict[int, float]  # that it is among the best k
-    probabilities: tuple[float, ...]  # of each candidate
-    beliefs: tuple[float, ...]
+    probabilities: tuple[float, ...] = field(repr=False)  # of each candidate
+    beliefs: tuple[float, ...] = field(repr=False)
     quantities: dict[str, float]
     rough: bool = False  # the probabilities are a guess that no right answer has confirmed
 

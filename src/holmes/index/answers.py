@@ -23,6 +23,11 @@ class Hit:
     probability: float | None  # that it is the right one; None where the model was never calibrated
     moments: tuple[Moment, ...]  # best first
 
+    def __str__(self) -> str:
+        sure = "" if self.probability is None else f"  probability {self.probability:.2f}"
+        best = f"  {self.moments[0].start:.1f}-{self.moments[0].end:.1f} s" if self.moments else ""
+        return f"{self.video}  score {self.score:.3f}{sure}{best}"
+
     @property
     def gone(self) -> bool:
         """Whether its file is no longer where it was: moved, deleted, or on a disk that is away."""
@@ -45,6 +50,15 @@ class Answer:
     diagnosis: Diagnosis
     hits: tuple[Hit, ...]
     abstained: bool = False
+
+    def __str__(self) -> str:
+        """What a person wants to see of it: the sentence, the diagnosis, the hits with their best moments."""
+        lines = [f"“{self.query}”: {self.diagnosis.words}. {self.diagnosis.explanation}"]
+        lines += [f"{rank:3}  {hit}" for rank, hit in enumerate(self.hits, start=1)]
+        return "\n".join([*lines, *(["I do not know."] if self.abstained else [])])
+
+    def __repr__(self) -> str:
+        return f"Answer({self.query!r}, {self.diagnosis.kind}, {len(self.hits)} hits)"
 
     def best(self, top: int) -> Answer:
         """With so many hits at most."""

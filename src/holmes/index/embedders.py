@@ -34,7 +34,7 @@ from holmes.media.backbones import (
     load_visual,
 )
 from holmes.media.features import check_rate
-from holmes.records import QueryEmbedding
+from holmes.records import CLIPS, FRAMES, TOKENS, QueryEmbedding
 
 Rows = NDArray[np.float32]
 
@@ -129,6 +129,12 @@ class TrainedHolmes:
             raise HolmesError(
                 f"{self.folder} is a baseline ({self.checkpoint.config.model.encoder}) that has no vector a "
                 "frame, which search needs; train a model with another preset."
+            )
+        lengths = self.checkpoint.config.model
+        if (lengths.frames, lengths.clips, lengths.tokens) != (FRAMES, CLIPS, TOKENS):
+            raise HolmesError(
+                f"{self.folder} takes {lengths.frames} frames, {lengths.clips} clips and {lengths.tokens} "
+                f"tokens; an index is made for {FRAMES}, {CLIPS} and {TOKENS}: train on a store packed so."
             )
         encoders = FEATURES_OF_CHECKPOINT | self.checkpoint.extras.get("encoders", {})
         self._visual_name = lasting_name(visual or encoders["visual"])

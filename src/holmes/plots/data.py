@@ -42,6 +42,7 @@ class ReportData:
     results: Tabular  # our figures with the published ones
     details: Sequence[Tabular] = ()
     other: Account | None = None  # drawn beside it along the timelines
+    comparison: Sequence[Tabular] = ()  # with the other
 
     @property
     def title(self) -> str:

@@ -22,7 +22,7 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink);
   font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-main { max-width: 54rem; margin: 0 auto; padding: 2rem 1rem 4rem; }
+main { max-width: 64rem; margin: 0 auto; padding: 2rem 1rem 4rem; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .3rem; }
 h2 { font-size: 1.2rem; margin: 2.4rem 0 .6rem; }
 p { margin: .5rem 0; max-width: 44rem; }
@@ -36,8 +36,9 @@ figure img { display: block; width: 100%; min-width: 36rem; height: auto; }
 figcaption { font-size: .9rem; margin-top: .6rem; }
 figcaption b { color: var(--ink); }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; margin: .6rem 0; }
-caption { text-align: left; font-weight: 600; padding: .3rem 0; white-space: nowrap; }
-th, td { padding: .22rem .7rem; text-align: right; white-space: nowrap; border-top: 1px solid var(--line); }
+caption { text-align: left; font-weight: 600; padding: .3rem 0; }
+th, td { padding: .22rem .5rem; text-align: right; border-top: 1px solid var(--line); vertical-align: top; }
+td:not(:first-child) { white-space: nowrap; }
 th { font-weight: 600; border-top: 0; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 tr.group td { color: var(--muted); padding-top: .7rem; }
@@ -133,12 +134,17 @@ def table(grid: Tabular, ours: Sequence[str] = ()) -> str:
             rows.append(f'<tr class="group"><td colspan="{len(grid.columns)}">{escape(row[0])}</td></tr>')
         else:
             mark = ' class="ours"' if row[0] in ours else ""
-            rows.append(f"<tr{mark}>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>")
+            rows.append(f"<tr{mark}>" + "".join(f"<td>{stacked(cell)}</td>" for cell in row) + "</tr>")
     notes = "".join(f'<p class="notes">{escape(note)}</p>' for note in grid.notes)
     return (
         f'<div class="table"><table><caption>{escape(grid.title)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>{notes}"
     )
+
+
+def stacked(cell: str) -> str:
+    """A value with its interval under it, so that many columns fit the page."""
+    return escape(cell).replace(" [", "<br>[")
 
 
 def folded(summary: str, html: str) -> str:

@@ -18,15 +18,16 @@ from holmes.plots.transport import MOST, draw_transport
 GROUPINGS = {"kind": "kind of query", "moment_ratio": "moment / video"}
 
 PROGRESS = """Left: recall on the split that selects the epoch. Right: how the training queries divide into
-kinds. The dotted line is the beginning of stage 2."""
-LOSSES = """Each part before its weight, averaged over an epoch. Stage 2 brings hard negatives, calibrated
-labels and L_intra."""
+kinds."""
+STAGE_2 = " The dotted line is the beginning of stage 2."
+LOSSES = "Each part before its weight, averaged over an epoch."
+WHAT_STAGE_2_BRINGS = " Stage 2 brings hard negatives, calibrated labels and L_intra."
 RECALL = """Share of the queries that find their video among the first 1, 5, 10 and 100; in brackets how
 many queries a group has."""
 PLANE = """The queries of {videos} videos drawn at random, judged together as in training, for u and ξ
 depend on the number of videos. Above the ceiling β_u a query is under-determined, left of the floor β_p
-polysemous; among the others ξ decides: those right of the cut are polysemous too. On the right the same
-queries at the same height."""
+polysemous; among the others ξ decides{cut}. On the right the same queries at the same height."""
+CUT = ": those right of the cut are polysemous too"
 EXAMPLES = """The queries nearest to the median uncertainty of their kind, with the three best videos of the
 whole split: score, and similarity along the video. Green frames are right, dashed ones are known to fit
 too, orange ones are wrong; the true moment is shaded. u, c and ξ are those of the branch that decided the
@@ -50,12 +51,15 @@ def report_pictures(data: ReportData) -> dict[str, Picture]:
 def drawn(data: ReportData) -> Iterator[Picture]:
     figures, history = data.figures, data.run.history
     if history:
-        yield Picture("progress", "Training", PROGRESS, partial(draw_progress, history))
-        yield Picture("losses", "Parts of the loss", LOSSES, partial(draw_losses, history))
+        both = {1, 2} <= {entry["stage"] for entry in history}  # otherwise there is no line to explain
+        progress, losses = PROGRESS + STAGE_2 * both, LOSSES + WHAT_STAGE_2_BRINGS * both
+        yield Picture("progress", "Training", progress, partial(draw_progress, history))
+        yield Picture("losses", "Parts of the loss", losses, partial(draw_losses, history))
     groupings = known_groupings(data)
     if groupings:
         yield Picture("recall", "Recall by group", RECALL, partial(draw_recall, groupings))
-    planes = PLANE.format(videos=figures.batch_videos)
+    cut = CUT if any(plane.entropy_cut is not None for plane in figures.planes) else ""
+    planes = PLANE.format(videos=figures.batch_videos, cut=cut)
     yield Picture("plane", "How kinds are told apart", planes, partial(draw_plane, figures.planes))
     yield Picture("examples", "Examples of each kind", EXAMPLES, partial(draw_examples, figures.examples))
     if figures.timelines:

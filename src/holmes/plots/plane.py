@@ -113,6 +113,8 @@ def scatter_kinds(axes: Axes, values_Q: Floats, branch: BranchPlane, theme: Them
     """Colour and shape both tell the kind."""
     for kind, (name, colour, marker) in enumerate(zip(KINDS, theme.kinds, KIND_MARKERS, strict=True)):
         chosen_Q = branch.kinds_Q == kind
+        if not chosen_Q.any():
+            continue  # nor is it in the legend
         points = axes.scatter(
             values_Q[chosen_Q],
             branch.uncertainty_Q[chosen_Q],

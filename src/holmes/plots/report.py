@@ -64,7 +64,8 @@ def the_run(data: ReportData) -> str:
 def results(data: ReportData) -> str:
     ours = [row[0] for row in data.results.rows[:1]]
     every = "".join(table(grid) for grid in data.details)
-    return table(data.results, ours) + (folded("All figures", every) if every else "")
+    against = "".join(table(grid) for grid in data.comparison)
+    return table(data.results, ours) + against + (folded("All figures", every) if every else "")
 
 
 def unknown_groupings(data: ReportData) -> str:

@@ -71,9 +71,7 @@ class TrainingDisplay:
         best_epoch: int,
         rate: float,
     ) -> None:
-        line = Text(
-            f"epoch {epoch:>3}/{epochs}  stage {stage.value}  loss {loss:8.4f}  SumR {found:6.1f} "
-        )
+        line = Text(f"epoch {epoch:>3}/{epochs}  stage {stage.value}  loss {loss:8.4f}  SumR {found:6.1f} ")
         line.append("★" if epoch == best_epoch else " ", style="green")
         self.say(line.append(f" best {best:6.1f}  {rate:6.1f} steps/s"))
 

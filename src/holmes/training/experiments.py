@@ -52,6 +52,8 @@ class Study:
         titles: Mapping[str, str] | None = None,
     ) -> dict[str, list[dict[str, Any]]]:
         """All settings with every seed, in `{name}-seed{N}`: name → the results of its seeds."""
+        if leads():
+            refuse_foreign_study(self.out)
         jobs = {
             (name, seed): Job(
                 f"{name}-seed{seed}", self.store, config, self.out / f"{name}-seed{seed}", seed, protocol
@@ -76,6 +78,16 @@ class Study:
         if len(known) < len(read):  # runs of an earlier version
             return spread(metrics)
         return spread_with_intervals(metrics, np.stack([rank_Q for rank_Q, _ in known]), known[0][1])
+
+
+def refuse_foreign_study(folder: Path) -> None:
+    """Many runs go into a new or empty folder, or into one that holds some."""
+    others = sorted(path.name for path in folder.glob("[!.]*")) if folder.is_dir() else []
+    if others and not any(folder.glob(f"*/{RUN}")):
+        raise HolmesError(
+            f"{folder} is not empty and holds no runs (it has {others[0]!r}"
+            f"{' and others' if len(others) > 1 else ''}); give a new folder with --out."
+        )
 
 
 def leads() -> bool:

@@ -157,6 +157,18 @@ def sole_owner(folder: Path) -> Iterator[None]:
         yield
 
 
+def refuse_foreign_folder(folder: Path) -> None:
+    """A run is written into a new or empty folder, or into one that holds a run; never among other files."""
+    others = (
+        sorted(path.name for path in folder.glob("[!.]*") if path.name != LOCK) if folder.is_dir() else []
+    )
+    if others and RUN not in others:
+        raise HolmesError(
+            f"{folder} is not empty and holds no run (it has {others[0]!r}"
+            f"{' and others' if len(others) > 1 else ''}); give a new folder with --out."
+        )
+
+
 def claim_run(folder: Path, config: HolmesConfig, seed: int, data: dict[str, Any], store: Path) -> None:
     """Write down what this run is, or check that a run found here is the same one.
 

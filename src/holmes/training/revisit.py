@@ -180,3 +180,9 @@ def refuse_other_widths(checkpoint: Checkpoint, store: Store) -> None:
             f"the model takes features of widths {ours[0]} (video) and {ours[1]} (text), {store.path} has "
             f"{theirs[0]} and {theirs[1]}; it needs a store packed from the same features."
         )
+    for name in ("frames", "clips", "tokens"):
+        if getattr(model, name) != getattr(info, name):
+            raise HolmesError(
+                f"the model takes {getattr(model, name)} {name}, {store.path} was packed with "
+                f"{getattr(info, name)}; pack it again with --{name} {getattr(model, name)}."
+            )

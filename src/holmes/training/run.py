@@ -31,7 +31,7 @@ from holmes.evaluation.evaluate import retrieval_metrics, retrieval_ranks
 from holmes.evaluation.intervals import save_ranks
 from holmes.evaluation.recall import recall
 from holmes.parallel import World, process_group
-from holmes.records import Stage
+from holmes.records import CLIPS, FRAMES, TOKENS, Stage
 from holmes.training.assemble import build_objective
 from holmes.training.calibrate import calibrate_run
 from holmes.training.device import choose_device, should_compile
@@ -48,6 +48,7 @@ from holmes.training.resume import (
     StateKeeper,
     claim_run,
     read_result,
+    refuse_foreign_folder,
     seed_epoch,
     sole_owner,
     write_result,
@@ -95,6 +96,7 @@ def train(
     splits = choose_splits(store, protocol, config.training.held_out, seed)
     with process_group(device) as world, sole_owner(out) if world.leads else nullcontext():
         if world.leads:
+            refuse_foreign_folder(out)
             data = {"store": store.info.digest, "protocol": protocol.value}
             claim_run(out, config, seed, data, store.path)
         if (out / RESULT).exists():
@@ -105,9 +107,26 @@ def train(
 
 
 def fit_to_store(config: HolmesConfig, store: Store) -> HolmesConfig:
-    """Any preset trains on any store: the feature widths are the store's."""
-    info = store.info
-    model = replace(config.model, video_width=info.video_width, text_width=info.text_width)
+    """Any preset trains on any store: the widths of the features are the store's, and so are the lengths.
+
+    Other lengths than the usual ones must be the store's: it holds pooled frames and clips, not raw ones.
+    """
+    info, asked = store.info, config.model
+    for name, usual in (("frames", FRAMES), ("clips", CLIPS), ("tokens", TOKENS)):
+        wanted, found = getattr(asked, name), getattr(info, name)
+        if wanted not in (usual, found):
+            raise HolmesError(
+                f"{store.path} was packed with {found} {name}, the settings ask for {wanted}; what it holds "
+                f"is pooled already, so pack it again with 'holmes data pack … --{name} {wanted}'."
+            )
+    model = replace(
+        asked,
+        video_width=info.video_width,
+        text_width=info.text_width,
+        frames=info.frames,
+        clips=info.clips,
+        tokens=info.tokens,
+    )
     return replace(config, model=model)
 
 
