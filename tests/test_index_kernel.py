@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,22 +17,25 @@ needs_triton = pytest.mark.skipif(not kernel.HAS_TRITON, reason="Triton is not i
 
 INTERPRETED = """
 import torch
-from holmes.index.kernel import best_of_pairs, best_of_pairs_fused, best_positions, weighted_best_fused
+from holmes.index.kernel import best_of_pairs, best_of_pairs_fused, weighted_best_fused
 
 torch.manual_seed(0)
-for probes, videos, rows, clips, width in [(1, 3, 48, 32, 40), (17, 130, 160, 32, 24), (130, 4, 48, 16, 72)]:
-    probes_RD, rows_VPD = torch.randn(probes, width).half(), torch.randn(videos, rows, width).half()
+for probes, parts, rows, clips, width in [(1, 3, 48, 32, 40), (17, 130, 160, 32, 24), (130, 4, 48, 16, 72)]:
+    probes_RD = torch.randint(-127, 128, (probes, width), dtype=torch.int8)
+    codes_SPD = torch.randint(-127, 128, (parts, rows, width), dtype=torch.int8)
     frame_weight_R, clip_weight_R = torch.rand(probes), torch.rand(probes)
-    fused_RV = weighted_best_fused(probes_RD, rows_VPD, clips, frame_weight_R, clip_weight_R)
-    frame_RV, clip_RV = best_positions(probes_RD.double(), rows_VPD.double(), clips)
-    expected_RV = frame_weight_R[:, None] * frame_RV + clip_weight_R[:, None] * clip_RV
-    torch.testing.assert_close(fused_RV.double(), expected_RV, rtol=1e-4, atol=1e-3)
+    fused_RS = weighted_best_fused(probes_RD, codes_SPD, clips, frame_weight_R, clip_weight_R)
+    similarity_RSP = torch.einsum("rd,spd->rsp", probes_RD.double(), codes_SPD.double())
+    frame_RS, clip_RS = similarity_RSP[..., :-clips].amax(-1), similarity_RSP[..., -clips:].amax(-1)
+    expected_RS = frame_weight_R[:, None] * frame_RS + clip_weight_R[:, None] * clip_RS
+    torch.testing.assert_close(fused_RS.double(), expected_RS, rtol=1e-6, atol=1e-3)
 
-    probes_QTD, query_N, video_N = torch.randn(5, 3, width), torch.tensor([4, 0, 2]), torch.tensor([2, 0, 2])
-    similarity = torch.einsum("ntd,npd->ntp", probes_QTD[query_N].double(), rows_VPD[video_N].double())
+    rows_SPD = torch.randn(parts, rows, width).half()
+    probes_QTD, query_N, part_N = torch.randn(5, 3, width), torch.tensor([4, 0, 2]), torch.tensor([2, 0, 2])
+    similarity = torch.einsum("ntd,npd->ntp", probes_QTD[query_N].double(), rows_SPD[part_N].double())
     expected = similarity[..., :-clips].amax(-1), similarity[..., -clips:].amax(-1)
     for best in (best_of_pairs, best_of_pairs_fused):
-        for found, slow in zip(best(probes_QTD, query_N, rows_VPD, video_N, clips), expected, strict=True):
+        for found, slow in zip(best(probes_QTD, query_N, rows_SPD, part_N, clips), expected, strict=True):
             torch.testing.assert_close(found, slow, rtol=1e-12, atol=1e-12)
     print("ok")
 """
@@ -47,15 +50,25 @@ def test_fused_equals_plain() -> None:
     assert done.stdout.count("ok") == 3, done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("best", [kernel.best_positions, kernel.best_positions_of_many])
-def test_plain_equals_a_loop(best: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> None:
-    probes_RD, rows_VPD = torch.randn(3, 8), torch.randn(4, 20, 8)
-    frame_RV, clip_RV = best(probes_RD, rows_VPD, clips=5)
-    for r in range(3):
-        for v in range(4):
-            similarity = [float(probes_RD[r] @ rows_VPD[v, p]) for p in range(20)]
-            assert float(frame_RV[r, v]) == pytest.approx(max(similarity[:15]), abs=1e-5)
-            assert float(clip_RV[r, v]) == pytest.approx(max(similarity[15:]), abs=1e-5)
+@pytest.mark.parametrize("probes", [1, 3, kernel.FEW, kernel.FEW + 1, 70])
+@pytest.mark.parametrize("library", [True, False], ids=["numkong", "torch"])
+def test_the_best_codes_equal_a_loop(probes: int, library: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if library:
+        assert kernel.numkong is not None, "a dependency of Holmes"
+    else:
+        monkeypatch.setattr(kernel, "numkong", None)
+    rng = np.random.default_rng(probes)
+    probes_RD = rng.integers(-127, 128, (probes, 24), dtype=np.int8)
+    codes_SPD = rng.integers(-127, 128, (4, 20, 24), dtype=np.int8)
+    codes_SPD[0] = 127  # the largest sums there are
+    probes_RD[0] = -127
+    frame_RS, clip_RS = kernel.best_codes(torch.from_numpy(probes_RD))(torch.from_numpy(codes_SPD), 5)
+    for r in range(probes):
+        for s in range(4):
+            similarity = [
+                sum(int(a) * int(b) for a, b in zip(probes_RD[r], row, strict=True)) for row in codes_SPD[s]
+            ]
+            assert (frame_RS[r, s], clip_RS[r, s]) == (max(similarity[:15]), max(similarity[15:]))
 
 
 def assert_compiles_for_a_gpu(
@@ -77,7 +90,7 @@ def assert_compiles_for_a_gpu(
 def test_the_scan_compiles_for_a_gpu(block: dict[str, int], width: int) -> None:
     sizes = {name: value for name, value in block.items() if name.isupper()}
     sizes |= {"D": width, "TILE": kernel.TILE}
-    arguments = {"probes": "*fp16", "rows": "*fp16", "best": "*fp32", "R": "i32", "N": "i32"}
+    arguments = {"probes": "*i8", "rows": "*i8", "best": "*i32", "R": "i32", "N": "i32"}
     options = {name: value for name, value in block.items() if name.islower()}
     assert_compiles_for_a_gpu(kernel.tile_max_kernel, arguments, sizes, **options)
 
@@ -85,7 +98,8 @@ def test_the_scan_compiles_for_a_gpu(block: dict[str, int], width: int) -> None:
 @needs_triton
 @pytest.mark.parametrize("width,block", [(256, 256), (384, 512)])
 def test_what_follows_the_scan_compiles_for_a_gpu(width: int, block: int) -> None:
-    arguments = dict.fromkeys(["best", "frame_weight", "clip_weight", "score"], "*fp32") | {"S": "i32"}
+    arguments = {"best": "*i32", "S": "i32"}
+    arguments |= dict.fromkeys(["frame_weight", "clip_weight", "score"], "*fp32")
     sizes = {"T": 10, "CLIP_T": 2, "BLOCK_T": 16, "BLOCK_S": kernel.BLOCK_S}
     assert_compiles_for_a_gpu(kernel.weighted_best_kernel, arguments, sizes)
     arguments = {"probes": "*fp32", "query": "*i64", "rows": "*fp16", "part": "*i64"}

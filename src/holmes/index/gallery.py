@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,10 +26,14 @@ SHARE_OF_FREE_MEMORY = 0.8  # of a GPU that embeddings may fill
 
 @dataclass(frozen=True)
 class GallerySlab:
-    """Parts with equally many rows: `rows_SPD` holds the gallery's parts from `first` on."""
+    """The gallery's parts from `first` on, some with equally many rows."""
 
     first: int
-    rows_SPD: Tensor  # float16
+    codes_SPD: Tensor  # int8, to be scanned
+    numbers_S3: Tensor  # of the codes
+    rows_SPD: (
+        Tensor  # float16, to be scored exactly; in the memory of the host where a GPU has no room for it
+    )
 
 
 @dataclass(frozen=True)
@@ -67,21 +71,27 @@ class Gallery:
 
 
 def open_gallery(store: IndexStore, device: torch.device) -> Gallery:
-    """On a CPU nothing is read; on a GPU slabs of equal height become one, copied there part by part."""
+    """On a CPU nothing is read; on a GPU slabs of equal height become one, copied there piece by piece."""
     slabs = [(number, slab) for number, segment in enumerate(store.segments) for slab in segment.slabs]
     slabs.sort(key=lambda numbered: _height(numbered[1]))
     described = [_describe(store, number, slab) for number, slab in slabs]
     nothing = _Described(np.zeros((0, 2), np.int64), *(np.zeros(0, np.int64),) * 2, np.zeros(0, bool))
     whole = _Described(*(np.concatenate(arrays) for arrays in zip(nothing, *described, strict=True)))
-    if device.type == "cpu":
-        tensors = [torch.from_numpy(slab.rows_SPD) for _, slab in slabs]
-    else:
-        _check_memory(store, device)
-        by_height = groupby((slab for _, slab in slabs), _height)
-        tensors = [_upload(list(group), device) for _, group in by_height]
-    firsts = np.cumsum([0, *map(len, tensors)]).tolist()
+    rows_fit = device.type != "cpu" and _rows_fit(store, device)
+    groups = [list(group) for _, group in groupby((slab for _, slab in slabs), _height)]
+    if not rows_fit:  # they stay in mapped files, each slab by itself
+        groups = [[slab] for _, slab in slabs]
+    firsts = np.cumsum([0, *(sum(len(slab.rows_SPD) for slab in group) for group in groups)]).tolist()
     return Gallery(
-        tuple(GallerySlab(first, rows_SPD) for first, rows_SPD in zip(firsts, tensors, strict=False)),
+        tuple(
+            GallerySlab(
+                first,
+                _joined([slab.codes_SPD for slab in group], device),
+                _joined([slab.numbers_S3 for slab in group], device),
+                _joined([slab.rows_SPD for slab in group], device if rows_fit else torch.device("cpu")),
+            )
+            for first, group in zip(firsts, groups, strict=False)
+        ),
         store.manifest.clips,
         whole.places_S2,
         torch.from_numpy(whole.video_S).to(device),
@@ -118,21 +128,31 @@ def _describe(store: IndexStore, number: int, slab: Slab) -> _Described:
     )
 
 
-def _upload(slabs: list[Slab], device: torch.device) -> Tensor:
-    parts, (_, height, width) = sum(len(slab.rows_SPD) for slab in slabs), slabs[0].rows_SPD.shape
-    rows_SPD = torch.empty((parts, height, width), dtype=torch.float16, device=device)
+def _joined(arrays: list[NDArray[Any]], device: torch.device) -> Tensor:
+    """Arrays one after the other. On a CPU the only one as it is, mapped; on a GPU copied one by one."""
+    if device.type == "cpu":
+        (array,) = arrays
+        return torch.from_numpy(array)
+    parts = sum(map(len, arrays))
+    whole = torch.empty(
+        (parts, *arrays[0].shape[1:]), dtype=torch.from_numpy(arrays[0][:0]).dtype, device=device
+    )
     start = 0
-    for slab in slabs:
-        rows_SPD[start : start + len(slab.rows_SPD)].copy_(torch.from_numpy(slab.rows_SPD))
-        start += len(slab.rows_SPD)
-    return rows_SPD
+    for array in arrays:
+        whole[start : start + len(array)].copy_(torch.from_numpy(array))
+        start += len(array)
+    return whole
 
 
-def _check_memory(store: IndexStore, device: torch.device) -> None:
-    needed = sum(segment.rows_ND.nbytes for segment in store.segments)
+def _rows_fit(store: IndexStore, device: torch.device) -> bool:
+    """Whether the float16 rows fit on a GPU beside the codes; refuses where not even the codes do."""
+    codes = sum(segment.codes_ND.nbytes for segment in store.segments)
+    rows = sum(segment.rows_ND.nbytes for segment in store.segments)
     free, _ = torch.cuda.mem_get_info(device)
-    if needed > SHARE_OF_FREE_MEMORY * free:
+    room = SHARE_OF_FREE_MEMORY * free
+    if codes > room:
         raise HolmesError(
-            f"{store.path} has {needed / 2**30:.1f} GiB of embeddings, {device} {free / 2**30:.1f} GiB free; "
+            f"{store.path} has {codes / 2**30:.1f} GiB of embeddings, {device} {free / 2**30:.1f} GiB free; "
             "search it with device 'cpu'."
         )
+    return codes + rows <= room

@@ -1,9 +1,10 @@
 """The inner loops of search: the best frame and the best clip of every part of a video, for every probe.
 
-`best_positions` is plain torch and runs anywhere. On a GPU `weighted_best_fused` reads the embeddings once:
-the product of a block stays in registers, the maximum of each tile of 16 rows is written, a sixteenth of what
-plain torch writes, and a second pass turns a part's tiles into its score. `best_of_pairs_fused` scores chosen
-parts again, exactly, where they lie, without gathering them first.
+The scan multiplies codes in int8 and adds up in int32, without rounding. On a CPU few probes go through
+NumKong's kernels, which are as fast as the memory, many through torch's. On a GPU `weighted_best_fused`
+reads the codes once: the product of a block stays in registers, the maximum of each tile of 16 rows is
+written, a sixteenth of what plain torch writes, and a second pass turns a part's tiles into its score.
+`best_of_pairs_fused` scores chosen parts again, exactly, where they lie, without gathering them first.
 
 R probes, S parts, P rows of a part (frames, then clips), N rows of all parts, or chosen pairs of a query and
 a part, T tiles of a part, or probes of a query, D width
@@ -11,11 +12,20 @@ a part, T tiles of a part, or probes of a query, D width
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from holmes.index.segment import TILE
-from holmes.similarity import dot_similarity
+
+try:
+    import numkong
+except ImportError:  # then torch multiplies few probes too, more slowly
+    numkong = None  # type: ignore[assignment]
 
 try:
     import triton
@@ -24,6 +34,7 @@ except ImportError:  # the CPU builds of torch come without it
     triton = None
 
 HAS_TRITON = triton is not None
+FEW = 16  # probes up to which NumKong is faster than torch on a CPU
 # Up to 16 probes, the least a tensor core multiplies, the scan is bound by memory; beyond, by arithmetic. Two
 # programs fit on a multiprocessor, so that one's maxima are taken while the other multiplies.
 FEW_PROBES = {"BLOCK_R": 16, "BLOCK_N": 128, "BLOCK_D": 128, "num_warps": 4, "num_stages": 3}
@@ -31,15 +42,35 @@ MANY_PROBES = {"BLOCK_R": 128, "BLOCK_N": 128, "BLOCK_D": 64, "num_warps": 4, "n
 BLOCK_S = 128  # parts whose tiles one program turns into scores
 
 
-def best_positions(probes_RD: Tensor, rows_SPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
-    """max over frames and max over clips of ⟨probe, row⟩, each R × S."""
-    similarity_RSP = dot_similarity(probes_RD, rows_SPD)
-    return similarity_RSP[..., :-clips].amax(-1), similarity_RSP[..., -clips:].amax(-1)
+Best = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 
-def best_positions_of_many(probes_RD: Tensor, rows_SPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
-    """The same with the probes side by side in memory: their maxima are then taken many at a time."""
-    similarity_SPR = (rows_SPD.flatten(0, 1) @ probes_RD.T).view(*rows_SPD.shape[:2], len(probes_RD))
+def best_codes(probes_RD: Tensor) -> Best:
+    """A function of codes, S × P × D, and the number of clips: max over frames and max over clips of
+    ⟨probe, row⟩, each R × S, int32."""
+    if probes_RD.device.type != "cpu":
+        return partial(_best_in_float, probes_RD.float())
+    if numkong is not None and len(probes_RD) <= FEW:
+        return partial(_best_of_few, numkong.dots_pack(probes_RD.numpy()))
+    return partial(_best_of_many, probes_RD.T)
+
+
+def _best_of_few(packed: Any, codes_SPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
+    similarity_NR = numkong.dots_packed(codes_SPD.flatten(0, 1).numpy(), packed)
+    return _best_rows(torch.from_numpy(np.asarray(similarity_NR)), codes_SPD, clips)
+
+
+def _best_of_many(probes_DR: Tensor, codes_SPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
+    return _best_rows(torch._int_mm(codes_SPD.flatten(0, 1), probes_DR), codes_SPD, clips)
+
+
+def _best_in_float(probes_RD: Tensor, codes_SPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
+    """For devices without an integer product; whole numbers up to 2^24 are exact in float32."""
+    return _best_rows(codes_SPD.flatten(0, 1).float() @ probes_RD.T, codes_SPD, clips)
+
+
+def _best_rows(similarity_NR: Tensor, codes_SPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
+    similarity_SPR = similarity_NR.view(*codes_SPD.shape[:2], -1)
     return similarity_SPR[:, :-clips].amax(1).T, similarity_SPR[:, -clips:].amax(1).T
 
 
@@ -53,12 +84,12 @@ def best_of_pairs(
 
 
 def weighted_best_fused(
-    probes_RD: Tensor, rows_SPD: Tensor, clips: int, frame_weight_R: Tensor, clip_weight_R: Tensor
+    probes_RD: Tensor, codes_SPD: Tensor, clips: int, frame_weight_R: Tensor, clip_weight_R: Tensor
 ) -> Tensor:
     """frame weight · best frame + clip weight · best clip, R × S; rows come in multiples of TILE."""
-    parts, tiles = len(rows_SPD), rows_SPD.shape[1] // TILE
-    best_RT = tile_max(probes_RD, rows_SPD.flatten(0, 1))
-    score_RS = torch.empty((len(probes_RD), parts), device=rows_SPD.device, dtype=torch.float32)
+    parts, tiles = len(codes_SPD), codes_SPD.shape[1] // TILE
+    best_RT = tile_max(probes_RD, codes_SPD.flatten(0, 1))
+    score_RS = torch.empty((len(probes_RD), parts), device=codes_SPD.device, dtype=torch.float32)
     weighted_best_kernel[(triton.cdiv(parts, BLOCK_S), len(probes_RD))](
         best_RT, frame_weight_R, clip_weight_R, score_RS, parts,
         T=tiles, CLIP_T=clips // TILE, BLOCK_T=triton.next_power_of_2(tiles), BLOCK_S=BLOCK_S,
@@ -82,9 +113,9 @@ def best_of_pairs_fused(
 
 
 def tile_max(probes_RD: Tensor, rows_ND: Tensor) -> Tensor:
-    """The best row of every 16 consecutive ones: R × N/16, float32 accumulated and written."""
+    """The best row of every 16 consecutive ones: R × N/16, int32."""
     (probes, width), rows = probes_RD.shape, len(rows_ND)
-    best_RT = torch.empty((probes, rows // TILE), device=rows_ND.device, dtype=torch.float32)
+    best_RT = torch.empty((probes, rows // TILE), device=rows_ND.device, dtype=torch.int32)
     block = FEW_PROBES if probes <= FEW_PROBES["BLOCK_R"] else MANY_PROBES
     blocks = triton.cdiv(probes, block["BLOCK_R"]) * triton.cdiv(rows, block["BLOCK_N"])
     tile_max_kernel[(blocks,)](probes_RD, rows_ND, best_RT, probes, rows, D=width, TILE=TILE, **block)
@@ -106,20 +137,20 @@ if HAS_TRITON:
         at_R = block_r * BLOCK_R + tl.arange(0, BLOCK_R)
         at_N = block_n * BLOCK_N + tl.arange(0, BLOCK_N)
         at_D = tl.arange(0, BLOCK_D)
-        similarity_RN = tl.zeros((BLOCK_R, BLOCK_N), dtype=tl.float32)
+        similarity_RN = tl.zeros((BLOCK_R, BLOCK_N), dtype=tl.int32)
         for start in range(0, D, BLOCK_D):
             inside_D = at_D + start < D
             probe_RD = tl.load(
                 probes + at_R[:, None] * D + (at_D + start)[None, :],
                 mask=(at_R < R)[:, None] & inside_D[None, :],
-                other=0.0,
+                other=0,
             )
             row_DN = tl.load(
                 rows + at_N[None, :] * D + (at_D + start)[:, None],
                 mask=(at_N < N)[None, :] & inside_D[:, None],
-                other=0.0,
+                other=0,
             )
-            similarity_RN = tl.dot(probe_RD, row_DN, similarity_RN)
+            similarity_RN = tl.dot(probe_RD, row_DN, similarity_RN, out_dtype=tl.int32)
         best_RT = tl.max(tl.reshape(similarity_RN, (BLOCK_R, BLOCK_N // TILE, TILE)), axis=2)
         at_T = block_n * (BLOCK_N // TILE) + tl.arange(0, BLOCK_N // TILE)
         tl.store(
@@ -137,12 +168,13 @@ if HAS_TRITON:
         at_S = tl.program_id(0) * BLOCK_S + tl.arange(0, BLOCK_S)
         at_T = tl.arange(0, BLOCK_T)
         inside_ST = (at_S < S)[:, None] & (at_T < T)[None, :]
+        lowest = -(2**31)
         tile_ST = tl.load(
-            best + probe * S * T + at_S[:, None] * T + at_T[None, :], mask=inside_ST, other=float("-inf")
+            best + probe * S * T + at_S[:, None] * T + at_T[None, :], mask=inside_ST, other=lowest
         )
         of_clips_T = at_T >= T - CLIP_T
-        frame_S = tl.max(tl.where(of_clips_T[None, :], float("-inf"), tile_ST), axis=1)
-        clip_S = tl.max(tl.where(of_clips_T[None, :], tile_ST, float("-inf")), axis=1)
+        frame_S = tl.max(tl.where(of_clips_T[None, :], lowest, tile_ST), axis=1).to(tl.float32)
+        clip_S = tl.max(tl.where(of_clips_T[None, :], tile_ST, lowest), axis=1).to(tl.float32)
         weighted_S = tl.load(frame_weight + probe) * frame_S + tl.load(clip_weight + probe) * clip_S
         tl.store(score + probe * S + at_S, weighted_S, mask=at_S < S)
 

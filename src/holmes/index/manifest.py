@@ -19,7 +19,7 @@ from holmes.printable import shown
 from holmes.typed import Count, Matching, Within, build
 
 FORMAT = "holmes-index"
-VERSION = 2
+VERSION = 3
 FILE_NAME = "manifest.json"
 Side = Annotated[int, Within(1, 2**20)]  # of a video's embeddings, rows or columns; real ones have hundreds
 SegmentName = Annotated[str, Matching(r"[0-9]{8,40}", "the number of a segment")]  # never a path out of here

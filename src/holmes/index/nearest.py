@@ -1,5 +1,4 @@
-"""The best videos of every query, proven: what the scan finds near is scored again exactly, more and more of
-it until no other part of a video can belong among the best.
+"""The best videos of every query, proven: whatever the scan's bound does not rule out is scored exactly.
 
 Q queries, T probes of a query, S parts of videos, K best parts, M parts scored again, H hits, P rows of a
 part, D width
@@ -12,15 +11,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from holmes.errors import HolmesError
 from holmes.evidence.parts import first_of_each
 from holmes.index.gallery import Gallery, GallerySlab
 from holmes.index.grid import WEIGHT_STEP, on_grid
 from holmes.index.kernel import HAS_TRITON, best_of_pairs, best_of_pairs_fused
-from holmes.index.scan import Probes, scan
+from holmes.index.scan import NOT_FINITE, Probes, scan
 from holmes.index.score_sums import ScoreSums
 from holmes.index.threads import in_threads
 
-MARGIN = 6  # parts scored again at first beyond those asked for: enough to prove most queries
+MARGIN = 6  # parts scored again at first beyond those asked for
+PAIRS_AT_ONCE = 2**20  # of queries and parts to score again
 SCORED_AT_ONCE = (2**22, 2**30)  # bytes of rows gathered to score again: fit for a CPU's cache, for a GPU
 
 Scored = tuple[Tensor, Tensor, Tensor, Tensor]  # parts, scores, frame and clip similarities, each Q × K
@@ -51,40 +52,48 @@ def nearest_videos(
 ) -> Nearest:
     """The `top` best live videos of every query, and at least so many candidates: the best parts of any."""
     compared_S = _compared(gallery, allowed_S)
-    near_QS, error_Q, all_scores = scan(gallery, probes, compared_S)
+    bound_QS, all_scores = scan(gallery, probes, compared_S)
     wanted = min(max(top, candidates), all_scores.count)
-    best = prove_best(gallery, probes, near_QS, error_Q, wanted, all_scores.count)
+    best = prove_best(gallery, probes, bound_QS, wanted, all_scores.count)
     hits = min(top, _count_videos(gallery, compared_S, all_scores.count))
-    hit_QH, hit_score_QH = best_of_each_video(gallery, probes, near_QS, error_Q, best, hits, all_scores.count)
+    hit_QH, hit_score_QH = best_of_each_video(gallery, probes, bound_QS, best, hits, all_scores.count)
     return Nearest(*best, gallery.video_S[best[0]], hit_QH, hit_score_QH, all_scores)
 
 
-def prove_best(
-    gallery: Gallery, probes: Probes, near_QS: Tensor, error_Q: Tensor, top: int, count: int
-) -> Scored:
-    """The best `top` of `count` parts from scores that are off by at most `error_Q`: the nearest ones are
-    scored again, for some queries more and more of them, until no other can belong among the best."""
-    empty_QK = torch.zeros((len(near_QS), top), device=near_QS.device)
-    best: Scored = (empty_QK.long(), empty_QK.double(), empty_QK, empty_QK.clone())
-    open_Q, size = torch.arange(len(near_QS), device=near_QS.device), min(top + MARGIN, count)
-    while top and len(open_Q):
-        near_QM, parts_QM = near_QS.topk(size)
-        parts_QM = parts_QM.sort(1).values
-        found = rescore(gallery, probes, parts_QM, near_QS.gather(1, parts_QM).isneginf())
-        for whole_QK, part_QM in zip(best, found, strict=True):
-            whole_QK[open_Q] = part_QM[:, :top]
-        # No part that was not scored again can have more than this.
-        others_Q = near_QM[:, -1] + error_Q
-        open_still_Q = (found[1][:, top - 1] <= others_Q) & ~others_Q.isneginf() & (size < count)
-        left_Q = open_still_Q.nonzero()[:, 0]
-        if len(left_Q):
-            probes, near_QS, error_Q = _rows(probes, left_Q), near_QS[left_Q], error_Q[left_Q]
-        open_Q, size = open_Q[left_Q], min(2 * size, count)
+def prove_best(gallery: Gallery, probes: Probes, bound_QS: Tensor, top: int, count: int) -> Scored:
+    """The best `top` of `count` parts, of which none scores more than its bound.
+
+    A few are scored first. Whatever has a bound below the `top`-th of them cannot belong among the best; all
+    the others are scored. Bounds have slack for the rounding of float32.
+    """
+    size = min(top + MARGIN, count)
+    best = _score_highest(gallery, probes, bound_QS, size, top)
+    if not top:
+        return best
+    needed_Q = ((bound_QS >= best[1][:, -1:].float()) & ~bound_QS.isneginf()).sum(1)
+    open_Q = (needed_Q > size).nonzero()[:, 0]
+    while len(open_Q):
+        # Queries that need about equally many go together, as long as they are not too many at once.
+        least = int(needed_Q[open_Q].min())
+        some_Q = open_Q[needed_Q[open_Q] <= 2 * least][: max(1, PAIRS_AT_ONCE // (2 * least))]
+        most = int(needed_Q[some_Q].max())
+        found = _score_highest(gallery, _rows(probes, some_Q), bound_QS[some_Q], most, top)
+        for whole_QK, part_QK in zip(best, found, strict=True):
+            whole_QK[some_Q] = part_QK
+        needed_Q[some_Q] = 0
+        open_Q = (needed_Q > size).nonzero()[:, 0]
     return best
 
 
+def _score_highest(gallery: Gallery, probes: Probes, bound_QS: Tensor, size: int, top: int) -> Scored:
+    """The best `top` of those `size` parts that have the highest bounds."""
+    parts_QM = bound_QS.topk(size).indices.sort(1).values
+    scored = rescore(gallery, probes, parts_QM, bound_QS.gather(1, parts_QM).isneginf())
+    return scored[0][:, :top], scored[1][:, :top], scored[2][:, :top], scored[3][:, :top]
+
+
 def best_of_each_video(
-    gallery: Gallery, probes: Probes, near_QS: Tensor, error_Q: Tensor, best: Scored, hits: int, count: int
+    gallery: Gallery, probes: Probes, bound_QS: Tensor, best: Scored, hits: int, count: int
 ) -> tuple[Tensor, Tensor]:
     """The best part of each of the best videos, and its score, Q × H.
 
@@ -107,10 +116,9 @@ def best_of_each_video(
         if not len(left_Q):
             return hit_QH[:, :hits], hit_score_QH[:, :hits]
         aside_QS = _parts_of(gallery, gallery.video_S[parts_QK[left_Q]])
-        near_QS = near_QS[left_Q].masked_fill(aside_QS, -torch.inf)
-        probes, error_Q = _rows(probes, left_Q), error_Q[left_Q]
-        open_Q, found_Q = open_Q[left_Q], found_Q[left_Q]
-        parts_QK, score_QK = prove_best(gallery, probes, near_QS, error_Q, hits, count)[:2]
+        bound_QS = bound_QS[left_Q].masked_fill(aside_QS, -torch.inf)
+        probes, open_Q, found_Q = _rows(probes, left_Q), open_Q[left_Q], found_Q[left_Q]
+        parts_QK, score_QK = prove_best(gallery, probes, bound_QS, hits, count)[:2]
 
 
 def rescore(gallery: Gallery, probes: Probes, parts_QM: Tensor, aside_QM: Tensor) -> Scored:
@@ -120,17 +128,26 @@ def rescore(gallery: Gallery, probes: Probes, parts_QM: Tensor, aside_QM: Tensor
     """
     frame_QM = torch.zeros(parts_QM.shape, dtype=torch.float64, device=gallery.device)
     clip_QM = torch.zeros_like(frame_QM)
-    best = best_of_pairs_fused if gallery.device.type == "cuda" and HAS_TRITON else best_of_pairs
+    place = (
+        gallery.slabs[0].rows_SPD.device if gallery.slabs else gallery.device
+    )  # the host, if a GPU is full
+    best = best_of_pairs_fused if place.type == "cuda" and HAS_TRITON else best_of_pairs
     frame_weight_QT, clip_weight_QT = probes.frame_weight_QT.double(), probes.clip_weight_QT.double()
+
+    rows_QTD = probes.rows_QTD.to(place)
 
     def score_pairs(pairs: tuple[GallerySlab, Tensor]) -> None:
         slab, (query_N, at_N) = pairs[0], pairs[1].unbind(1)
         part_N = parts_QM[query_N, at_N] - slab.first
-        best_frame_NT, best_clip_NT = best(probes.rows_QTD, query_N, slab.rows_SPD, part_N, gallery.clips)
+        chosen = (slab.rows_SPD, part_N.to(place))
+        best_NT = best(rows_QTD, query_N.to(place), *chosen, gallery.clips)
+        best_frame_NT, best_clip_NT = (branch_NT.to(gallery.device) for branch_NT in best_NT)
         frame_QM[query_N, at_N] = (frame_weight_QT[query_N] * on_grid(best_frame_NT, WEIGHT_STEP)).sum(-1)
         clip_QM[query_N, at_N] = (clip_weight_QT[query_N] * on_grid(best_clip_NT, WEIGHT_STEP)).sum(-1)
 
     in_threads(score_pairs, _pairs(gallery, parts_QM), gallery.device)
+    if not bool((frame_QM + clip_QM).isfinite().all()):
+        raise HolmesError(NOT_FINITE)
     order_QM = gallery.key_S[parts_QM].argsort(dim=1, stable=True)
     score_QM = (frame_QM + clip_QM).masked_fill(aside_QM, -torch.inf).gather(1, order_QM)
     score_QM, by_score_QM = score_QM.sort(dim=1, descending=True, stable=True)

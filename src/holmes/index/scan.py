@@ -1,4 +1,4 @@
-"""The scan: a score of every part of every video, in the fastest precision, and how far it can be off.
+"""The scan: the score of every part of every video from codes in int8, and how much more it can be.
 
 Both branches and both kinds of query are one thing here. A query is a few probes, and its score of a part is
 Σ over probes of (frame weight · best frame + clip weight · best clip): one probe with both weights, or for a
@@ -17,14 +17,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holmes.errors import HolmesError
+from holmes.index.codes import LONGEST_ROW, SCALE, SLACK, ProbeCodes, encode_probes
 from holmes.index.gallery import Gallery, GallerySlab
 from holmes.index.grid import QUERY_STEP, WEIGHT_STEP, on_grid
-from holmes.index.kernel import HAS_TRITON, best_positions, best_positions_of_many, weighted_best_fused
+from holmes.index.kernel import FEW, HAS_TRITON, best_codes, weighted_best_fused
 from holmes.index.score_sums import ScoreSums, sum_scores
 from holmes.index.segment import TILE
 from holmes.index.threads import in_threads
 from holmes.records import QueryEmbedding
 
+NOT_FINITE = "the index holds numbers that are not finite; run 'holmes index check'."
 GPU_WRITES = 2**28  # similarities that a block of the scan may write on a GPU: a GB at most
 
 
@@ -61,47 +63,53 @@ def _on_grid(rows_QTD: Tensor, frame_weight_QT: Tensor, clip_weight_QT: Tensor) 
     return Probes(on_grid(rows_QTD, QUERY_STEP), *weights)
 
 
-def scan(gallery: Gallery, probes: Probes, compared_S: Tensor | None) -> tuple[Tensor, Tensor, ScoreSums]:
-    """Scores of all parts in the fastest precision, Q × S, how far each query's can be off, and their sums.
+def scan(gallery: Gallery, probes: Probes, compared_S: Tensor | None) -> tuple[Tensor, ScoreSums]:
+    """What no part's exact score exceeds, Q × S, and the sums of the scores as the scan sees them.
 
     Parts that are not compared get -inf; `compared_S` is None where all are.
     """
-    queries, (exact_RD, frame_weight_R, clip_weight_R, owner_R) = len(probes.rows_QTD), _in_use(probes)
-    plan = scan_plan(len(exact_RD), gallery.device)
-    rounded_RD = exact_RD.to(plan.dtype)
-    score_QS = torch.zeros((queries, len(gallery)), device=gallery.device)
+    queries, (rows_RD, frame_weight_R, clip_weight_R, owner_R) = len(probes.rows_QTD), _in_use(probes)
+    codes = encode_probes(rows_RD)
+    weights_R2 = torch.stack([frame_weight_R, clip_weight_R], 1)
+    score = block_scores(codes.codes_RD, codes.scale_R.unsqueeze(1) * weights_R2)
+    error_Q3 = _by_query(_error_weights(codes, weights_R2), owner_R, queries)
+    bound_QS = torch.zeros((queries, len(gallery)), device=gallery.device)
 
-    def scan_block(block: GallerySlab) -> tuple[Tensor, ...]:
-        rows_SPD = converted(block.rows_SPD, plan.dtype)
-        weighted_RS, largest_R = plan.score(
-            rounded_RD, rows_SPD, gallery.clips, frame_weight_R, clip_weight_R
-        )
-        at = slice(block.first, block.first + len(rows_SPD))
-        if owner_R is None:
-            score_QS[:, at] = weighted_RS
-        else:
-            score_QS[:, at].index_add_(0, owner_R, weighted_RS)
-        finite = score_QS[:, at].isfinite().all()
+    def scan_block(block: GallerySlab) -> tuple[Tensor, Tensor, Tensor]:
+        at = slice(block.first, block.first + len(block.codes_SPD))
+        score_QS = _by_query(score(block.codes_SPD, gallery.clips), owner_R, queries)
+        score_QS *= block.numbers_S3[:, SCALE]
         compared = None if compared_S is None else compared_S[at]
-        sum_Q, squares_Q = sum_scores(score_QS[:, at], compared)
+        sum_Q, squares_Q = sum_scores(score_QS, compared)
+        errors_S3 = torch.cat([block.numbers_S3[:, 1:], torch.ones_like(block.numbers_S3[:, :1])], 1)
+        bound_QS[:, at] = torch.addmm(score_QS, error_Q3, errors_S3.T)
+        finite = bound_QS[:, at].isfinite().all()
         if compared is not None:
-            score_QS[:, at].masked_fill_(~compared, -torch.inf)
-        return largest_R, sum_Q, squares_Q, finite
+            bound_QS[:, at].masked_fill_(~compared, -torch.inf)
+        return sum_Q, squares_Q, finite
 
-    done = in_threads(scan_block, blocks(gallery, plan.rows), gallery.device)
-    nothing_Q = score_QS.new_zeros(queries, dtype=torch.int64)
-    yes = torch.ones((), dtype=torch.bool, device=gallery.device)
-    nothing = (torch.zeros_like(exact_RD[:, 0]), nothing_Q, nothing_Q, yes)
-    largest_BR, sum_BQ, squares_BQ, finite_B = map(torch.stack, zip(nothing, *done, strict=True))
+    done = in_threads(scan_block, blocks(gallery, len(rows_RD)), gallery.device)
+    nothing_Q = bound_QS.new_zeros(queries, dtype=torch.int64)
+    nothing = (nothing_Q, nothing_Q, torch.ones((), dtype=torch.bool, device=gallery.device))
+    sum_BQ, squares_BQ, finite_B = map(torch.stack, zip(nothing, *done, strict=True))
     if not bool(finite_B.all()):
-        raise HolmesError("the index holds numbers that are not finite; run 'holmes index check'.")
+        raise HolmesError(NOT_FINITE)
     count = len(gallery) if compared_S is None else int(compared_S.sum())
-    all_scores = ScoreSums(count, sum_BQ.sum(0), squares_BQ.sum(0))
-    error_R = (frame_weight_R + clip_weight_R) * rounding_error(exact_RD, rounded_RD, largest_BR.amax(0))
+    return bound_QS, ScoreSums(count, sum_BQ.sum(0), squares_BQ.sum(0))
+
+
+def _error_weights(codes: ProbeCodes, weights_R2: Tensor) -> Tensor:
+    """What each probe adds to the error for a part's ρ of frames, for that of clips, and for any part."""
+    of_parts_R2 = (1 + codes.error_R).unsqueeze(1) * weights_R2
+    of_probe_R = weights_R2.sum(1) * (LONGEST_ROW * codes.error_R + SLACK)
+    return torch.cat([of_parts_R2, of_probe_R.unsqueeze(1)], 1)
+
+
+def _by_query(value_RX: Tensor, owner_R: Tensor | None, queries: int) -> Tensor:
+    """The sum over the probes of each query."""
     if owner_R is None:
-        return score_QS, error_R, all_scores
-    error_Q = torch.zeros(queries, device=gallery.device).index_add_(0, owner_R, error_R)
-    return score_QS, error_Q, all_scores
+        return value_RX
+    return value_RX.new_zeros((queries, value_RX.shape[1])).index_add_(0, owner_R, value_RX)
 
 
 def _in_use(probes: Probes) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -122,87 +130,34 @@ def _in_use(probes: Probes) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     )
 
 
-def blocks(gallery: Gallery, rows: int) -> list[GallerySlab]:
-    """Slabs cut into pieces of about so many rows."""
+def blocks(gallery: Gallery, probes: int) -> list[GallerySlab]:
+    """Slabs cut into pieces: what is written for one stays in the cache of a CPU, or in a GB of a GPU."""
+    if gallery.device.type == "cpu":
+        rows = 20480 if probes <= FEW else min(1280, 2**21 // probes)
+    else:
+        rows = (TILE if HAS_TRITON else 1) * GPU_WRITES // probes
     pieces = []
     for slab in gallery.slabs:
-        step = max(1, rows // slab.rows_SPD.shape[1])
-        starts = range(0, len(slab.rows_SPD), step)
-        pieces += [GallerySlab(slab.first + at, slab.rows_SPD[at : at + step]) for at in starts]
+        step = max(1, rows // slab.codes_SPD.shape[1])
+        for start in range(0, len(slab.codes_SPD), step):
+            at = slice(start, start + step)
+            arrays = (slab.codes_SPD[at], slab.numbers_S3[at], slab.rows_SPD[at])
+            pieces.append(GallerySlab(slab.first + start, *arrays))
     return pieces
 
 
-@dataclass(frozen=True)
-class ScanPlan:
-    """How to scan: the precision, the inner loop, and how many rows it is given at once.
+def block_scores(codes_RD: Tensor, weights_R2: Tensor) -> Callable[[Tensor, int], Tensor]:
+    """The inner loop: a function of parts' codes and the number of clips, giving the weighted sum of the best
+    frame and the best clip, R × S, still to be multiplied by the parts' scales."""
+    frame_weight_R, clip_weight_R = (weight_R.contiguous() for weight_R in weights_R2.unbind(1))
+    if codes_RD.device.type == "cuda" and HAS_TRITON:
+        return lambda codes_SPD, clips: weighted_best_fused(
+            codes_RD, codes_SPD, clips, frame_weight_R, clip_weight_R
+        )
+    best = best_codes(codes_RD)
 
-    The inner loop takes probes, rows, the number of clips and both weights; it gives the scores, R × S, and
-    each probe's largest similarity that was rounded after its sum.
-    """
-
-    dtype: torch.dtype
-    score: Callable[[Tensor, Tensor, int, Tensor, Tensor], tuple[Tensor, Tensor]]
-    rows: int
-
-
-def score_with(
-    best: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]],
-) -> Callable[[Tensor, Tensor, int, Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """The inner loop around a function for the best frames and clips."""
-
-    def score(
-        probes_RD: Tensor, rows_SPD: Tensor, clips: int, frame_weight_R: Tensor, clip_weight_R: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        frame_RS, clip_RS = (part.float() for part in best(probes_RD, rows_SPD, clips))
-        weighted_RS = frame_weight_R.unsqueeze(1) * frame_RS + clip_weight_R.unsqueeze(1) * clip_RS
-        return weighted_RS, torch.maximum(frame_RS.abs(), clip_RS.abs()).amax(1)
+    def score(codes_SPD: Tensor, clips: int) -> Tensor:
+        frame_RS, clip_RS = best(codes_SPD, clips)
+        return frame_weight_R.unsqueeze(1) * frame_RS + clip_weight_R.unsqueeze(1) * clip_RS
 
     return score
-
-
-def score_fused(
-    probes_RD: Tensor, rows_SPD: Tensor, clips: int, frame_weight_R: Tensor, clip_weight_R: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The inner loop of a GPU. Its sums stay float32, so nothing is rounded after them."""
-    weighted_RS = weighted_best_fused(probes_RD, rows_SPD, clips, frame_weight_R, clip_weight_R)
-    return weighted_RS, torch.zeros_like(frame_weight_R)
-
-
-def scan_plan(probes: int, device: torch.device) -> ScanPlan:
-    """The fastest plan that was measured. Embeddings are stored in float16, which GPUs multiply as it is.
-
-    CPUs have a fast float16 product for a single vector only; beyond two, blocks that stay in the cache are
-    converted, to bfloat16 where the CPU multiplies that and the probes are worth it.
-    """
-    if device.type == "cuda" and HAS_TRITON:
-        return ScanPlan(torch.float16, score_fused, GPU_WRITES * TILE // probes)
-    if device.type != "cpu":
-        return ScanPlan(torch.float16, score_with(best_positions_of_many), GPU_WRITES // probes)
-    if probes <= 2:
-        return ScanPlan(torch.float16, score_with(best_positions), 20480)
-    dtype = torch.bfloat16 if probes >= 16 and _multiplies_bfloat16() else torch.float32
-    best = best_positions if probes < 64 else best_positions_of_many
-    return ScanPlan(dtype, score_with(best), min(1280, 2**21 // probes))
-
-
-def converted(rows_SPD: Tensor, dtype: torch.dtype) -> Tensor:
-    """float16 rows in another precision; by way of float32, which is five times as fast to bfloat16."""
-    return rows_SPD if dtype == rows_SPD.dtype else rows_SPD.float().to(dtype)
-
-
-def _multiplies_bfloat16() -> bool:
-    return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
-
-
-def rounding_error(exact_RD: Tensor, rounded_RD: Tensor, largest_R: Tensor) -> Tensor:
-    """A bound on |scanned - exact| of each probe's similarities, by Cauchy-Schwarz for unit vectors.
-
-    |q·v - q̃·ṽ| ≤ |q - q̃| + |v - ṽ|, then the float32 summation, then the rounding of the result, here to
-    its precision and of the exact one to its grid.
-    """
-    unit = torch.finfo(rounded_RD.dtype).eps / 2
-    of_probe_R = (exact_RD - rounded_RD.float()).norm(dim=1)
-    of_rows = unit if rounded_RD.dtype == torch.bfloat16 else 0.0  # stored float16 is exact in the other two
-    of_sum = exact_RD.shape[1] * torch.finfo(torch.float32).eps
-    error_R: Tensor = of_probe_R + of_rows + of_sum + WEIGHT_STEP + unit * largest_R
-    return 1.01 * error_R  # stored rows are not exactly of unit length

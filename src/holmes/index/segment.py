@@ -1,6 +1,8 @@
 """A segment: some videos' embeddings in files that are written once and never changed.
 
     rows.f16     embeddings, one row a position: a part's frames, then its clips
+    codes.i8     the same in int8, to be scanned
+    parts.f32    the scale of each part's codes, and how far they are off
     spans.f32    the seconds, from and to, that each row stands for
     videos.bin   one record a video
     names.bin    the videos' names, a zero byte after each
@@ -29,12 +31,14 @@ from numpy.typing import NDArray
 
 from holmes.errors import HolmesError
 from holmes.files import sha256_file, sync_folder
+from holmes.index.codes import encode_parts
 from holmes.index.manifest import SegmentEntry, damaged
 from holmes.manifests import FileEntry
 
 TILE = 16  # rows; frames are padded to a multiple of it
-ROWS, SPANS, VIDEOS, NAMES = "rows.f16", "spans.f32", "videos.bin", "names.bin"
-FILES = (ROWS, SPANS, VIDEOS, NAMES)
+ROWS, CODES, PARTS = "rows.f16", "codes.i8", "parts.f32"
+SPANS, VIDEOS, NAMES = "spans.f32", "videos.bin", "names.bin"
+FILES = (ROWS, CODES, PARTS, SPANS, VIDEOS, NAMES)
 RECORD = np.dtype(
     [
         ("parts", "<i4"),
@@ -55,6 +59,8 @@ class StoredVideo:
     duration: float  # seconds
     frames: int  # how many of a part's rows are frames, before padding
     rows_SPD: NDArray[np.float16]  # unit length: frames, repeats of the last one, clips
+    codes_SPD: NDArray[np.int8]
+    numbers_S3: NDArray[np.float32]  # of each part's codes
     spans_SP2: NDArray[np.float32]
     stamp: int = 0
 
@@ -81,7 +87,8 @@ def pack_parts(
         raise HolmesError(f"{name} has an embedding that is not finite.")
     spans_SP2 = np.concatenate([frame_spans_SF2[:, padded], clip_spans_SC2], axis=1).astype(np.float32)
     unit_SPD = (rows_SPD / np.maximum(norms_SP1, 1e-12)).astype(np.float16)
-    return StoredVideo(name, duration, frames, unit_SPD, spans_SP2, stamp)
+    codes_SPD, numbers_S3 = encode_parts(unit_SPD, clips_SCD.shape[1])
+    return StoredVideo(name, duration, frames, unit_SPD, codes_SPD, numbers_S3, spans_SP2, stamp)
 
 
 def pack_video(
@@ -112,6 +119,8 @@ class Slab:
     first: int
     end: int
     rows_SPD: NDArray[np.float16]
+    codes_SPD: NDArray[np.int8]
+    numbers_S3: NDArray[np.float32]
 
 
 class Segment:
@@ -136,6 +145,11 @@ class Segment:
         size_V = self.parts_V * self.rows_V
         self.start_V = np.cumsum(size_V) - size_V
         self.rows_ND = self._positions(ROWS, "<f2", width)
+        self.codes_ND = self._positions(CODES, "<i1", width)
+        self.first_part_V = np.cumsum(self.parts_V) - self.parts_V
+        self.numbers_S3 = np.frombuffer(_verified(folder / PARTS, entry), "<f4").reshape(-1, 3).copy()
+        if len(self.numbers_S3) != self.parts_V.sum():
+            raise _damaged(folder / PARTS, f"it does not describe {self.parts_V.sum()} parts")
         self.spans_N2 = self._positions(SPANS, "<f4", 2)
         self.names = os.fsdecode(_verified(folder / NAMES, entry)).split("\0")[:-1]
         if len(self.names) != entry.videos:
@@ -154,19 +168,25 @@ class Segment:
         return [self._slab(first, end) for first, end in pairwise(bounds)]
 
     def _slab(self, first: int, end: int) -> Slab:
-        start, parts, rows = self.start_V[first], self.parts_V[first:end].sum(), self.rows_V[first]
-        dense = self.rows_ND[start : start + parts * rows]
-        return Slab(first, end, dense.reshape(parts, rows, -1))
+        start, part = self.start_V[first], self.first_part_V[first]
+        parts, rows = self.parts_V[first:end].sum(), self.rows_V[first]
+        rows_SPD, codes_SPD = (
+            array_ND[start : start + parts * rows].reshape(parts, rows, -1)
+            for array_ND in (self.rows_ND, self.codes_ND)
+        )
+        return Slab(first, end, rows_SPD, codes_SPD, self.numbers_S3[part : part + parts])
 
     def video(self, position: int) -> StoredVideo:
         """One of its videos, for reading or for copying into another segment."""
         start, parts, rows = self.start_V[position], self.parts_V[position], self.rows_V[position]
-        at = slice(start, start + parts * rows)
+        at, first = slice(start, start + parts * rows), self.first_part_V[position]
         return StoredVideo(
             self.names[position],
             float(self.duration_V[position]),
             int(self.frames_V[position]),
             self.rows_ND[at].reshape(parts, rows, -1),
+            self.codes_ND[at].reshape(parts, rows, -1),
+            self.numbers_S3[first : first + parts],
             self.spans_N2[at].reshape(parts, rows, 2),
             int(self.stamp_V[position]),
         )
@@ -195,6 +215,8 @@ def write_segment(folder: Path, videos: Sequence[StoredVideo]) -> SegmentEntry:
     folder.mkdir(parents=True, exist_ok=True)  # a file that is there already is not written over
     files = {
         ROWS: _write(folder / ROWS, (np.ascontiguousarray(video.rows_SPD, "<f2") for video in videos)),
+        CODES: _write(folder / CODES, (np.ascontiguousarray(video.codes_SPD, "<i1") for video in videos)),
+        PARTS: _write(folder / PARTS, (np.ascontiguousarray(video.numbers_S3, "<f4") for video in videos)),
         SPANS: _write(folder / SPANS, (np.ascontiguousarray(video.spans_SP2, "<f4") for video in videos)),
         VIDEOS: _write(folder / VIDEOS, [records_V.tobytes()]),
         NAMES: _write(folder / NAMES, (os.fsencode(video.name) + b"\0" for video in videos)),
