@@ -2,10 +2,11 @@
 
 Timed is what finds the videos: the scan of every embedding, and the exact scores of the best. Encoding the
 sentences and growing the moments of the hits come on top. On a CPU the index is written to disk and opened as
-`holmes search` does it, and searched beside a plain NumPy float32 scan of the same embeddings. On a GPU the
+`holmes search` does it, and searched in turn with a scan of the float16 rows and with a plain NumPy float32
+scan of the same embeddings; what the mapped files keep in memory is read from the kernel. On a GPU the
 embeddings are generated there.
 
-    python benchmarks/search.py                          # 100,000 videos of 160 vectors of 384; 12.3 GB
+    python benchmarks/search.py                          # 100,000 videos of 160 vectors of 384; 18.4 GB
     python benchmarks/search.py --videos 10000 --batch 100
 """
 
@@ -23,10 +24,12 @@ import torch
 import torch.nn.functional as F
 import typer
 from common import machine, save_json, work_folder
+from float16_scan import float16_search
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from holmes.index.codes import LARGEST, SLACK, rotation
 from holmes.index.gallery import Gallery, GallerySlab, open_gallery
 from holmes.index.manifest import Manifest
 from holmes.index.nearest import nearest_videos
@@ -62,7 +65,7 @@ def main(
         "videos": videos,
         "rows_per_video": FRAMES + CLIPS,
         "width": width,
-        "gigabytes": videos * (FRAMES + CLIPS) * width * 2 / 1e9,
+        "gigabytes": videos * (FRAMES + CLIPS) * width / 1e9,
         **ceilings(torch.device(name)),
     }
     with work_folder(None) as temporary:
@@ -112,7 +115,7 @@ def measure(
         search = timed(lambda probes=probes: nearest_videos(gallery, probes, top), device, repeats)
         scanning = timed(lambda probes=probes: scan(gallery, probes, None), device, repeats)
         count, rows = len(query.query_QD), probes.rows_QTD.shape[0] * probes.rows_QTD.shape[1]
-        flop = 2 * rows * sum(slab.rows_SPD.numel() for slab in gallery.slabs)
+        flop = 2 * rows * sum(slab.codes_SPD.numel() for slab in gallery.slabs)
         result["searches"][name] = {
             "ms": 1e3 * search,
             "scan_ms": 1e3 * scanning,
@@ -123,7 +126,53 @@ def measure(
             "share_of_bfloat16_rate": flop / search / 1e12 / result["bfloat16_tflops"],
         }
     if device.type == "cpu":
-        beside_numpy(gallery, queries["one query"], queries[f"batch of {batch}"], batch, top, result)
+        one, many = queries["one query"], queries[f"batch of {batch}"]
+        result["resident"] = resident()
+        beside_float16(gallery, one, many, batch, top, repeats, result)
+        beside_numpy(gallery, one, many, batch, top, result)
+
+
+def resident() -> dict[str, float]:
+    """GB of the index's mapped files that lie in this process' memory."""
+    sizes, file = {"codes.i8": 0.0, "rows.f16": 0.0}, ""
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        fields = line.split()
+        if "-" in fields[0] and not fields[0].endswith(":"):
+            file = Path(fields[-1]).name
+        elif fields[0] == "Rss:" and file in sizes:
+            sizes[file] += int(fields[1]) * 1024 / 1e9
+    return sizes
+
+
+def beside_float16(
+    gallery: Gallery,
+    one: QueryEmbedding,
+    many: QueryEmbedding,
+    batch: int,
+    top: int,
+    repeats: int,
+    result: dict[str, Any],
+) -> None:
+    """The scan of the float16 rows, in turn with ours, and the proof that both find the same."""
+    for name, query in (("one query", one), (f"batch of {batch}", many)):
+        probes = make_probes(query, FRAME_WEIGHT, CLIP_WEIGHT)
+        float16_search(gallery, probes, top)  # brings the rows into memory
+        ours, theirs = [], []
+        for _ in range(max(repeats, 3) if len(query.query_QD) == 1 else 2):
+            began = time.perf_counter()
+            found = nearest_videos(gallery, probes, top)
+            between = time.perf_counter()
+            parts_QK, score_QK, *_ = float16_search(gallery, probes, top)
+            ours.append(between - began)
+            theirs.append(time.perf_counter() - between)
+        ratios = [slow / fast for slow, fast in zip(theirs, ours, strict=True)]
+        result["searches"][name] |= {
+            "float16_ms": 1e3 * statistics.median(theirs),
+            "times_float16": statistics.median(ratios),
+            "times_float16_runs": ratios,
+            "same_as_float16": torch.equal(parts_QK, found.parts_QK)
+            and torch.equal(score_QK, found.score_QK),
+        }
 
 
 def beside_numpy(
@@ -156,7 +205,10 @@ def beside_numpy(
 
 def first_videos(gallery: Gallery, count: int) -> Gallery:
     slabs = tuple(
-        GallerySlab(slab.first, slab.rows_SPD[: count - slab.first])
+        GallerySlab(
+            slab.first,
+            *(array[: count - slab.first] for array in (slab.codes_SPD, slab.numbers_S3, slab.rows_SPD)),
+        )
         for slab in gallery.slabs
         if slab.first < count
     )
@@ -208,11 +260,27 @@ def synthetic_video(number: int, rows_PD: np.ndarray) -> StoredVideo:
 
 def device_gallery(videos: int, width: int, device: torch.device) -> Gallery:
     rows_SPD = torch.empty((videos, FRAMES + CLIPS, width), dtype=torch.float16, device=device)
+    codes_SPD = torch.empty_like(rows_SPD, dtype=torch.int8)
+    numbers_S3 = torch.empty((videos, 3), device=device)
     for first, chunk_SPD in chunks(videos, width, device, "generating embeddings"):
-        rows_SPD[first : first + len(chunk_SPD)] = chunk_SPD
+        at = slice(first, first + len(chunk_SPD))
+        rows_SPD[at] = chunk_SPD
+        codes_SPD[at], numbers_S3[at] = encode_on_device(chunk_SPD)
     places_S2 = np.stack([np.zeros(videos, np.int64), np.arange(videos)], axis=1)
     numbers = torch.arange(videos, device=device)
-    return Gallery((GallerySlab(0, rows_SPD),), CLIPS, places_S2, numbers, numbers, numbers >= 0, device)
+    slab = GallerySlab(0, codes_SPD, numbers_S3, rows_SPD)
+    return Gallery((slab,), CLIPS, places_S2, numbers, numbers, numbers >= 0, device)
+
+
+def encode_on_device(rows_SPD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """`holmes.index.codes.encode_parts`, without leaving the GPU."""
+    turn_DD = torch.from_numpy(rotation(rows_SPD.shape[2])).float().to(rows_SPD.device)
+    rotated_SPD = rows_SPD.float() @ turn_DD.T
+    scale_S11 = rotated_SPD.abs().amax((1, 2), keepdim=True) / LARGEST
+    codes_SPD = (rotated_SPD / scale_S11).round()
+    error_SP = (rotated_SPD - scale_S11 * codes_SPD).norm(dim=2) + SLACK
+    numbers = (scale_S11[:, 0, 0], error_SP[:, :-CLIPS].amax(1), error_SP[:, -CLIPS:].amax(1))
+    return codes_SPD.to(torch.int8), torch.stack(numbers, 1)
 
 
 def chunks(videos: int, width: int, device: torch.device, what: str) -> Iterator[tuple[int, torch.Tensor]]:
@@ -238,14 +306,15 @@ def timed(work: Callable[[], Any], device: torch.device, repeats: int) -> float:
 def show(result: dict[str, Any]) -> None:
     console.print(
         f"{result['videos']:,} videos × {result['rows_per_video']} × {result['width']} "
-        f"({result['gigabytes']:.2f} GB float16) on {result['machine']}: copies "
+        f"({result['gigabytes']:.2f} GB in int8, twice that in float16) on {result['machine']}: copies "
         f"{result['copy_gb_per_s']:.0f} GB/s, multiplies {result['bfloat16_tflops']:.2f} TFLOP/s in bf16."
     )
     if "open_s" in result:
         console.print(f"Opened in {1e3 * result['open_s']:.0f} ms.")
     console.print(f"The first search, with nothing cached, takes {result['first_s']:.1f} s.")
     table = Table(
-        "search", "ms", "scan ms", "per s", "GB/s", "of copy", "TFLOP/s", "of bf16", "× NumPy", box=None
+        *("search", "ms", "scan ms", "per s", "GB/s", "of copy", "Top/s", "of bf16", "× float16", "× NumPy"),
+        box=None,
     )
     for name, row in result["searches"].items():
         table.add_row(
@@ -257,10 +326,22 @@ def show(result: dict[str, Any]) -> None:
             f"{row['share_of_copy_bandwidth']:.0%}",
             f"{row['tflops']:.2f}",
             f"{row['share_of_bfloat16_rate']:.0%}",
+            f"{row['times_float16']:.2f}" if "times_float16" in row else "",
             f"{row['times_numpy']:.1f}" if "times_numpy" in row else "",
         )
     console.print(table)
+    if "resident" in result:
+        codes, rows = result["resident"]["codes.i8"], result["resident"]["rows.f16"]
+        console.print(
+            f"In memory after these: {codes:.2f} GB of codes and {rows:.2f} GB of float16 rows; a scan "
+            f"of the float16 rows keeps {2 * result['gigabytes']:.2f} GB."
+        )
     for name, row in result["searches"].items():
+        if "times_float16" in row:
+            same = "the same results" if row["same_as_float16"] else "OTHER RESULTS"
+            console.print(
+                f"Beside the float16 scan, {name}: {row['times_float16']:.2f} times as fast, {same}."
+            )
         if "times_numpy" in row:
             same = "the same order" if row["same_order_as_numpy"] else "ANOTHER ORDER"
             console.print(

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from holmes.config.presets import preset
 from holmes.config.schema import with_changes
@@ -18,7 +17,8 @@ from holmes.encoders.gaussian import attend, gaussian_weights
 from holmes.encoders.model import HolmesModel
 from holmes.index.gallery import Gallery, GallerySlab
 from holmes.index.nearest import nearest_videos
-from holmes.index.scan import make_probes
+from holmes.index.scan import make_probes, scan
+from holmes.index.segment import pack_parts
 from holmes.records import Batch, QueryEmbedding, Stage
 from holmes.training.assemble import build_objective
 from holmes.training.graph import STEPS_BEFORE, GraphedStep
@@ -146,14 +146,27 @@ def test_padding_does_not_matter_on_the_gpu() -> None:
 def test_search_is_exact(dual: bool) -> None:
     """The fused scan and rescoring find what float64 finds, in a gallery of several heights with holes."""
     torch.manual_seed(0)
-    heights, slabs, first = (48, 160), [], 0
+    heights, videos = (48, 160), []
     for height in heights:
-        rows_SPD = F.normalize(torch.randn(700, height, 384, device="cuda"), dim=-1).half()
-        slabs.append(GallerySlab(first, rows_SPD))
-        first += len(rows_SPD)
-    live_S, numbers = torch.rand(first, device="cuda") > 0.1, torch.arange(first, device="cuda")
-    places_S2 = np.zeros((first, 2), np.int64)
-    gallery = Gallery(tuple(slabs), 32, places_S2, numbers, numbers, live_S, torch.device("cuda"))
+        rows = torch.randn(700, height, 384).numpy()
+        spans = np.zeros((700, height, 2))
+        videos.append(pack_parts("x", 1.0, rows[:, :-32], rows[:, -32:], spans[:, :-32], spans[:, -32:]))
+    live_S, numbers = torch.rand(1400) > 0.1, torch.arange(1400)
+
+    def gallery_on(device: str, rows_device: str) -> Gallery:
+        slabs = []
+        for first, video in zip((0, 700), videos, strict=True):
+            codes, of_codes = (
+                torch.from_numpy(part).to(device) for part in (video.codes_SPD, video.numbers_S3)
+            )
+            rows_SPD = torch.from_numpy(video.rows_SPD).to(rows_device)
+            slabs.append(GallerySlab(first, codes, of_codes, rows_SPD))
+        described = (part.to(device) for part in (numbers, numbers, live_S))
+        places_S2 = np.zeros((1400, 2), np.int64)
+        return Gallery(tuple(slabs), 32, places_S2, *described, torch.device(device))
+
+    gallery, on_cpu = gallery_on("cuda", "cuda"), gallery_on("cpu", "cpu")
+    rows_on_host = gallery_on("cuda", "cpu")  # as where a GPU has no room for them
     for queries in (1, 40, 300):
         tokens = torch.randn(queries, 5, 384, device="cuda") if dual else None
         weights = torch.full((queries, 5), 0.2, device="cuda") if dual else None
@@ -161,18 +174,17 @@ def test_search_is_exact(dual: bool) -> None:
         probes = make_probes(query, 0.4, 0.6)
         found = nearest_videos(gallery, probes, 10)
         parts = []
-        for slab in slabs:
-            similarity = torch.einsum("qtd,vpd->qtvp", probes.rows_QTD.double(), slab.rows_SPD.double())
+        for slab in gallery.slabs:
+            similarity = torch.einsum("qtd,spd->qtsp", probes.rows_QTD.double(), slab.rows_SPD.double())
             best = similarity[..., :-32].amax(-1), similarity[..., -32:].amax(-1)
             both = zip((probes.frame_weight_QT, probes.clip_weight_QT), best, strict=True)
-            parts.append(sum((weight_QT[..., None] * best_QTV).sum(1) for weight_QT, best_QTV in both))
-        exact_QV = torch.cat(parts, 1).masked_fill(~live_S, -torch.inf)
-        score_QK, video_QK = exact_QV.topk(10)
+            parts.append(sum((weight_QT[..., None] * best_QTS).sum(1) for weight_QT, best_QTS in both))
+        exact_QS = torch.cat(parts, 1).masked_fill(~live_S.cuda(), -torch.inf)
+        score_QK, part_QK = exact_QS.topk(10)
         torch.testing.assert_close(found.score_QK, score_QK, atol=1e-7, rtol=0)
-        assert torch.equal(found.hit_QH, video_QK)
-        on_cpu = Gallery(
-            tuple(GallerySlab(slab.first, slab.rows_SPD.cpu()) for slab in slabs),
-            *(32, places_S2, numbers.cpu(), numbers.cpu(), live_S.cpu(), torch.device("cpu")),
-        )
-        same = nearest_videos(on_cpu, probes.to("cpu"), 10)
-        assert torch.equal(found.score_QK.cpu(), same.score_QK), "exact, so equal bit for bit"
+        assert torch.equal(found.hit_QH, part_QK)
+        bound_QS, sums = scan(gallery, probes, None)
+        assert (bound_QS >= torch.cat(parts, 1)).all() and sums.count == 1400
+        for same in (nearest_videos(on_cpu, probes.to("cpu"), 10), nearest_videos(rows_on_host, probes, 10)):
+            assert torch.equal(found.parts_QK.cpu(), same.parts_QK.cpu())
+            assert torch.equal(found.score_QK.cpu(), same.score_QK.cpu()), "exact, so equal bit for bit"
