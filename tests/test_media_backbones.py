@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 import transformers
 
 from holmes.errors import HolmesError
+from holmes.index.embedders import load_embedder
 from holmes.media.backbones import (
     Identity,
     JointBackbone,
@@ -283,13 +284,26 @@ def test_unknown_encoders_are_one_line(name: str, reason: str, monkeypatch: pyte
     assert "\n" not in str(caught.value)
 
 
+def offered(caught: pytest.ExceptionInfo[HolmesError]) -> set[str]:
+    return set(str(caught.value).partition("Known: ")[2].partition(". ")[0].split(", "))
+
+
 def test_only_encoders_that_would_do_are_proposed() -> None:
     with pytest.raises(HolmesError, match="frames 'minilm'") as caught:
         load_visual("minilm")
-    assert str(caught.value).endswith("Known: clip-vit-base-patch32, i3d, lite2, pocket.")
+    assert {"lite2", "i3d", "timm:NAME", "siglip-base-patch16-224"} <= offered(caught) and "minilm" not in (
+        offered(caught)
+    )
     with pytest.raises(HolmesError, match="sentences 'lite2'") as caught:
         load_text("lite2")
-    assert str(caught.value).endswith("Known: clip-vit-base-patch32, minilm, pocket.")
+    assert {"minilm", "pocket", "siglip-base-patch16-224"} <= offered(caught)
+    assert not offered(caught) & {"lite2", "i3d", "timm:NAME"} and "the folder of a model" in str(
+        caught.value
+    )
+    with pytest.raises(HolmesError, match="unknown model 'pockte'; did you mean 'pocket'") as caught:
+        load_embedder("pockte")
+    assert not offered(caught) & {"lite2", "i3d", "minilm"}, "none of them can serve an index"
+    assert {"siglip-base-patch16-224", "the folder of a 'holmes train' run"} <= offered(caught)
 
 
 def test_a_folder_without_a_model_is_one_line(tmp_path: Path) -> None:

@@ -34,7 +34,10 @@ def build(
     index: Folder,
     videos: Videos,
     model: Annotated[
-        str, typer.Option(help="A joint encoder (pocket, clip-…, siglip-…), or what 'holmes train' made.")
+        str,
+        typer.Option(
+            help="A joint encoder (pocket, clip-…, siglip-…, the folder of one), or what 'holmes train' made."
+        ),
     ] = "pocket",
     visual: Annotated[
         str | None, typer.Option(help="The frame encoder of a checkpoint's features.", show_default="lite2")

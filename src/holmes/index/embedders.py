@@ -25,13 +25,16 @@ from holmes.encoders.checkpoint import TRAINING_SECONDS, load_checkpoint
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA as CALIBRATION
 from holmes.media.backbones import (
+    JOINT_ENCODERS,
     JointBackbone,
     TextBackbone,
+    UnknownEncoderError,
     VisualBackbone,
     identify,
     lasting_name,
     load_text,
     load_visual,
+    unknown_encoder,
 )
 from holmes.media.features import check_rate
 from holmes.records import CLIPS, FRAMES, TOKENS, QueryEmbedding
@@ -222,11 +225,16 @@ def load_embedder(name: str, visual: str | None = None, text: str | None = None)
         return TrainedHolmes(folder, visual, text)
     if visual or text:
         raise HolmesError(f"--visual and --text belong to a trained checkpoint; '{name}' is not one.")
-    backbone = load_visual(name)
+    try:
+        backbone = load_visual(name)
+    except UnknownEncoderError:  # which would offer encoders that see, but do not read
+        raise unknown_encoder(
+            name, "model", (*JOINT_ENCODERS, "the folder of a 'holmes train' run")
+        ) from None
     if not isinstance(backbone, JointBackbone) or not backbone.joint:
         raise HolmesError(
             f"'{name}' gives features that no sentence can be compared with; use a joint model "
-            "(pocket, clip-…, siglip-…) or a checkpoint of 'holmes train'."
+            f"({', '.join(JOINT_ENCODERS)}, the folder of one) or a checkpoint of 'holmes train'."
         )
     return ZeroShot(backbone)
 

@@ -11,6 +11,7 @@ timm:NAME, torchvision:NAME frames through any image classifier; with @FILE, wei
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -19,6 +20,9 @@ from holmes.media.backbones.base import Identity, JointBackbone, TextBackbone, V
 
 __all__ = [
     "DEFAULT",
+    "JOINT_ENCODERS",
+    "UnknownEncoderError",
+    "unknown_encoder",
     "Identity",
     "JointBackbone",
     "TextBackbone",
@@ -32,8 +36,11 @@ __all__ = [
 DEFAULT = "lite2"
 OWNERS = {"clip-": "openai", "siglip-": "google", "siglip2-": "google"}  # who publishes models so called
 BUILT_IN = ("pocket", "lite2", "i3d", "minilm")
-FRAME_ENCODERS = ("pocket", "lite2", "i3d", "clip-vit-base-patch32")
-SENTENCE_ENCODERS = ("pocket", "minilm", "clip-vit-base-patch32")
+# What is offered where a name is unknown: built-in ones, families by a name each, and how to name any other.
+JOINT_ENCODERS = ("pocket", "clip-vit-base-patch32", "siglip-base-patch16-224", "siglip2-base-patch16-224")
+FRAME_ENCODERS = ("lite2", "i3d", "timm:NAME", "torchvision:NAME", *JOINT_ENCODERS)
+SENTENCE_ENCODERS = ("minilm", *JOINT_ENCODERS)
+ALSO = "Or the folder of a model, or its owner/name on a hub."
 JOINT_TYPES = ("clip", "siglip", "siglip2")
 
 
@@ -75,6 +82,14 @@ def load_text(name: str, threads: int | None = None) -> TextBackbone:
     return cast(TextBackbone, _load_folder(name, threads, wants_frames=False))
 
 
+class UnknownEncoderError(HolmesError):
+    """A name that no encoder has."""
+
+
+def unknown_encoder(name: str, what: str, offered: Sequence[str]) -> UnknownEncoderError:
+    return UnknownEncoderError(f"{unknown(what, name, offered)} {ALSO}")
+
+
 def lasting_name(name: str) -> str:
     """The name under which an encoder is found from any folder: a path in it becomes absolute."""
     model, at, file = name.partition("@")
@@ -90,8 +105,8 @@ def _load_folder(name: str, threads: int | None, wants_frames: bool) -> VisualBa
     owner = next((owner for start, owner in OWNERS.items() if name.startswith(start)), None)
     if not Path(name).is_dir() and "/" not in name and owner is None:
         if wants_frames:
-            raise unknown("encoder of frames", name, FRAME_ENCODERS)
-        raise unknown("encoder of sentences", name, SENTENCE_ENCODERS)
+            raise unknown_encoder(name, "encoder of frames", FRAME_ENCODERS)
+        raise unknown_encoder(name, "encoder of sentences", SENTENCE_ENCODERS)
     folder = model_folder(f"{owner}/{name}" if owner and not Path(name).is_dir() else name)
     kind = model_type(folder)
     if kind in JOINT_TYPES:
