@@ -185,11 +185,12 @@ class VideoReader:
 
     def _skipped(self, av: Any) -> str:
         """Which frames need no decoding."""
-        if self.fast and _longest_gap(av, self.path, keys_only=True) <= DENSE:
+        if self.fast and max(_gaps(av, self.path, keys_only=True), default=math.inf) <= DENSE:
             return "NONKEY"
         # Frames no other refers to come few in a row: where frames are dense, less than half a step is lost.
-        dense = _longest_gap(av, self.path, most=FRAMES_LOOKED_AT) * self.rate <= 1 / 8
-        return "NONREF" if dense else "DEFAULT"
+        gaps = _gaps(av, self.path, most=FRAMES_LOOKED_AT)
+        usual = gaps[len(gaps) * 9 // 10] if gaps else math.inf
+        return "NONREF" if usual * self.rate <= 1 / 8 else "DEFAULT"
 
     def _seek(
         self, frames: Iterator[Any], av: Any, container: Any, stream: Any, place: Place
@@ -334,15 +335,15 @@ def _promised(container: Any, stream: Any, start: float) -> float:
     return max(0.0, min(lasts, begins + lasts - start))
 
 
-def _longest_gap(av: Any, path: Path, keys_only: bool = False, most: int | None = None) -> float:
-    """Seconds between a frame, or key frame, and the next, at most, among the first. Decodes nothing."""
+def _gaps(av: Any, path: Path, keys_only: bool = False, most: int | None = None) -> list[float]:
+    """Seconds from each frame, or key frame, to the next, the short ones first. Decodes nothing."""
     times = []
     with _open(av, path) as container, suppress(av.error.FFmpegError, ValueError):
         for packet in islice(container.demux(_video_stream(container)), most):
             if packet.pts is not None and (packet.is_keyframe or not keys_only):
                 times.append(float(packet.pts * packet.time_base))
     times.sort()
-    return max((after - before for before, after in pairwise(times)), default=math.inf)
+    return sorted(after - before for before, after in pairwise(times))
 
 
 def _pixel_aspect(stream: Any) -> float:
