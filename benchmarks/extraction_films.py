@@ -1,4 +1,4 @@
-"""Films for the benchmark of extraction: real clips, scaled up and with grain, coded as people's films are."""
+"""Films for the benchmark of extraction: real clips, scaled up, with grain, coded as people's films are."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from holmes.media.film_progress import film_bar
 from holmes.media.find import find_videos
 from holmes.media.one_video import extract_video, outcome_of
 from holmes.media.pool import Outcome, Sign, run_jobs
+from holmes.media.shared_encoder import describe, is_shared
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,11 @@ def extract(
 ) -> ExtractionSummary:
     """Features of all `videos` (files and folders) in the folder `out`, which is made or continued.
 
-    An encoder given by name is loaded by `workers` processes (default: one a core); one given as an object
-    runs in this process. `rate` is samples a second (default: the encoder's own); `fast` decodes key frames
-    alone where they are dense. `finished` hears of each video as soon as its features are there. Running it
-    again does what is left; killing it at any moment loses only the last seconds of the videos under way.
+    An encoder given by name is loaded by `workers` processes (default: one a core), or, where it uses a GPU,
+    by this one, which then encodes what the others decode; one given as an object runs in this process.
+    `rate` is samples a second (default: the encoder's own); `fast` decodes key frames alone where they are
+    dense. `finished` hears of each video as soon as its features are there. Running it again does what is
+    left; killing it at any moment loses only the last seconds of the videos under way.
     """
     began = time.monotonic()
     encoder = load_visual(backbone) if isinstance(backbone, str) else backbone
@@ -68,7 +70,7 @@ def extract(
     waiting = [source for source in sources if source not in reused]
     extracted, failures, partial = [], [], []
     with film_bar(waiting, len(reused), progress) as shown:
-        for outcome in _outcomes(waiting, folder, backbone, workers, fast, shown.sign):
+        for outcome in _outcomes(waiting, folder, encoder, backbone, workers, fast, shown.sign):
             if outcome.fatal:
                 raise HolmesError(outcome.failure)
             if outcome.failure:
@@ -93,13 +95,13 @@ def extract(
 def _outcomes(
     waiting: list[Path],
     folder: FeatureFolder,
+    encoder: VisualBackbone,
     backbone: str | VisualBackbone,
     workers: int | None,
     fast: bool,
     report: Callable[[Sign], None],
 ) -> Iterator[Outcome]:
     if not isinstance(backbone, str):
-        encoder = backbone
         return (
             outcome_of(source, lambda it: extract_video(it, folder, encoder, report=report, fast=fast))
             for source in waiting
@@ -108,4 +110,7 @@ def _outcomes(
     workers = min(workers or cores, len(waiting)) or 1
     threads = max(1, cores // workers)
     setup = {"folder": str(folder.path), "backbone": backbone, "threads": threads, "fast": fast}
-    return run_jobs("holmes.media.worker", setup, waiting, workers, report=report)
+    if is_shared(encoder):
+        setup["encoder"] = describe(encoder)
+    shared = encoder if is_shared(encoder) else None
+    return run_jobs("holmes.media.worker", setup, waiting, workers, report=report, encoder=shared)

@@ -17,12 +17,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import holmes
+from holmes.media.backbones.base import VisualBackbone
+from holmes.media.shared_encoder import SERVED_AT_ONCE, Room, open_room, serve
 
 PATIENCE = 600.0  # seconds without a sign of life before a worker counts as stuck
 
@@ -52,15 +55,20 @@ def run_jobs(
     workers: int,
     patience: float = PATIENCE,
     report: Callable[[Sign], None] = lambda sign: None,
+    encoder: VisualBackbone | None = None,
 ) -> Iterator[Outcome]:
-    """What became of each source, in the order they finish. `report` hears how far the others are."""
+    """What became of each source, in the order they finish. `report` hears how far the others are.
+
+    Where there is an `encoder`, workers have none of their own and hand their frames over to it.
+    """
     waiting = list(reversed(sources))
     selector = selectors.DefaultSelector()
     busy: set[_Worker] = set()
+    office = Office(encoder) if encoder is not None else None
 
     def give_next_job(worker: _Worker | None) -> None:
         if waiting:
-            worker = worker if worker is not None else _Worker(module, setup, selector, report)
+            worker = worker if worker is not None else _Worker(module, setup, selector, report, office)
             busy.add(worker)
             worker.give(waiting.pop())
         elif worker is not None:
@@ -82,6 +90,21 @@ def run_jobs(
         for worker in busy:
             worker.kill(0.0)
         selector.close()
+        if office is not None:
+            office.close()
+
+
+class Office:
+    """Encodes for workers, a few requests at once."""
+
+    def __init__(self, encoder: VisualBackbone) -> None:
+        self._encoder, self._threads = encoder, ThreadPoolExecutor(SERVED_AT_ONCE)
+
+    def submit(self, room: Room, shapes: Any, reply: Callable[[str], None]) -> None:
+        self._threads.submit(lambda: reply(serve(room, shapes, self._encoder)))
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True)
 
 
 class _Worker:
@@ -93,7 +116,14 @@ class _Worker:
         setup: dict[str, Any],
         selector: selectors.BaseSelector,
         report: Callable[[Sign], None],
+        office: Office | None,
     ) -> None:
+        self._office = office
+        self._room_file = open_room() if office is not None else None
+        descriptors = (self._room_file.fileno(),) if self._room_file is not None else ()
+        if self._room_file is not None:
+            setup = setup | {"room": self._room_file.fileno()}
+            self._room = Room(self._room_file.fileno())
         places = [str(Path(holmes.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         # What it says on its error output, for the reason it died.
         self._words = tempfile.TemporaryFile()  # noqa: SIM115
@@ -103,6 +133,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,
+            pass_fds=descriptors,
             bufsize=0,  # a buffer could hold a second line that the selector would never announce
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))},
         )
@@ -130,11 +161,19 @@ class _Worker:
         if not line:
             return self._buried()
         answer = json.loads(line)
+        if "encode" in answer and self._office is not None:
+            self._office.submit(self._room, answer["encode"], self._reply)
+            return None
         if "failure" in answer:
             return Outcome(self._source, **answer)
         if answer:
             self._report(Sign(self._source, **answer))
         return None
+
+    def _reply(self, failure: str) -> None:
+        with suppress(BrokenPipeError, ValueError):  # it is dead or closed; reading its answers will tell
+            self._jobs.write(json.dumps({"failure": failure}).encode() + b"\n")
+            self._jobs.flush()
 
     def kill(self, patience: float) -> Outcome:
         self._process.kill()
@@ -149,6 +188,8 @@ class _Worker:
         self._process.wait()
         self._answers.close()
         self._words.close()
+        if self._room_file is not None:
+            self._room_file.close()
 
     def _buried(self) -> Outcome:
         code = self._process.wait()

@@ -9,10 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from holmes.media.backbones import load_visual
+from holmes.media.backbones import VisualBackbone, load_visual
 from holmes.media.features import FeatureFolder, VideoFeatures
 from holmes.media.one_video import extract_video, outcome_of
 from holmes.media.pool import Sign
+from holmes.media.shared_encoder import RemoteEncoder
 
 
 def main() -> None:
@@ -20,7 +21,6 @@ def main() -> None:
     os.dup2(2, 1)  # a library that prints must not speak in our name
     setup = json.loads(sys.argv[1])
     folder = FeatureFolder.open(setup["folder"])
-    backbone = load_visual(setup["backbone"], threads=setup["threads"])
 
     def answer(words: dict[str, Any]) -> None:
         print(json.dumps(words), file=answers, flush=True)
@@ -31,7 +31,16 @@ def main() -> None:
     def extract_it(source: Path) -> VideoFeatures:
         return extract_video(source, folder, backbone, setup["threads"], tell, setup["fast"])
 
-    for line in sys.stdin:
+    def ask(request: dict[str, Any]) -> str:
+        answer(request)
+        return str(json.loads(sys.stdin.readline())["failure"])
+
+    backbone: VisualBackbone
+    if "room" in setup:
+        backbone = RemoteEncoder(setup["encoder"], setup["room"], ask)
+    else:
+        backbone = load_visual(setup["backbone"], threads=setup["threads"])
+    for line in iter(sys.stdin.readline, ""):
         outcome = asdict(outcome_of(Path(json.loads(line)), extract_it))
         answer({name: value for name, value in outcome.items() if name != "source"})
 

@@ -32,6 +32,7 @@ class ClipBackbone:
         self._processor = load_part("AutoImageProcessor", folder, backend="pil")
         self._tokenizer = load_part("AutoTokenizer", folder)
         self._model = load_model(folder, threads)
+        self.device = self._model.device
         text = self._model.config.text_config
         self._longest: int = text.max_position_embeddings
         self.width: int = getattr(self._model.config, "projection_dim", None) or text.projection_size

@@ -50,11 +50,11 @@ class I3D:
     def __init__(self, threads: int | None = None) -> None:
         if threads:
             torch.set_num_threads(threads)
-        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         path = weights_path()
         self.digest = sha256_file(path)
         self._layers = {
-            name: tuple(tensor.to(self._device) for tensor in layer)
+            name: tuple(tensor.to(self.device) for tensor in layer)
             for name, layer in fold(read_arrays(path)).items()
         }
 
@@ -67,7 +67,7 @@ class I3D:
 
     def _encode(self, images: Sequence[Image]) -> Matrix:
         squares = np.stack([square(image, SIDE) for image in images])
-        pixels = torch.from_numpy(squares).to(self._device).view(-1, WINDOW, SIDE, SIDE, 3)
+        pixels = torch.from_numpy(squares).to(self.device).view(-1, WINDOW, SIDE, SIDE, 3)
         with torch.inference_mode():
             maps_BCTHW = features(pixels.permute(0, 4, 1, 2, 3) / 127.5 - 1, self._layers)
         rows: Matrix = maps_BCTHW.mean((2, 3, 4)).cpu().numpy()

@@ -56,8 +56,8 @@ class ImageModel:
             reason = " ".join(str(error).split())[:200]
             raise HolmesError(f"'{name}' cannot be loaded from {library} ({reason}).") from None
         self.name, self.side = name, self._preparation.side
-        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self._model = model.eval().to(self._device)
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._model = model.eval().to(self.device)
         self.digest = _digest(model, self._preparation)
         self.width: int = self._encode([np.zeros((self.side, self.side, 3), np.uint8)]).shape[1]
 
@@ -68,7 +68,7 @@ class ImageModel:
         import torch
 
         squares = np.stack([square(image, self.side, self._preparation.scaled) for image in images])
-        pixels = torch.from_numpy(squares).to(self._device).float() / 255
+        pixels = torch.from_numpy(squares).to(self.device).float() / 255
         mean, deviation = (
             pixels.new_tensor(self._preparation.mean),
             pixels.new_tensor(self._preparation.deviation),
