@@ -123,12 +123,17 @@ def test_another_section_finds_its_place(undrawn):
     assert titles.index("Kinds of query") + 1 == titles.index("How sure") < titles.index("Moments")
 
 
-def test_a_page_is_written_whole_or_not_at_all(tmp_path):
+def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     target = tmp_path / "new" / "report.html"
     write_page(target, "title", "lead", [Section("one", "<p>text</p>")])
     assert read(target.read_text()).titles == ["one"]
-    with pytest.raises(UnicodeEncodeError):
-        write_page(target, "title", "lead", [Section("two", "<p>\ud800</p>")])
+
+    def fails(*words: object) -> str:
+        raise MemoryError
+
+    monkeypatch.setattr("holmes.plots.page.page", fails)
+    with pytest.raises(MemoryError):
+        write_page(target, "title", "lead", [])
     assert read(target.read_text()).titles == ["one"]
     assert [path.name for path in target.parent.iterdir()] == ["report.html"]
 
