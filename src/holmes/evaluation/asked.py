@@ -16,10 +16,10 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Split
 from holmes.encoders.checkpoint import Checkpoint
 from holmes.evaluation import baselines
-from holmes.evaluation.calibrate import best_candidates
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import Encoded, encode_split, score_all
-from holmes.evidence.diagnosis import Calibration, Judgement, judge
+from holmes.evidence.diagnosis import Calibration, Judgement
+from holmes.evidence.fitting import judge_all
 from holmes.records import Scores
 
 Floats = NDArray[np.float64]
@@ -67,12 +67,6 @@ def ask(
         top1={OURS: as_numpy(judged.gallery.probability_top(1)), **same},
         top10={OURS: as_numpy(judged.gallery.probability_top(10)), **same},
     )
-
-
-def judge_all(scores: Scores, calibration: Calibration) -> Judgement:
-    """Judge queries whose whole gallery was scored."""
-    best, all_scores = best_candidates(scores, calibration)
-    return judge(best, scores.clip_QV.shape[1], calibration, all_scores)
 
 
 def score_baselines(scores: Scores, calibration: Calibration) -> dict[str, Floats]:

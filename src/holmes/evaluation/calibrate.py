@@ -13,6 +13,8 @@ from holmes.records import Scores
 __all__ = ["best_candidates", "fit_calibration"]
 
 
-def fit_calibration(scores: Scores, owner_Q: Tensor, weights: ScoreConfig, model: str) -> Calibration | None:
+def fit_calibration(
+    scores: Scores, owner_Q: Tensor, weights: ScoreConfig, model: str, known_Q: Tensor | None = None
+) -> Calibration | None:
     """A calibration from the scores of held-out queries over their gallery; None if they are too few."""
-    return fitting.fit_calibration(scores, owner_Q, weights.frame_weight, weights.clip_weight, model)
+    return fitting.fit_calibration(scores, owner_Q, weights.frame_weight, weights.clip_weight, model, known_Q)

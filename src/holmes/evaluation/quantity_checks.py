@@ -16,7 +16,7 @@ from torch import Tensor
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.model import HolmesModel
-from holmes.evaluation.asked import OURS, Asked, Floats, as_numpy, judge_all, score_baselines
+from holmes.evaluation.asked import OURS, Asked, Floats, as_numpy, score_baselines
 from holmes.evaluation.baselines import encode_queries
 from holmes.evaluation.confidence_metrics import (
     Counts,
@@ -33,7 +33,7 @@ from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import score_all
 from holmes.evidence.answer_kinds import AnswerKind
 from holmes.evidence.diagnosis import Calibration
-from holmes.evidence.fitting import without
+from holmes.evidence.fitting import judge_all, without
 from holmes.records import QueryType, Scores
 
 GALLERY_SHARES = (0.25, 0.5, 1.0)

@@ -12,23 +12,38 @@ from torch import Tensor
 
 from holmes.evidence.answer_kinds import SMALL_GROUP
 from holmes.evidence.confidence import Background, background, fit_score_evidence, gallery_opinion
-from holmes.evidence.diagnosis import Calibration, judge
+from holmes.evidence.diagnosis import Calibration, Judgement, judge
 from holmes.evidence.odds import fit_odds_correction
 from holmes.evidence.presence import fit_presence, presence_numbers
 from holmes.evidence.quantities import fit_temperature
-from holmes.records import Scores
+from holmes.records import QueryType, Scores
 
 CANDIDATES = 100
 TEMPERATURES = tuple(torch.logspace(-2, 0, 41).tolist())  # τ to choose from
 FOUND = 5  # a query found its video if it is among the first five
 MISTAKEN = 0.05  # of the queries that found theirs are said not to be here; of those not here, to be precise
+MOST = 0.5  # of the probability: what "most" means wherever a model is good enough to reach it
+SUREST, SURER = (
+    0.05,
+    0.35,
+)  # the shares of queries that count as precise, and as that or several, where it is not
 FEWEST_QUERIES = 20
+FEWEST_OF_A_KIND = 20
+STEPS = 40  # of the search for the floors under which known kinds are met best
 
 
 def fit_calibration(
-    scores: Scores, owner_Q: Tensor, frame_weight: float, clip_weight: float, model: str
+    scores: Scores,
+    owner_Q: Tensor,
+    frame_weight: float,
+    clip_weight: float,
+    model: str,
+    known_Q: Tensor | None = None,
 ) -> Calibration | None:
-    """A calibration from the scores of held-out queries over their gallery; None if they are too few."""
+    """A calibration from the scores of held-out queries over their gallery; None if they are too few.
+
+    `known_Q` are their kinds as a `QueryType`, -1 where nobody knows.
+    """
     queries, videos = scores.clip_QV.shape
     if queries < FEWEST_QUERIES or videos < 2:
         return None
@@ -53,31 +68,62 @@ def fit_calibration(
         videos=videos,
         queries=queries,
     )
-    return fit_kinds(fitted, scores, owner_Q, ahead_Q < FOUND)
+    fitted = fit_absence(fitted, scores, owner_Q, ahead_Q < FOUND)
+    if known_Q is not None and min((known_Q == kind).sum() for kind in QueryType) >= FEWEST_OF_A_KIND:
+        return fit_known_kinds(fitted, scores, known_Q)
+    return fitted
 
 
-def fit_kinds(fitted: Calibration, scores: Scores, owner_Q: Tensor, found_Q: Tensor) -> Calibration:
-    """What is said of queries as they are, and of the same ones in a gallery that lacks their video."""
+def fit_absence(fitted: Calibration, scores: Scores, owner_Q: Tensor, found_Q: Tensor) -> Calibration:
+    """What is said of queries as they are, and of the same ones in a gallery that lacks their video.
+
+    Precise means that one video has most of the probability. Where hardly a query gets so far, the surest do.
+    """
     gone = without(scores, owner_Q)
-    there_QN, gone_QN = (
-        presence_numbers(fitted.score(best), galleries.clip_QV.shape[1], all_scores)
-        for galleries in (scores, gone)
-        for best, all_scores in [best_candidates(galleries, fitted)]
-    )
-    presence = fit_presence(there_QN, gone_QN)
+    presence = fit_presence(*(presence_of(galleries, fitted) for galleries in (scores, gone)))
     fitted = replace(fitted, here_shift=presence.shift, here_score=presence.score, here_lead=presence.lead)
-    there, absent = (
-        judge(best, galleries.clip_QV.shape[1], fitted, all_scores)
-        for galleries in (scores, gone)
-        for best, all_scores in [best_candidates(galleries, fitted)]
-    )
-    together_Q = absent.probability_QK[:, :SMALL_GROUP].sum(1)
+    there, absent = judge_all(scores, fitted), judge_all(gone, fitted)
+    first_Q, together_Q = there.probability_QK[:, 0], there.probability_QK[:, :SMALL_GROUP].sum(1)
+    mistaken = absent.probability_QK[:, 0].quantile(1 - MISTAKEN).item()
     return replace(
         fitted,
         here_floor=there.here_Q[found_Q].quantile(MISTAKEN).item(),
-        precise_floor=absent.probability_QK[:, 0].quantile(1 - MISTAKEN).item(),
-        group_floor=together_Q.median().item(),
+        precise_floor=min(max(MOST, mistaken), first_Q.quantile(1 - SUREST).item()),
+        group_floor=min(MOST, together_Q.quantile(1 - SURER).item()),
     )
+
+
+def fit_known_kinds(fitted: Calibration, scores: Scores, known_Q: Tensor) -> Calibration:
+    """The floors under which the kinds that are known are met best, by the mean of their F1 scores."""
+    there = judge_all(scores, fitted)
+    first_Q, together_Q = there.probability_QK[:, 0], there.probability_QK[:, :SMALL_GROUP].sum(1)
+    share_S = torch.linspace(0, 1, STEPS + 2, dtype=first_Q.dtype, device=first_Q.device)[1:-1]
+    precise_S, group_S = first_Q.quantile(share_S), together_Q.quantile(share_S)
+    precise_SSQ = (first_Q >= precise_S.unsqueeze(1)).unsqueeze(1).expand(-1, STEPS, -1)
+    several_SSQ = (together_Q >= group_S.unsqueeze(1)) & ~precise_SSQ
+    none_SSQ = ~(precise_SSQ | several_SSQ)
+    f1_SS = sum(
+        2
+        * (said_SSQ & (known_Q == kind)).sum(-1)
+        / (said_SSQ[..., known_Q >= 0].sum(-1) + (known_Q == kind).sum())
+        for kind, said_SSQ in zip(QueryType, (precise_SSQ, several_SSQ, none_SSQ), strict=True)
+    )
+    assert isinstance(f1_SS, Tensor)
+    best = int(f1_SS.argmax())
+    return replace(
+        fitted, precise_floor=precise_S[best // STEPS].item(), group_floor=group_S[best % STEPS].item()
+    )
+
+
+def presence_of(scores: Scores, fitted: Calibration) -> Tensor:
+    best, all_scores = best_candidates(scores, fitted)
+    return presence_numbers(fitted.score(best), scores.clip_QV.shape[1], all_scores)
+
+
+def judge_all(scores: Scores, calibration: Calibration) -> Judgement:
+    """Judge queries whose whole gallery was scored."""
+    best, all_scores = best_candidates(scores, calibration)
+    return judge(best, scores.clip_QV.shape[1], calibration, all_scores)
 
 
 def best_candidates(scores: Scores, calibration: Calibration) -> tuple[Scores, Background]:

@@ -31,8 +31,9 @@ def calibrate_run(run: Path, store: Store, device: torch.device) -> Calibration 
     dtype = torch.float16 if device.type == "cuda" else torch.float32
     bank = FeatureBank(store, device, splits=[split], dtype=dtype)
     encoded = encode_split(checkpoint.model, bank, split)
+    known_Q = torch.from_numpy(np.asarray(store.kinds_Q[split.queries], np.int64)).to(device)
     calibration = fit_calibration(
-        score_all(encoded), encoded.owner_Q, checkpoint.config.score, checkpoint.digest
+        score_all(encoded), encoded.owner_Q, checkpoint.config.score, checkpoint.digest, known_Q
     )
     if calibration is not None:
         update_extras(run / "best", {EXTRA: calibration.to_dict()})
