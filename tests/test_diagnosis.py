@@ -120,6 +120,7 @@ def test_kinds_are_what_a_person_means():
         "six hold it": ([0.11, 0.11, 0.11, 0.1, 0.1, 0.1, 0.1], 0.9, 1, AnswerKind.SEVERAL_FIT, 6),
         "seven would": ([0.09, 0.09, 0.09, 0.09, 0.09, 0.09, 0.09], 0.9, 1, AnswerKind.TOO_LITTLE, 0),
         "two copies hold it": ([0.3, 0.3, 0.05, 0.05, 0.01, 0.01, 0.01], 0.9, 2, AnswerKind.PRECISE, 2),
+        "it stands out all the same": ([0.6, *[0.01] * 6], 0.25, 1, AnswerKind.PRECISE, 1),
         "it is not here": ([0.2, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01], 0.25, 1, AnswerKind.NOT_HERE, 0),
     }
     probability_QK = torch.tensor([row[0] for row in rows.values()])
@@ -137,16 +138,16 @@ def test_kinds_are_what_a_person_means():
         (AnswerKind.SEVERAL_FIT, 3, "Three videos fit; it is one of them with 60%, the first with 40%."),
         (AnswerKind.SEVERAL_FIT, 14, "14 videos fit;"),
         (AnswerKind.TOO_LITTLE, 0, "Too many videos fit; the first is the right one with 40%."),
-        (AnswerKind.NOT_HERE, 0, "Nothing here fits as well as an answer usually does;"),
+        (AnswerKind.NOT_HERE, 0, "Probably not here; these come nearest."),
     ],
 )
 def test_the_sentence(kind, group, begins):
-    assert explain(kind, group, 0.4, 0.6, 0.8)[0].startswith(begins)
+    assert explain(kind, group, 0.4, 0.6)[0].startswith(begins)
 
 
 def test_only_an_absent_answer_is_said_not_to_be_here():
     for kind in AnswerKind:
-        said = " ".join(explain(kind, 1, 0.4, 0.6, 0.8))
+        said = " ".join(explain(kind, 1, 0.4, 0.6))
         assert ("not here" in said) == (kind is AnswerKind.NOT_HERE)
 
 
@@ -158,11 +159,10 @@ def test_the_number_the_sentence_and_the_kind_are_of_one_distribution():
     said = Diagnoser(calibration)(best, 90, all_scores)
     assert {diagnosis.kind for diagnosis in said} >= {"precise", "several_fit", "not_here"}
     for diagnosis in said:
-        assert diagnosis.probability <= diagnosis.here
-        assert sum(diagnosis.probabilities) <= diagnosis.here + 1e-5
-        assert (diagnosis.kind == "not_here") == (diagnosis.here < calibration.here_floor)
-        number = diagnosis.here if diagnosis.kind == "not_here" else diagnosis.probability
-        assert f"{number:.0%}" in diagnosis.explanation
+        assert sum(diagnosis.probabilities) <= 1 + 1e-5
+        unclear = diagnosis.probability < calibration.precise_floor
+        assert (diagnosis.kind == "not_here") == (unclear and diagnosis.here < calibration.here_floor)
+        assert f"{diagnosis.probability:.0%}" in diagnosis.explanation
         if diagnosis.kind == "precise":
             assert diagnosis.probability >= calibration.precise_floor and diagnosis.group == 1
         if diagnosis.kind == "several_fit":
@@ -179,9 +179,8 @@ def test_a_diagnosis_says_what_was_judged():
     for row, diagnosis in enumerate(said):
         kind = AnswerKind(int(judged.kinds_Q[row]))
         assert (diagnosis.kind, diagnosis.words) == (kind.name.lower(), kind.words)
-        here = judged.here_Q[row].item()
-        assert diagnosis.probability == pytest.approx(here * judged.gallery.probability_QK[row, 0].item())
-        assert sum(diagnosis.probabilities) == pytest.approx(here, rel=1e-5)
+        assert diagnosis.probability == pytest.approx(judged.gallery.probability_QK[row, 0].item())
+        assert sum(diagnosis.probabilities) == pytest.approx(1, rel=1e-5)
         assert diagnosis.probabilities[0] == diagnosis.probability == max(diagnosis.probabilities)
         assert diagnosis.probability_top[5] == pytest.approx(sum(diagnosis.probabilities[:5]))
         assert sum(diagnosis.beliefs) + diagnosis.quantities["uncertainty"] == pytest.approx(1, rel=1e-5)
@@ -205,8 +204,8 @@ def test_one_query_equals_its_row():
 
 def test_a_gallery_of_one_video():
     (only,) = Diagnoser(CALIBRATION)(Scores(torch.tensor([[0.5]]), torch.tensor([[0.6]])), 1)
-    assert only.probability == pytest.approx(only.here) and only.quantities["margin"] == 0
-    assert only.probability_top == {5: pytest.approx(only.here), 10: pytest.approx(only.here)}
+    assert only.probability == pytest.approx(1) and only.quantities["margin"] == 0
+    assert only.probability_top == {5: pytest.approx(1), 10: pytest.approx(1)}
 
 
 def test_a_calibration_survives_json_and_belongs_to_its_model():
@@ -261,7 +260,7 @@ def test_quantities_stay_finite_where_right_videos_stand_far_apart():
     for diagnosis in Diagnoser(calibration)(best, 30, all_scores):
         assert all(math.isfinite(value) for value in diagnosis.quantities.values())
         assert diagnosis.beliefs[0] > 0.99 and all(math.isfinite(belief) for belief in diagnosis.beliefs)
-        assert diagnosis.kind == "precise" and diagnosis.probability > 0.9
+        assert diagnosis.kind == "precise" and diagnosis.probability > 0.99
 
 
 @pytest.mark.parametrize(

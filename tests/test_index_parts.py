@@ -181,7 +181,7 @@ def test_a_videos_probability_is_the_sum_of_its_parts() -> None:
     expected = [parts[0] + parts[2] + parts[3], parts[1] + parts[4], parts[5]]
     judge = Diagnoser(calibration())
     (said,) = judge(Scores(score, score), compared, background, video_QK=video)
-    assert said.probabilities == pytest.approx([said.here * share for share in expected], rel=1e-5)
+    assert said.probabilities == pytest.approx(expected, rel=1e-5)
     assert said.probability == said.probabilities[0] and len(said.beliefs) == 3
     alone = judge(Scores(score, score), compared, background)[0]
     assert sum(said.beliefs) == pytest.approx(sum(alone.beliefs)) and alone.beliefs[0] < said.beliefs[0]

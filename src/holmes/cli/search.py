@@ -44,8 +44,9 @@ def search(
             min=0,
             max=1,
             metavar="P",
-            help="Say that it is probably not here when that it is here at all is less probable.",
-            show_default="what held-out queries taught",
+            help="Say that it is probably not here when less than this share of the queries that have an "
+            "answer had as little evidence.",
+            show_default="0.05",
         ),
     ] = None,
     device: Annotated[

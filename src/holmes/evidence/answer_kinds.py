@@ -1,12 +1,12 @@
 """What kind of answer a query got, in the four ways a person would put it, from one distribution.
 
-The distribution is over the videos of the gallery and "none of them". Kinds, sentences, numbers and bars all
-come from it, so none can contradict another:
+The distribution is the Dirichlet over the videos of the gallery: the probability of each, and the vacuity,
+for which no evidence stands. Kinds, sentences, numbers and bars come from it, so none contradicts another:
 
     precise                one video holds most of the probability, or the copies of one moment do
     several fit            a small group holds it together
     too little to go on    no small group holds it
-    not here, it seems     less speaks for any video than for those of queries that were answered
+    not here, it seems     there is less evidence than queries with an answer had, and none is precise
 
 How much "most" and "less" are, held-out queries say (`holmes.evidence.fitting`). This is not the partition of
 training (`QueryType`), which knows the right video.
@@ -53,7 +53,7 @@ class KindRules:
 
     precise: float = 0.5  # of the first video, with its copies
     group: float = 0.5  # of a small group together
-    here: float = 0.0  # that the collection holds it at all; below it, it seems not to be here
+    here: float = 0.05  # the share of queries with an answer that had as little evidence
 
 
 def kinds_of(
@@ -70,17 +70,17 @@ def kinds_of(
     size_Q = (held_QK < rules.group).sum(1) + 1
     kinds_Q = torch.full_like(copies_Q, AnswerKind.TOO_LITTLE)
     kinds_Q = kinds_Q.masked_fill(together_Q >= rules.group, AnswerKind.SEVERAL_FIT)
-    kinds_Q = kinds_Q.masked_fill(first_Q >= rules.precise, AnswerKind.PRECISE)
     kinds_Q = kinds_Q.masked_fill(here_Q < rules.here, AnswerKind.NOT_HERE)
+    kinds_Q = kinds_Q.masked_fill(first_Q >= rules.precise, AnswerKind.PRECISE)
     group_Q = torch.where(kinds_Q == AnswerKind.PRECISE, copies_Q, 0)
     group_Q = torch.where(kinds_Q == AnswerKind.SEVERAL_FIT, size_Q.clamp(min=2, max=max(2, last)), group_Q)
     return kinds_Q, group_Q.clamp(max=last)
 
 
-def explain(kind: AnswerKind, group: int, first: float, together: float, here: float) -> tuple[str, str]:
+def explain(kind: AnswerKind, group: int, first: float, together: float) -> tuple[str, str]:
     """A sentence on the answer, and one on what would help.
 
-    `first`, `together` and `here` are the probabilities of the first video, of the group, and of any.
+    `first` and `together` are the probabilities of the first video and of the group.
     """
     many = NUMBERS[group] if group < len(NUMBERS) else str(group)
     match kind:
@@ -102,6 +102,6 @@ def explain(kind: AnswerKind, group: int, first: float, together: float, here: f
                 "Say more of what can be seen: who or what is there, what happens, and where.",
             )
     return (
-        f"Nothing here fits as well as an answer usually does; that it is here at all has {here:.0%}.",
-        "Probably not here; these come nearest. Other words for the same thing may find it.",
+        f"Probably not here; these come nearest. If it is here after all, it is the first with {first:.0%}.",
+        "Other words for the same thing may find it.",
     )

@@ -1,7 +1,6 @@
 """How sure is the answer? A diagnosis of queries whose answer nobody knows, from their best candidates.
 
-    scores of the best K ┬ is it there at all? ─────────┐
-                         ├ which one, if it is there? ──┴ probability of each hit ─ kind ─ one sentence
+    scores of the best K ┬ opinion on the gallery: probability of each hit, vacuity ─ kind ─ one sentence
                          └ opinions of the branches on the K: beliefs, u, ξ, δ
 
 Everything that was fitted is in a `Calibration`, which belongs to one model.
@@ -21,22 +20,17 @@ from torch import Tensor
 
 from holmes.errors import HolmesError
 from holmes.evidence.answer_kinds import AnswerKind, KindRules, explain, kinds_of
-from holmes.evidence.confidence import (
-    Background,
-    GalleryOpinion,
-    ScoreEvidence,
-    gallery_opinion,
-    guessed_background,
-)
+from holmes.evidence.confidence import Background, GalleryOpinion, ScoreEvidence, gallery_opinion
 from holmes.evidence.odds import OddsCorrection
 from holmes.evidence.parts import best_by_video, count_videos, sum_by_video
-from holmes.evidence.presence import Presence
 from holmes.evidence.quantities import Quantities, candidate_quantities
 from holmes.records import Scores
 
 EXTRA = "calibration"  # its name among a checkpoint's extras
 VERSION = 2
-READABLE = (1, 2)  # version 1 did not say whether the video is there, and has no rules for kinds
+READABLE = (1, 2)  # version 1 has the vacuity that one found query in twenty exceeded, and no floors
+ONE_IN_TWENTY = 1.645  # deviations above the mean
+SMALLEST_VACUITY = 1e-30
 TOPS = (5, 10)  # "the answer is among the top k"
 
 
@@ -55,9 +49,8 @@ class Calibration:
     queries: int
     odds_shift: float = 0.0  # of the correction of the first hit's log-odds
     odds_slope: float = 1.0
-    here_shift: float = 0.0  # of the log-odds that it is there at all
-    here_score: float = 0.0
-    here_lead: float = 0.0
+    vacuity_middle: float = 0.0  # mean and deviation of the log of the vacuity of held-out queries that
+    vacuity_spread: float = 1.0  # found their video, in a gallery of `videos`
     precise_floor: float = KindRules.precise
     group_floor: float = KindRules.group
     here_floor: float = KindRules.here
@@ -70,10 +63,6 @@ class Calibration:
     @property
     def correction(self) -> OddsCorrection:
         return OddsCorrection(self.odds_shift, self.odds_slope, self.videos)
-
-    @property
-    def presence(self) -> Presence:
-        return Presence(self.here_shift, self.here_score, self.here_lead)
 
     @property
     def rules(self) -> KindRules:
@@ -101,10 +90,14 @@ def read_calibration(values: Any, model: str) -> Calibration | None:
         )
     known = {field.name for field in fields(Calibration)} - {"model"}
     numbers = {name: value for name, value in values.items() if name in known}
+    ceiling = values.get("vacuity_ceiling")
+    if values["version"] == 1 and isinstance(ceiling, int | float) and ceiling > 0:
+        numbers["vacuity_middle"] = math.log(ceiling) - ONE_IN_TWENTY
     if not all(isinstance(n, int | float) and math.isfinite(n) for n in numbers.values()) or not (
         numbers["score_temperature"] > 0
         and numbers["temperature"] > 0
         and numbers.get("odds_slope", 1) > 0
+        and numbers.get("vacuity_spread", 1) > 0
         and all(isinstance(numbers[name], int) for name in ("candidates", "videos", "queries"))
         and min(numbers["candidates"], numbers["videos"]) >= 2
     ):
@@ -117,16 +110,11 @@ class Judgement:
     """What is held of many queries at once."""
 
     quantities: Quantities
-    gallery: GalleryOpinion  # which video it is, if it is there
-    here_Q: Tensor  # that it is there at all
+    gallery: GalleryOpinion
+    here_Q: Tensor  # the share of queries with an answer that had no more evidence than this one
     score_QK: Tensor
     kinds_Q: Tensor  # AnswerKind
     group_Q: Tensor  # how many of the best candidates a sentence on the kind is about
-
-    @property
-    def probability_QK(self) -> Tensor:
-        """Of each candidate, that it is there and the right one: what a person is told."""
-        return self.here_Q.unsqueeze(1) * self.gallery.probability_QK
 
 
 def judge(
@@ -151,16 +139,23 @@ def judge(
     score_QK = calibration.score(scores)
     gallery = gallery_opinion(score_QK, videos, calibration.evidence, all_scores, calibration.correction)
     quantities = candidate_quantities(scores, candidates, calibration.temperature)
-    here_Q = calibration.presence.probability(
-        score_QK, videos, all_scores or guessed_background(score_QK, videos)
-    )
+    here_Q = answered_with_less(gallery, calibration)
     if video_QK is not None:
         video_QK = video_QK[:, :candidates]
         gallery, score_QK = gallery.merged(video_QK), best_by_video(score_QK, video_QK)
     rules = calibration.rules if here_floor is None else replace(calibration.rules, here=here_floor)
     copies_Q = torch.ones_like(here_Q, dtype=torch.long) if copies_Q is None else copies_Q
-    kinds_Q, group_Q = kinds_of(here_Q.unsqueeze(1) * gallery.probability_QK, here_Q, copies_Q, rules)
+    kinds_Q, group_Q = kinds_of(gallery.probability_QK, here_Q, copies_Q, rules)
     return Judgement(quantities, gallery, here_Q, score_QK, kinds_Q, group_Q)
+
+
+def answered_with_less(gallery: GalleryOpinion, calibration: Calibration) -> Tensor:
+    """The share of held-out queries that found their video on no more evidence: small where it is not there.
+
+    Evidence is compared as if the gallery had the size of the held-out one.
+    """
+    log_vacuity_Q = gallery.resized(calibration.videos).vacuity_Q.clamp(min=SMALLEST_VACUITY).log()
+    return 1 - torch.special.ndtr((log_vacuity_Q - calibration.vacuity_middle) / calibration.vacuity_spread)
 
 
 @dataclass(frozen=True)
@@ -171,8 +166,8 @@ class Diagnosis:
     explanation: str  # one sentence
     advice: str  # what would help
     group: int  # how many of the first hits the kind is about: the one, its copies, or those that fit
-    here: float  # that the collection holds it at all
-    probability: float  # that the first hit is right
+    here: float  # the share of queries with an answer that had no more evidence
+    probability: float  # that the first hit is right, if the collection holds the right video at all
     probability_top: dict[int, float]  # that it is among the best k
     probabilities: tuple[float, ...] = field(repr=False)  # of each candidate
     beliefs: tuple[float, ...] = field(repr=False)
@@ -219,7 +214,7 @@ class Diagnoser:
             here_floor=here_floor,
         )
         gallery, quantities = judged.gallery, judged.quantities
-        probability_QK, score_QK = judged.probability_QK, judged.score_QK
+        probability_QK, score_QK = gallery.probability_QK, judged.score_QK
         shown = probability_QK.shape[1]
         belief_QK = sum_by_video(quantities.fused.belief_QV[:, :shown], video_QK)
         shown_Q = [shown] * len(score_QK) if video_QK is None else count_videos(video_QK).tolist()
@@ -261,7 +256,7 @@ class Diagnoser:
         beliefs: list[float],
     ) -> Diagnosis:
         held = sum(probabilities[:group])
-        explanation, advice = explain(kind, group, probabilities[0], held, here)
+        explanation, advice = explain(kind, group, probabilities[0], held)
         return Diagnosis(
             answer_kind=kind,
             explanation=explanation,

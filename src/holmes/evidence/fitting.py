@@ -12,9 +12,8 @@ from torch import Tensor
 
 from holmes.evidence.answer_kinds import SMALL_GROUP
 from holmes.evidence.confidence import Background, background, fit_score_evidence, gallery_opinion
-from holmes.evidence.diagnosis import Calibration, Judgement, judge
+from holmes.evidence.diagnosis import SMALLEST_VACUITY, Calibration, Judgement, judge
 from holmes.evidence.odds import fit_odds_correction
-from holmes.evidence.presence import fit_presence, presence_numbers
 from holmes.evidence.quantities import fit_temperature
 from holmes.records import QueryType, Scores
 
@@ -27,6 +26,7 @@ SUREST, SURER = (
     0.05,
     0.35,
 )  # the shares of queries that count as precise, and as that or several, where it is not
+LEAST_SPREAD = 0.05  # of the log of the vacuity
 FEWEST_QUERIES = 20
 FEWEST_OF_A_KIND = 20
 STEPS = 40  # of the search for the floors under which known kinds are met best
@@ -68,26 +68,27 @@ def fit_calibration(
         videos=videos,
         queries=queries,
     )
-    fitted = fit_absence(fitted, scores, owner_Q, ahead_Q < FOUND)
+    fitted = fit_floors(fitted, scores, owner_Q, ahead_Q < FOUND)
     if known_Q is not None and min((known_Q == kind).sum() for kind in QueryType) >= FEWEST_OF_A_KIND:
         return fit_known_kinds(fitted, scores, known_Q)
     return fitted
 
 
-def fit_absence(fitted: Calibration, scores: Scores, owner_Q: Tensor, found_Q: Tensor) -> Calibration:
+def fit_floors(fitted: Calibration, scores: Scores, owner_Q: Tensor, found_Q: Tensor) -> Calibration:
     """What is said of queries as they are, and of the same ones in a gallery that lacks their video.
 
-    Precise means that one video has most of the probability. Where hardly a query gets so far, the surest do.
+    Precise means that one video has most of the probability, and more than nearly any has where the right one
+    is missing. Where a model hardly ever gets so far, its surest queries count as precise.
     """
-    gone = without(scores, owner_Q)
-    presence = fit_presence(*(presence_of(galleries, fitted) for galleries in (scores, gone)))
-    fitted = replace(fitted, here_shift=presence.shift, here_score=presence.score, here_lead=presence.lead)
-    there, absent = judge_all(scores, fitted), judge_all(gone, fitted)
-    first_Q, together_Q = there.probability_QK[:, 0], there.probability_QK[:, :SMALL_GROUP].sum(1)
+    there, absent = judge_all(scores, fitted).gallery, judge_all(without(scores, owner_Q), fitted).gallery
+    first_Q, together_Q = there.probability_QK[:, 0], there.probability_top(SMALL_GROUP)
     mistaken = absent.probability_QK[:, 0].quantile(1 - MISTAKEN).item()
+    log_vacuity_Q = there.vacuity_Q[found_Q].clamp(min=SMALLEST_VACUITY).log()
     return replace(
         fitted,
-        here_floor=there.here_Q[found_Q].quantile(MISTAKEN).item(),
+        vacuity_middle=log_vacuity_Q.mean().item(),
+        vacuity_spread=max(log_vacuity_Q.std(correction=0).item(), LEAST_SPREAD),
+        here_floor=MISTAKEN,
         precise_floor=min(max(MOST, mistaken), first_Q.quantile(1 - SUREST).item()),
         group_floor=min(MOST, together_Q.quantile(1 - SURER).item()),
     )
@@ -95,8 +96,8 @@ def fit_absence(fitted: Calibration, scores: Scores, owner_Q: Tensor, found_Q: T
 
 def fit_known_kinds(fitted: Calibration, scores: Scores, known_Q: Tensor) -> Calibration:
     """The floors under which the kinds that are known are met best, by the mean of their F1 scores."""
-    there = judge_all(scores, fitted)
-    first_Q, together_Q = there.probability_QK[:, 0], there.probability_QK[:, :SMALL_GROUP].sum(1)
+    there = judge_all(scores, fitted).gallery
+    first_Q, together_Q = there.probability_QK[:, 0], there.probability_top(SMALL_GROUP)
     share_S = torch.linspace(0, 1, STEPS + 2, dtype=first_Q.dtype, device=first_Q.device)[1:-1]
     precise_S, group_S = first_Q.quantile(share_S), together_Q.quantile(share_S)
     precise_SSQ = (first_Q >= precise_S.unsqueeze(1)).unsqueeze(1).expand(-1, STEPS, -1)
@@ -113,11 +114,6 @@ def fit_known_kinds(fitted: Calibration, scores: Scores, known_Q: Tensor) -> Cal
     return replace(
         fitted, precise_floor=precise_S[best // STEPS].item(), group_floor=group_S[best % STEPS].item()
     )
-
-
-def presence_of(scores: Scores, fitted: Calibration) -> Tensor:
-    best, all_scores = best_candidates(scores, fitted)
-    return presence_numbers(fitted.score(best), scores.clip_QV.shape[1], all_scores)
 
 
 def judge_all(scores: Scores, calibration: Calibration) -> Judgement:

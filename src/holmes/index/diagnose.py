@@ -31,7 +31,7 @@ class Diagnosis(Protocol):
     def group(self) -> int: ...  # how many of the first hits the kind is about
 
     @property
-    def here(self) -> float | None: ...  # that the collection holds it at all
+    def here(self) -> float | None: ...  # the share of queries with an answer that had no more evidence
 
     @property
     def rough(self) -> bool: ...  # the probabilities are a guess that no right answer has confirmed
@@ -76,7 +76,8 @@ class Diagnose(Protocol):
         In an index with long videos these are parts of videos, and `video_QK`, given only then, says whose.
         A diagnosis' probabilities and beliefs are always of videos, in the order of their best parts.
         `copies_Q`, given only where there are any, is how many of the first show the very same moment. What
-        is less probably here than `here_floor`, given only if asked for, is said not to be.
+        has so little evidence that a smaller share than `here_floor` of the queries with an answer had as
+        little is said not to be here; the floor is given only if asked for.
         """
         ...
 

@@ -77,8 +77,9 @@ class Index:
         min_probability: float | None = None,
     ) -> Answer:
         """The best videos for one sentence. `filter` is a pattern for their paths or file names, or the names
-        themselves. Nothing is answered if the first hit is less probable than `abstain_below`; what is less
-        probably here than `min_probability` is said not to be, and hits are then what comes nearest.
+        themselves. Nothing is answered if the first hit is less probable than `abstain_below`; where
+        a smaller share than `min_probability` of the queries with an answer had as little evidence, it is
+        said to be probably not here, and hits are what comes nearest.
         """
         return self.search_many(
             [sentence], top, filter=filter, abstain_below=abstain_below, min_probability=min_probability
