@@ -16,11 +16,11 @@ import torch
 
 from holmes.data.store import Store
 from holmes.errors import HolmesError
-from holmes.evaluation.asked import judge_all
 from holmes.evaluation.localise import overlap, timelines
 from holmes.evaluation.report import Evaluated
 from holmes.evidence.answer_kinds import AnswerKind
 from holmes.evidence.diagnosis import Calibration
+from holmes.evidence.fitting import judge_all
 from holmes.evidence.quantities import Quantities, candidate_quantities
 from holmes.evidence.query_types import label_consistency
 from holmes.files import atomic_file
