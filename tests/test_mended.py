@@ -17,6 +17,7 @@ from holmes.data.pack import Source, pack
 from holmes.data.pooling import query_tokens, video_clips, video_frames
 from holmes.data.store import Store
 from holmes.errors import HolmesError
+from holmes.evaluation.uncertainty_tables import interval
 from holmes.index.answers import Answer, Hit
 from holmes.moments import Moment
 from holmes.training.experiments import Study
@@ -147,6 +148,40 @@ def test_annotations_of_another_collection_are_refused(tmp_path):
     other.write_text(json.dumps(said))
     with pytest.raises(HolmesError, match=r"captions\.json matches none of the"):
         pack(Source(tmp_path / "source", annotations=[other]), tmp_path / "store")
+
+
+# One run, one figure; two runs, both recalls
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of a world that is large enough for a calibration."""
+    folder = tmp_path_factory.mktemp("pair")
+    world = tiny_world(folder / "world", videos=32)
+    for name, margin in (("one", 0.1), ("two", 0.3)):
+        settings = tiny_settings(epochs=1, warm_up_epochs=1, held_out=0.3, margin=margin)
+        assert train(world, settings, folder / name, options=QUIET)["calibrated"]
+    return folder
+
+
+def test_report_and_evaluate_measure_the_same_confidence(pair):
+    holmes("evaluate", pair / "one", "--uncertainty", "--json", pair / "found.json", "--device", "cpu")
+    holmes("report", pair / "one", "--compare", pair / "two", "--device", "cpu")
+    page = (pair / "one" / "report.html").read_text()
+    measured = json.loads((pair / "found.json").read_text())["reports"][0]["uncertainty"]
+    for name in ("dropout_agreement", "confidence", "margin"):
+        for figure in ("aurc", "auroc_top1", "ece"):
+            assert interval(measured[name][figure]).replace(" [", "<br>[") in page, (name, figure)
+
+
+def test_a_report_of_two_runs_has_both_recalls_and_their_difference(pair):
+    holmes("report", pair / "one", "--compare", pair / "two", "--device", "cpu")
+    page = (pair / "one" / "report.html").read_text()
+    for name in ("one", "two"):
+        metrics = json.loads((pair / name / "result.json").read_text())["metrics"]
+        assert f"<td>{metrics['SumR']:.1f}</td>" in page
+    assert "Difference to two, honest, on the same draws" in page
+    assert "The dotted line is the beginning of stage 2" not in page, "stage 2 was never reached"
 
 
 # Names and words

@@ -33,7 +33,7 @@ from holmes.evaluation.confidence_metrics import (
 )
 from holmes.evaluation.corruptions import Corruption, corrupt_caption, corrupt_tokens, planted_reader
 from holmes.evaluation.quantity_checks import smaller_gallery
-from holmes.evaluation.uncertainty import evaluate_uncertainty
+from holmes.evaluation.uncertainty import comparable, evaluate_uncertainty
 from holmes.evidence.diagnosis import EXTRA, read_calibration
 from holmes.evidence.fitting import without
 from holmes.records import Scores
@@ -366,3 +366,24 @@ def test_a_lone_split_needs_no_reader(world):
     )
     assert "ece" in found["uncertainty"]["confidence"] and "ece" not in found["uncertainty"]["margin"]
     assert found["uncertainty_details"]["hard_queries"]["corrupted"] == "tokens"
+
+
+def test_softmax_entropy_is_a_fair_baseline_in_galleries_of_other_sizes():
+    """A curve fitted in a gallery of 20 videos must not call every query of 100 hopeless."""
+    generator = torch.Generator().manual_seed(0)
+
+    def scored(queries: int, videos: int) -> tuple[np.ndarray, np.ndarray]:
+        score_QV = 0.3 * torch.rand(queries, videos, generator=generator)
+        owner_Q = torch.randint(0, videos, (queries,), generator=generator)
+        score_QV[torch.arange(queries), owner_Q] += 0.25 * torch.rand(queries, generator=generator)
+        return negative_entropy(score_QV).numpy(), (score_QV.argmax(1) == owner_Q).numpy()
+
+    (held_Q, held_right_Q), (test_Q, right_Q) = scored(400, 20), scored(800, 100)
+    raw = logistic_curve(held_Q, held_right_Q)(test_Q)
+    name = "softmax_entropy"
+    fair = logistic_curve(comparable(name, held_Q), held_right_Q)(comparable(name, test_Q))
+    assert raw.mean() < 0.15 and 0.35 < right_Q.mean() < 0.5
+    assert abs(fair.mean() - right_Q.mean()) < 0.1
+    assert calibration_error(fair, right_Q, once(800))[0] < calibration_error(raw, right_Q, once(800))[0] / 2
+    np.testing.assert_array_equal(np.argsort(comparable(name, test_Q)), np.argsort(test_Q))
+    assert comparable("margin", test_Q) is test_Q

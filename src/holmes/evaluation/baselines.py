@@ -39,12 +39,18 @@ def margin(score_QV: Tensor) -> Tensor:
 
 
 def negative_entropy(score_QV: Tensor, temperature: float = 1.0) -> Tensor:
-    """Σ p log p of the softmax over the gallery, as a share of log V: -1 for one that knows nothing.
-
-    As a share it means the same in a gallery of another size: a curve fitted on held-out queries holds.
-    """
+    """Σ p log p of the softmax over the gallery, as a share of log V: -1 for one that knows nothing."""
     log_p_QV = (score_QV.double() / temperature).log_softmax(1)
     return (log_p_QV.exp() * log_p_QV).sum(1) / max(math.log(score_QV.shape[1]), 1e-12)
+
+
+def standardised(values_Q: Floats) -> Floats:
+    """In deviations from the mean over a gallery's queries.
+
+    How far an entropy lies from log V shrinks with V, so that a curve fitted in a small gallery would find no
+    query of a large one sure.
+    """
+    return (values_Q - values_Q.mean()) / max(float(values_Q.std()), 1e-12)
 
 
 @torch.inference_mode()

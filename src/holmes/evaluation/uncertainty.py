@@ -14,7 +14,7 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import Checkpoint
 from holmes.evaluation.asked import OURS, Asked, Floats, ask
-from holmes.evaluation.baselines import PASSES, logistic_curve
+from holmes.evaluation.baselines import PASSES, logistic_curve, standardised
 from holmes.evaluation.confidence_metrics import (
     Counts,
     area_under_risk_coverage,
@@ -86,10 +86,15 @@ def as_probabilities(asked: Asked, held: Asked) -> dict[str, Floats]:
     """Each baseline as a probability, by a logistic curve through the held-out queries."""
     right_Q = held.rank_Q == 1
     return {
-        name: logistic_curve(values_Q, right_Q)(asked.top1[name])
+        name: logistic_curve(comparable(name, values_Q), right_Q)(comparable(name, asked.top1[name]))
         for name, values_Q in held.top1.items()
         if name != OURS
     }
+
+
+def comparable(name: str, values_Q: Floats) -> Floats:
+    """What means the same in galleries of other sizes; entropy does not, until it is standardised in each."""
+    return standardised(values_Q) if name.startswith("softmax_entropy") else values_Q
 
 
 def figures(asked: Asked, name: str, probability_Q: Floats | None, counts_BQ: Counts) -> dict[str, Floats]:
