@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import holmes
 from holmes.errors import HolmesError
@@ -13,6 +15,7 @@ from holmes.index import embedders
 from holmes.index.builder import build_index
 from holmes.index.embedders import ZeroShot
 from holmes.index.searcher import Index
+from holmes.index.threads import in_threads, one_thread_an_operation
 from index_fakes import FILMS, FakeJoint, meaning, write_features
 
 
@@ -65,3 +68,17 @@ def test_names_restrict_a_search_as_a_pattern_does(index: Index) -> None:
     both = zip(by_names.hits, [hit for hit in by_pattern.hits if "coast" not in hit.video], strict=True)
     assert all(hit.video == other.video for hit, other in both)
     assert index.search("dog", filter=frozenset()).hits == ()
+
+
+def test_small_operations_keep_to_one_thread_and_pieces_of_work_do_not() -> None:
+    allowed = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with one_thread_an_operation():
+            assert torch.get_num_threads() == 1
+            meet = threading.Barrier(3)  # three pieces wait for each other: they must run at the same time
+            assert in_threads(lambda piece: meet.wait(20) >= 0, [1, 2, 3], torch.device("cpu")) == [True] * 3
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(allowed)

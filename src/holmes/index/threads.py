@@ -6,8 +6,10 @@ wait for each other at its end: costly for short operations, and more so on a ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -16,11 +18,31 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
+_cores = threading.local()
+
+
+@contextmanager
+def one_thread_an_operation() -> Iterator[None]:
+    """Inside, single operations keep to one thread; `in_threads` still takes all.
+
+    For few sentences: the many small operations of an encoder gain nothing from a second core, and wait for
+    it at the end of each where it has other work to do.
+    """
+    allowed = torch.get_num_threads()
+    _cores.count = allowed
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(allowed)
+        del _cores.count
+
+
 def in_threads(
     work: Callable[[Piece], Result], pieces: Sequence[Piece], device: torch.device
 ) -> list[Result]:
     """The results of `work`, in order. On a GPU, which needs no threads, one piece follows the other."""
-    threads = min(torch.get_num_threads(), len(pieces))
+    threads = min(getattr(_cores, "count", torch.get_num_threads()), len(pieces))
     if device.type != "cpu" or threads <= 1:
         return [work(piece) for piece in pieces]
     allowed = torch.get_num_threads()

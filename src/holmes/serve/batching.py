@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from holmes.errors import HolmesError
 from holmes.index.answers import Answer, Timeline
+from holmes.index.threads import one_thread_an_operation
 from holmes.serve.metrics import Metrics
 from holmes.serve.searcher import Searcher
 from holmes.serve.settings import Limits
@@ -83,7 +84,7 @@ class Batcher:
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """Something else that needs the index, between two scans."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, _quickly, work)
 
     async def _serve(self) -> None:
         while True:
@@ -127,3 +128,8 @@ class Batcher:
             return Reply(answer)
         names = [hit.video for hit in answer.hits]
         return Reply(answer, tuple(self.index.timelines(question.sentence, names)))
+
+
+def _quickly(work: Callable[[], Result]) -> Result:
+    with one_thread_an_operation():
+        return work()

@@ -1,0 +1,214 @@
+"""What a server bears: answers a second and their delay with 1, 16 and 64 people asking at once, none lost.
+
+Each person asks the next question when the last is answered. The server is a process of its own, with
+batching and beside it one query at a time, asked by turns. The large index is synthetic: random embeddings,
+and sentences that stand for random directions, so that its scan is timed and no text encoder.
+
+    python benchmarks/serve.py                           # 100,000 videos of 24 vectors of 256; 1.2 GB
+    python benchmarks/serve.py --demo demo/index         # and the index of 'holmes demo', with its own model
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import typer
+from common import machine, print_table, save_json, work_folder
+
+from holmes.index.manifest import Manifest
+from holmes.index.segment import pack_video
+from holmes.index.store import IndexWriter, create_index
+from holmes.records import QueryEmbedding
+
+FRAMES, CLIPS, WIDTH = 16, 8, 256
+CHUNK = 4096  # videos generated at once
+CLIENTS = (1, 16, 64)
+PATIENCE = 600.0  # seconds for one answer, on a machine with other work to do
+NOUNS = ("circle", "square", "star", "cross", "triangle", "ring")
+COLOURS = ("red", "green", "blue", "yellow", "purple", "white")
+VERBS = ("moves left", "moves right", "rises", "falls", "turns", "stands still")
+
+
+def main(
+    videos: Annotated[int, typer.Option(help="Videos of the synthetic index.")] = 100_000,
+    demo: Annotated[Path | None, typer.Option(help="The index of 'holmes demo', to be measured too.")] = None,
+    seconds: Annotated[float, typer.Option(help="How long people ask, each time.")] = 12.0,
+    index: Annotated[
+        Path | None, typer.Option(help="Keep the synthetic index here and use it again.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the JSON file.")] = Path("benchmarks/results"),
+    serve: Annotated[Path | None, typer.Option(hidden=True)] = None,
+    port: Annotated[int, typer.Option(hidden=True)] = 0,
+    batch: Annotated[int, typer.Option(hidden=True)] = 0,
+) -> None:
+    if serve is not None:
+        run_server(serve, port, batch)
+        return
+    rows: list[dict[str, Any]] = []
+    with work_folder(None) as temporary:
+        large = index or temporary / "index"
+        if not large.exists():
+            write_index(large, videos)
+        indexes = {f"{videos:,} synthetic videos": large} | ({"the demo's index": demo} if demo else {})
+        for name, path in indexes.items():
+            with running(path, 128) as batched, running(path, 1) as alone:
+                for clients in CLIENTS:
+                    for way, address in (("one at a time", alone), ("batched", batched)):
+                        rows.append({"index": name, "way": way, **load(address, clients, seconds)})
+                        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    gains = {name: gain(rows, name) for name in indexes}
+    print_table("Answers of 'holmes serve'", rows)
+    for name, times in gains.items():
+        print(
+            f"{name}: batching gives {times:.1f} times the answers of one at a time at {CLIENTS[-1]} clients"
+        )
+    result = {"machine": machine(torch.device("cpu")), "rows": rows, "gain_at_64": gains}
+    result |= {"shape": {"frames": FRAMES, "clips": CLIPS, "width": WIDTH}}
+    save_json(out / "serve.json", result)
+
+
+def gain(rows: list[dict[str, Any]], name: str) -> float:
+    at_most = {
+        row["way"]: row["per second"]
+        for row in rows
+        if row["index"] == name and row["clients"] == CLIENTS[-1]
+    }
+    return float(at_most["batched"] / at_most["one at a time"])
+
+
+def load(address: str, clients: int, seconds: float) -> dict[str, Any]:
+    """So many people ask for so long; every question that was asked must get its own answer."""
+    delays: list[float] = []
+    lost: list[str] = []
+    lock, end = threading.Lock(), time.monotonic() + seconds
+
+    def person(number: int) -> None:
+        rng = np.random.default_rng(number)
+        host, port = address.split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
+        while time.monotonic() < end:
+            words = (rng.choice(COLOURS), rng.choice(NOUNS), rng.choice(VERBS))
+            sentence = f"a {words[0]} {words[1]} {words[2]} {number} {rng.integers(1e6)}"
+            began = time.perf_counter()
+            fault = ask(connection, sentence)
+            with lock:
+                delays.append(time.perf_counter() - began)
+                if fault:
+                    lost.append(fault)
+        connection.close()
+
+    began = time.perf_counter()
+    people = [threading.Thread(target=person, args=(number,)) for number in range(clients)]
+    for thread in people:
+        thread.start()
+    for thread in people:
+        thread.join()
+    took = time.perf_counter() - began
+    median, most = np.quantile(delays, [0.5, 0.99])
+    return {
+        "clients": clients,
+        "answers": len(delays),
+        "lost": len(lost),
+        "per second": len(delays) / took,
+        "p50 ms": 1e3 * float(median),
+        "p99 ms": 1e3 * float(most),
+    }
+
+
+def ask(connection: http.client.HTTPConnection, sentence: str) -> str:
+    """What was wrong with the answer; nothing if it is the one to this sentence, with ten hits."""
+    try:
+        connection.request("GET", f"/api/search?q={quote(sentence)}")
+        response = connection.getresponse()
+        body = response.read()
+        if response.status != 200:
+            return f"{response.status}: {body[:100]!r}"
+        answer = json.loads(body)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        connection.close()
+        return repr(error)
+    return "" if answer["query"] == sentence and len(answer["hits"]) == 10 else "another's answer"
+
+
+@contextmanager
+def running(index: Path, batch: int) -> Iterator[str]:
+    """The address of a server in a process of its own, warm."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, __file__, "--serve", str(index), "--port", str(port), "--batch", str(batch)]
+    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": str(os.cpu_count())})
+    try:
+        address = f"127.0.0.1:{port}"
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        while ask(connection, "a first look"):
+            if process.poll() is not None:
+                raise SystemExit("the server ended")
+            time.sleep(0.2)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def run_server(index: Path, port: int, batch: int) -> None:
+    from holmes.index.searcher import open_index
+    from holmes.serve.run import serve
+    from holmes.serve.settings import Limits, ServeSettings
+
+    opened = open_index(index, device="cpu")
+    if opened.store.manifest.model.get("name") == "synthetic":
+        opened.__dict__["embedder"] = Directions()
+    limits = replace(Limits(), batch=batch, rate=1e9, burst=10**9)
+    serve(opened, ServeSettings(port=port, limits=limits), quiet=True)
+
+
+class Directions:
+    """Every sentence is a random direction of its own."""
+
+    width, frame_weight, clip_weight, calibration = WIDTH, 0.4, 0.6, None
+    record: dict[str, Any] = {"name": "synthetic", "digest": ""}  # noqa: RUF012
+
+    def queries(self, sentences: list[str]) -> QueryEmbedding:
+        seeds = [zlib.crc32(sentence.encode()) for sentence in sentences]
+        rows_QD = np.stack([np.random.default_rng(seed).normal(size=WIDTH) for seed in seeds])
+        return QueryEmbedding(torch.from_numpy(rows_QD.astype(np.float32)))
+
+
+def write_index(path: Path, videos: int) -> None:
+    torch.manual_seed(0)
+    create_index(path, Manifest({"name": "synthetic"}, {}, WIDTH, CLIPS))
+    edges = np.linspace(0, 60, FRAMES + 1)
+    frames, clips = (np.stack([cut[:-1], cut[1:]], 1) for cut in (edges, edges[:: FRAMES // CLIPS]))
+    with IndexWriter(path) as writer:
+        for first in range(0, videos, CHUNK):
+            count = min(CHUNK, videos - first)
+            rows = F.normalize(torch.randn(count, FRAMES + CLIPS, WIDTH), dim=-1).half().numpy()
+            writer.add(
+                [
+                    pack_video(
+                        f"/films/{first + at:07d}.mp4", 60.0, row[:FRAMES], row[FRAMES:], frames, clips
+                    )
+                    for at, row in enumerate(rows)
+                ]
+            )
+
+
+if __name__ == "__main__":
+    typer.run(main)
