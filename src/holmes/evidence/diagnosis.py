@@ -224,6 +224,7 @@ class Diagnoser:
             "clip_uncertainty": quantities.clip.uncertainty_Q,
             "entropy": quantities.entropy_Q,
             "conflict": quantities.conflict_Q,
+            "agreement": quantities.agreement_Q,
             "belief_gap": quantities.belief_gap_Q if video_QK is None else belief_QK[:, 0] - belief_QK[:, 1],
             "vacuity": gallery.vacuity_Q,
             "margin": score_QK[:, 0] - score_QK[:, min(1, shown - 1)],

@@ -35,6 +35,14 @@ class Quantities:
         return self.fused.uncertainty_Q
 
     @property
+    def agreement_Q(self) -> Tensor:
+        """How alike both branches' beliefs are: their cosine, 1 where they believe in the same videos alike.
+
+        δ cannot say it: two opinions that agree to spread their belief contradict each other by it too.
+        """
+        return F.cosine_similarity(self.frame.belief_QV, self.clip.belief_QV, dim=-1)
+
+    @property
     def belief_gap_Q(self) -> Tensor:
         """How much more the best candidate is believed than the second."""
         return self.fused.belief_QV[:, 0] - self.fused.belief_QV[:, 1]

@@ -123,6 +123,7 @@ class PlainDiagnose:
             "uncertainty": quantities.uncertainty_Q.tolist(),
             "entropy": quantities.entropy_Q.tolist(),
             "conflict": quantities.conflict_Q.tolist(),
+            "agreement": quantities.agreement_Q.tolist(),
         }
         return [
             PlainDiagnosis(tuple(beliefs), {name: column[q] for name, column in columns.items()})

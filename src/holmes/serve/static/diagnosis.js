@@ -46,12 +46,14 @@ function distribution(hits, here) {
   return h("figure", { class: "distribution" },
     h("figcaption", {}, "Where the probability lies"),
     h("div", { class: "bar", role: "img", "aria-label": `Probability: ${words || "no video"}, other videos ${percent(rest)}, not here ${percent(nowhere)}` },
-      parts, part(rest, "others", "part rest"), nowhere > 0.005 ? part(nowhere, "not here", "part nowhere") : null));
+      parts, part(rest, "", "part rest"), nowhere > 0.005 ? part(nowhere, "", "part nowhere") : null),
+    h("p", { class: "legend", "aria-hidden": "true" }, leading.length > 1 ? `first ${leading.length} ` : "first ", h("b", {}, percent(1 - nowhere - rest)),
+      h("span", { class: "swatch rest" }), "other videos ", h("b", {}, percent(rest)),
+      Number.isFinite(here) ? [h("span", { class: "swatch nowhere" }), "not here ", h("b", {}, percent(nowhere))] : null));
 }
 
 function part(share, label, style) {
-  const element = h("span", { class: style }, share > 0.045 ? h("span", {}, label) : null,
-    share > 0.11 ? h("b", {}, percent(share)) : null);
+  const element = h("span", { class: style }, h("span", {}, label), label ? h("b", {}, percent(share)) : null);
   element.style.flexGrow = String(Math.max(share, 0.004));
   return element;
 }
@@ -61,8 +63,8 @@ function reasons(diagnosis) {
   if (Number.isFinite(diagnosis.vacuity)) {
     found.push(meter("Evidence found", 1 - diagnosis.vacuity, "The rest is missing: nothing speaks for any video."));
   }
-  if (Number.isFinite(diagnosis.conflict)) {
-    found.push(meter("Frames and passages agree", 1 - diagnosis.conflict, "Belief that both ways of looking give to the same video."));
+  if (Number.isFinite(diagnosis.agreement)) {
+    found.push(meter("Frames and passages agree", diagnosis.agreement, "How far single pictures and whole passages speak for the same videos."));
   }
   return found.length ? h("dl", { class: "reasons" }, found.flat()) : null;
 }
