@@ -99,7 +99,7 @@ class FakeDiagnosis:
     advice: str = "Add a detail."
     rough: bool = False
     beliefs: tuple[float, ...] = (0.4, 0.2, 0.1)
-    quantities: dict[str, float] = field(default_factory=lambda: {"vacuity": 0.2, "conflict": 0.3, "agreement": 0.7})
+    quantities: dict[str, float] = field(default_factory=lambda: {"vacuity": 0.2, "agreement": 0.7})
 
     @property
     def probability(self) -> float:

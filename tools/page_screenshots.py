@@ -73,10 +73,8 @@ def ask(page: Any, sentence: str) -> None:
 
 
 def settle(page: Any) -> None:
-    until(
-        page,
-        "[...document.images].filter((i) => i.src && i.loading !== 'lazy').every((i) => i.complete && i.naturalWidth)",
-    )
+    wanted = "[...document.images].filter((image) => image.src && image.loading !== 'lazy')"
+    until(page, f"{wanted}.every((image) => image.complete && image.naturalWidth)")
     page.wait_for_timeout(400)
 
 
