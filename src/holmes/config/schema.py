@@ -15,7 +15,7 @@ from holmes.typed import AtMost, Within, build
 
 # Far beyond all that has been of use, and what a machine can still bear.
 Width = Annotated[int, Within(1, 1 << 16)]
-Places = Annotated[int, Within(1, 1 << 14)]
+Places = Annotated[int, Within(1, 1024)]  # the masks of the attention grow with its square
 
 GAUSSIAN_WIDTHS = (None, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
@@ -37,7 +37,7 @@ class ModelConfig:
     """Attention heads."""
     dual_query: bool = False
     """Whether frames are scored against weighted tokens instead of the pooled query."""
-    gaussian_widths: Annotated[tuple[float | None, ...], AtMost(64)] = GAUSSIAN_WIDTHS
+    gaussian_widths: Annotated[tuple[float | None, ...], AtMost(32)] = GAUSSIAN_WIDTHS
     """One parallel block for each; None is plain attention."""
     mixing_temperature: float = 0.6
     """Softmax temperature between the blocks."""
@@ -141,7 +141,7 @@ class LossConfig:
     """α of L_div."""
     diversity_form: Literal["pairs", "pooled"] = "pairs"
     """L_div as a sum over pairs, or pooled over the partners of each query as in GMMFormer."""
-    extra: Annotated[tuple[str, ...], AtMost(64)] = ()
+    extra: Annotated[tuple[str, ...], AtMost(32)] = ()
     """Terms of your own as `name:weight`; see docs/extending.md."""
 
     def __post_init__(self) -> None:

@@ -29,7 +29,7 @@ def gaussian_weights(widths: Sequence[float | None], length: int) -> Tensor:
     A width of None stands for plain attention: all ones.
     """
     centre_L1 = torch.arange(length, dtype=torch.float64).unsqueeze(1) / length
-    position_L = torch.linspace(0, 1, length, dtype=torch.float64)
+    position_L = torch.linspace(0, 1, length, dtype=torch.float64, device=centre_L1.device)
     squared_LL = (position_L - centre_L1).square()
 
     def weights(width: float | None) -> Tensor:

@@ -15,19 +15,29 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from holmes.errors import HolmesError, unknown
-from holmes.files import atomic_file, read_json, write_json
+from holmes.files import atomic_file
+from holmes.manifests import Form
 from holmes.media.backbones.base import Identity, Matrix
 from holmes.media.origin import Fingerprint, Origin, mount_point
+from holmes.typed import Within
 
-FORMAT, VERSION = "holmes-features", 2
+FORM = Form("holmes-features", 3, "a folder of features", "extract into another folder", unsealed=(2,))
 LEAST_RATE, MOST_RATE = 0.01, 100.0  # samples a second
 MANIFEST, VIDEOS, SUFFIX = "features.json", "videos", ".safetensors"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What `features.json` says."""
+
+    backbone: Identity
+    rate: Annotated[float, Within(LEAST_RATE, MOST_RATE)]
 
 
 @dataclass(frozen=True)
@@ -74,21 +84,8 @@ class FeatureFolder:
         path = Path(path)
         if not (path / MANIFEST).exists():
             raise HolmesError(f"{path} holds no features: try 'holmes extract VIDEOS --out {path}'.")
-        manifest = read_json(path / MANIFEST)
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise HolmesError(
-                f"{path / MANIFEST} is not the manifest of a feature folder; 'holmes extract' makes one."
-            )
-        if manifest.get("version") != VERSION:
-            version = manifest.get("version")
-            raise HolmesError(
-                f"{path} has features of version {version}; this Holmes reads {VERSION}; "
-                "delete it, or extract into another folder."
-            )
-        try:
-            return cls(path, Identity.from_json(manifest.get("backbone")), float(manifest["rate"]))
-        except (KeyError, TypeError, ValueError):
-            raise HolmesError(f"{path / MANIFEST} is damaged; extract again into another folder.") from None
+        manifest = FORM.read(path / MANIFEST, Manifest)
+        return cls(path, manifest.backbone, manifest.rate)
 
     @classmethod
     def create(cls, path: Path | str, backbone: Identity, rate: float) -> FeatureFolder:
@@ -109,8 +106,7 @@ class FeatureFolder:
         if path.exists() and not _is_vacant(path):
             raise HolmesError(f"{path} exists and is not a feature folder; choose another place.")
         (path / VIDEOS).mkdir(parents=True, exist_ok=True)
-        manifest = {"format": FORMAT, "version": VERSION, "backbone": asdict(backbone), "rate": rate}
-        write_json(path / MANIFEST, manifest)
+        FORM.write(path / MANIFEST, asdict(Manifest(backbone, rate)))
         return cls(path, backbone, rate)
 
     def check_there(self) -> None:

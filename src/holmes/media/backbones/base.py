@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Annotated, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from holmes.errors import HolmesError
+from holmes.typed import Within
 
 Image: TypeAlias = npt.NDArray[np.uint8]  # height × width × RGB
 Matrix: TypeAlias = npt.NDArray[np.float32]  # rows × width
@@ -21,16 +22,8 @@ class Identity:
 
     name: str  # load it again by this name
     digest: str  # of the weights and of whatever else decides the numbers
-    width: int
+    width: Annotated[int, Within(1, 1 << 20)]
     joint: bool
-
-    @classmethod
-    def from_json(cls, record: Any) -> Identity:
-        try:
-            name, digest = str(record["name"]), str(record["digest"])
-            return cls(name, digest, int(record["width"]), bool(record["joint"]))
-        except (TypeError, KeyError, ValueError):
-            raise HolmesError(f"not the record of an encoder: {str(record)[:80]!r}.") from None
 
 
 @runtime_checkable
