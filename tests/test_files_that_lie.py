@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -21,17 +22,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from altering import VALUES, altered, places, run_holmes
+from holmes.data.store import read_manifest as read_store
+from holmes.encoders.checkpoint import read_manifest as read_checkpoint
+from holmes.errors import HolmesError
 from holmes.index import embedders
 from holmes.index.builder import build_index
 from holmes.index.embedders import ZeroShot
+from holmes.index.manifest import read_manifest as read_index
 from holmes.manifests import checksum
+from holmes.media.features import FeatureFolder
+from holmes.printable import printable
+from holmes.training.resume import STATE_FORM, SavedState, read_result, read_run
 from holmes.training.run import train
 from index_fakes import FILMS, FakeJoint, write_features
 from killing import contents
 from tiny_runs import QUIET, set_options, tiny_settings, tiny_world
 
-EXAMPLES = 40  # of each file; `--hypothesis-profile=thorough` tries many times more
-settings.register_profile("thorough", max_examples=2000, deadline=None)
+EXAMPLES = int(os.environ.get("HOLMES_EXAMPLES", "10"))  # of each file and each way
 LIMITS = settings(
     max_examples=EXAMPLES,
     deadline=None,
@@ -127,6 +134,43 @@ def test_the_sound_files_are_accepted(ground: Ground) -> None:
             ground.fresh()
             outcome = run_holmes(*command(ground.place))
             assert outcome.code == 0, outcome.said
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "store/store.json": lambda place: read_store(place / "store"),
+    "run/best/checkpoint.json": lambda place: read_checkpoint(place / "run/best"),
+    "run/run.json": lambda place: read_run(place / "run/run.json"),
+    "run/result.json": lambda place: read_result(place / "run/result.json"),
+    "stopped/state.json": lambda place: STATE_FORM.read(place / "stopped/state.json", SavedState),
+    "features/features.json": lambda place: FeatureFolder.open(place / "features"),
+    "index/manifest.json": lambda place: read_index(place / "index"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_key_in_every_way(ground: Ground, name: str) -> None:
+    """What the commands read first, without the commands: damage is refused, a lie is at least borne."""
+    ground.fresh()
+    body = json.loads((ground.place / name).read_text())
+    READERS[name](ground.place)
+    for at in places(body):
+        if name == "run/run.json" and len(at) > 2:
+            continue  # the settings are those of the checkpoint
+        for what, new in VALUES.items():
+            text = altered(body, at, new)
+            if what == "there twice" or json.loads(text) != body:
+                (ground.place / name).write_text(text)
+                with pytest.raises(HolmesError) as caught:
+                    READERS[name](ground.place)
+                assert "\n" not in printable(str(caught.value)) and len(str(caught.value)) < 1000, (at, what)
+            if what == "there twice" or at == ("checksum",):
+                continue
+            lie = {key: value for key, value in json.loads(text).items() if key != "checksum"}
+            (ground.place / name).write_text(json.dumps(lie | {"checksum": checksum(lie)}))
+            try:
+                READERS[name](ground.place)
+            except HolmesError as error:
+                assert len(str(error)) < 1000, (at, what)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from holmes.errors import HolmesError
 from holmes.files import sha256_file
 from holmes.manifests import FileEntry
 from holmes.training.resume import read_result
+from holmes.training.revisit import find_runs, store_of
 from holmes.training.run import train
 from killing import contents
 from tiny_runs import QUIET, tiny_settings, tiny_world
@@ -185,3 +187,14 @@ def test_flips_in_the_files_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "sound/metrics.jsonl").write_bytes(log)
     train(store, settings, tmp_path / "sound", options=QUIET)
     read_result(tmp_path / "sound/result.json")
+
+
+def test_training_in_folders_whose_names_are_no_text(tmp_path: Path) -> None:
+    """To the end: what is remembered of the paths can be written and read again."""
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    store = tiny_world(folder / "world", videos=6)
+    settings = tiny_settings(epochs=1, warm_up_epochs=0, batch_videos=4)
+    result = train(store, settings, folder / "run\udcff", options=QUIET)
+    assert read_result(folder / "run\udcff/result.json") == result
+    (run,) = find_runs(folder / "run\udcff")
+    assert store_of(run, None).path == store.path.resolve()

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,13 +19,15 @@ from numpy.typing import ArrayLike, NDArray
 from holmes.evaluation.confidence_metrics import Estimate, estimate
 from holmes.evaluation.recall import CUTOFFS
 from holmes.evaluation.spread import Spread, spread
-from holmes.files import atomic_file
+from holmes.files import atomic_file, read_file
 
 Floats = NDArray[np.float64]
 Ranks = NDArray[np.int64]
 
 REPEATS = 2000
 METRICS = (*(f"R@{cutoff}" for cutoff in CUTOFFS), "SumR")
+
+LARGEST_RANKS = 512 << 20  # bytes when unpacked
 
 
 @dataclass(frozen=True)
@@ -98,10 +100,17 @@ def save_ranks(path: Path, rank_Q: ArrayLike, video_Q: ArrayLike) -> None:
 def read_ranks(path: Path) -> tuple[Ranks, NDArray[np.int64]] | None:
     """Ranks and videos of a run's queries; None where it has none or they cannot be read."""
     try:
-        with np.load(path, allow_pickle=False) as saved:
-            return saved["rank"], saved["video"]
-    except (OSError, ValueError, KeyError, BadZipFile):
+        with np.load(BytesIO(read_file(path)), allow_pickle=False) as saved:
+            if sum(part.file_size for part in saved.zip.infolist()) > LARGEST_RANKS:
+                return None
+            rank_Q, video_Q = saved["rank"], saved["video"]
+    except Exception:  # whatever goes wrong while reading it: the figures do without intervals
         return None
+    if rank_Q.ndim != 1 or not len(rank_Q) or rank_Q.shape != video_Q.shape:
+        return None
+    if rank_Q.dtype != np.int64 or video_Q.dtype != np.int64 or min(rank_Q.min(), video_Q.min()) < 0:
+        return None
+    return rank_Q, video_Q
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from holmes.config.schema import HolmesConfig, to_dict
 from holmes.errors import HolmesError
+from holmes.evaluation.published import METRICS
 from holmes.files import atomic_file, read_file, read_json
 from holmes.manifests import Form
 from holmes.training.protocol import Protocol
@@ -91,8 +92,9 @@ class Result:
     calibrated: bool | None = None  # whether the model can say how sure it is; None in older files
 
     def __post_init__(self) -> None:
-        if "SumR" not in self.metrics:
-            raise HolmesError("its metrics lack SumR.")
+        missing = [name for name in METRICS if name not in self.metrics]
+        if missing:
+            raise HolmesError(f"its metrics lack {', '.join(missing)}.")
 
 
 class StateKeeper:
