@@ -17,6 +17,8 @@ from holmes.data.annotations import read_annotations
 from holmes.data.features import BigFile, HDF5Features
 from holmes.data.pack import Source, pack
 from holmes.errors import HolmesError
+from holmes.media.features import FeatureFolder
+from index_fakes import FILMS, write_features
 from killing import contents
 
 ROWS = np.ones((3, 6), np.float32)
@@ -218,3 +220,9 @@ def test_paths_that_are_no_text(tmp_path: Path) -> None:
     assert store.info.provenance["packed"] == str(tiny.folder.resolve())
     (store.path / "store.json").read_bytes().decode()  # still UTF-8, for all who read JSON
     pack(Source(tiny.folder), folder / "store\udcff", overwrite=True)
+
+
+def test_features_in_a_folder_whose_name_is_no_text(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    written = write_features(folder, FILMS)
+    assert [video.id for video in FeatureFolder.open(folder)] == written.ids()

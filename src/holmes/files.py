@@ -88,6 +88,19 @@ def open_file(path: Path) -> BufferedReader:
     return open(descriptor, "rb")
 
 
+@contextmanager
+def spelt(path: Path) -> Iterator[Path]:
+    """A file under a name that is valid text: its own, or where that is none, the one of an open descriptor.
+
+    For readers in other languages, which take no other names.
+    """
+    if str(path).isascii() or os.fsencode(path).decode(errors="ignore") == str(path):
+        yield path
+        return
+    with open_file(path) as file:
+        yield Path(f"/dev/fd/{file.fileno()}")
+
+
 def read_file(path: Path, most: int = LARGEST_JSON) -> bytes:
     """All of a file of at most so many bytes."""
     try:

@@ -19,7 +19,7 @@ from holmes.config.schema import HolmesConfig, ModelConfig
 from holmes.encoders.build import build_model
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
-from holmes.files import atomic_file, sha256_file
+from holmes.files import atomic_file, sha256_file, spelt
 from holmes.manifests import Form
 from holmes.typed import Matching, Sha256
 
@@ -94,9 +94,10 @@ def _load(folder: Path, manifest: Manifest, device: str) -> Checkpoint:
     if sha256_file(weights) != manifest.digest:
         raise HolmesError(f"{weights} does not match its digest: the file is damaged; copy it again.")
     try:
-        refuse_other_shapes(weights, manifest.config.model)
-        model = build_model(manifest.config.model)
-        model.load_state_dict(load_file(weights))
+        with spelt(weights) as file:
+            refuse_other_shapes(file, manifest.config.model)
+            model = build_model(manifest.config.model)
+            model.load_state_dict(load_file(file))
     except (RuntimeError, SafetensorError) as error:
         raise HolmesError(f"{weights} does not fit its config: {str(error).splitlines()[0][:200]}") from None
     return Checkpoint(model.to(device).eval(), manifest.config, manifest.digest, manifest.extras)
