@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from holmes.index import kernel
+from holmes.index import gpu_kernel, kernel
 
-needs_triton = pytest.mark.skipif(not kernel.HAS_TRITON, reason="Triton is not installed")
+needs_triton = pytest.mark.skipif(not gpu_kernel.HAS_TRITON, reason="Triton is not installed")
 
 INTERPRETED = """
 import torch
-from holmes.index.kernel import best_of_pairs, best_of_pairs_fused, weighted_best_fused
+from holmes.index.gpu_kernel import best_of_pairs_fused, weighted_best_fused
+from holmes.index.kernel import best_of_pairs
 
 torch.manual_seed(0)
 for probes, parts, rows, clips, width in [(1, 3, 48, 32, 40), (17, 130, 160, 32, 24), (130, 4, 48, 16, 72)]:
@@ -86,13 +87,13 @@ def assert_compiles_for_a_gpu(
 
 @needs_triton
 @pytest.mark.parametrize("width", [256, 384])
-@pytest.mark.parametrize("block", [kernel.FEW_PROBES, kernel.MANY_PROBES], ids=["few", "many"])
+@pytest.mark.parametrize("block", [gpu_kernel.FEW_PROBES, gpu_kernel.MANY_PROBES], ids=["few", "many"])
 def test_the_scan_compiles_for_a_gpu(block: dict[str, int], width: int) -> None:
     sizes = {name: value for name, value in block.items() if name.isupper()}
-    sizes |= {"D": width, "TILE": kernel.TILE}
+    sizes |= {"D": width, "TILE": gpu_kernel.TILE}
     arguments = {"probes": "*i8", "rows": "*i8", "best": "*i32", "R": "i32", "N": "i32"}
     options = {name: value for name, value in block.items() if name.islower()}
-    assert_compiles_for_a_gpu(kernel.tile_max_kernel, arguments, sizes, **options)
+    assert_compiles_for_a_gpu(gpu_kernel.tile_max_kernel, arguments, sizes, **options)
 
 
 @needs_triton
@@ -100,9 +101,9 @@ def test_the_scan_compiles_for_a_gpu(block: dict[str, int], width: int) -> None:
 def test_what_follows_the_scan_compiles_for_a_gpu(width: int, block: int) -> None:
     arguments = {"best": "*i32", "S": "i32"}
     arguments |= dict.fromkeys(["frame_weight", "clip_weight", "score"], "*fp32")
-    sizes = {"T": 10, "CLIP_T": 2, "BLOCK_T": 16, "BLOCK_S": kernel.BLOCK_S}
-    assert_compiles_for_a_gpu(kernel.weighted_best_kernel, arguments, sizes)
+    sizes = {"T": 10, "CLIP_T": 2, "BLOCK_T": 16, "BLOCK_S": gpu_kernel.BLOCK_S}
+    assert_compiles_for_a_gpu(gpu_kernel.weighted_best_kernel, arguments, sizes)
     arguments = {"probes": "*fp32", "query": "*i64", "rows": "*fp16", "part": "*i64"}
     arguments |= {"best_frame": "*fp64", "best_clip": "*fp64", "T": "i32"}
-    sizes = {"P": 160, "CLIPS": 32, "D": width, "BLOCK_P": kernel.TILE, "BLOCK_D": block}
-    assert_compiles_for_a_gpu(kernel.best_of_pairs_kernel, arguments, sizes)
+    sizes = {"P": 160, "CLIPS": 32, "D": width, "BLOCK_P": gpu_kernel.TILE, "BLOCK_D": block}
+    assert_compiles_for_a_gpu(gpu_kernel.best_of_pairs_kernel, arguments, sizes)

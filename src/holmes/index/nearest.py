@@ -15,10 +15,15 @@ from holmes.errors import HolmesError
 from holmes.evidence.parts import first_of_each
 from holmes.index.gallery import Gallery, GallerySlab
 from holmes.index.grid import WEIGHT_STEP, on_grid
-from holmes.index.kernel import HAS_TRITON, best_of_pairs, best_of_pairs_fused
+from holmes.index.kernel import best_of_pairs
 from holmes.index.scan import NOT_FINITE, Probes, scan
 from holmes.index.score_sums import ScoreSums
 from holmes.index.threads import in_threads
+
+if torch.cuda.is_available():  # a CPU has no use for Triton, which takes long to import
+    from holmes.index.gpu_kernel import HAS_TRITON, best_of_pairs_fused
+else:
+    HAS_TRITON = False
 
 MARGIN = 6  # parts scored again at first beyond those asked for
 PAIRS_AT_ONCE = 2**20  # of queries and parts to score again

@@ -20,11 +20,16 @@ from holmes.errors import HolmesError
 from holmes.index.codes import LONGEST_ROW, SCALE, SLACK, ProbeCodes, encode_probes
 from holmes.index.gallery import Gallery, GallerySlab
 from holmes.index.grid import QUERY_STEP, WEIGHT_STEP, on_grid
-from holmes.index.kernel import FEW, HAS_TRITON, best_codes, weighted_best_fused
+from holmes.index.kernel import FEW, best_codes
 from holmes.index.score_sums import ScoreSums, sum_scores
 from holmes.index.segment import TILE
 from holmes.index.threads import in_threads
 from holmes.records import QueryEmbedding
+
+if torch.cuda.is_available():  # a CPU has no use for Triton, which takes long to import
+    from holmes.index.gpu_kernel import HAS_TRITON, weighted_best_fused
+else:
+    HAS_TRITON = False
 
 NOT_FINITE = "the index holds numbers that are not finite; run 'holmes index check'."
 GPU_WRITES = 2**28  # similarities that a block of the scan may write on a GPU: a GB at most
