@@ -85,6 +85,17 @@ def test_p_is_uniform_where_nothing_differs():
     assert 8 <= small <= 36  # 20 of 200, give or take 3.8 standard errors
 
 
+def test_a_handful_of_videos_has_no_interval():
+    """Four videos, however many queries: draws would agree with each other and mean nothing."""
+    rank_SQ, draws = some_ranks(6, seeds=1), draw_videos(np.arange(40) // 10)
+    assert recall_intervals(rank_SQ, draws)["R@5"].bounds() == [None, None]
+    alone = np.arange(40) == 3
+    part = paired_differences(np.ones_like(rank_SQ), np.full_like(rank_SQ, 500), draws, alone)["R@1"]
+    assert part.value.value == 100 and part.p == 1 and part.to_json()["low"] is None
+    figures = spread_with_intervals([recall(torch.from_numpy(rank_SQ[0]))], rank_SQ, np.arange(40) // 10)
+    assert figures["R@1"]["low"] is None
+
+
 def test_another_seed_widens_the_interval():
     steady = np.repeat(some_ranks(4, seeds=1), 2, 0)
     moody = np.stack([np.ones(40, int), np.full(40, 500)])

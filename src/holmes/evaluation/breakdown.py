@@ -54,11 +54,11 @@ def recall_by(ranks_Q: Tensor, groups: Groups) -> dict[str, dict[str, float]]:
     }
 
 
-def intervals_by(ranks_Q: Tensor, groups: Groups, draws: Draws) -> dict[str, dict[str, list[float]]]:
+def intervals_by(ranks_Q: Tensor, groups: Groups, draws: Draws) -> dict[str, dict[str, list[float | None]]]:
     """The intervals of each group's figures."""
     rank_1Q = ranks_Q.cpu().numpy()[None]
     return {
-        name: {metric: [e.low, e.high] for metric, e in recall_intervals(rank_1Q, draws, member_Q).items()}
+        name: {metric: e.bounds() for metric, e in recall_intervals(rank_1Q, draws, member_Q).items()}
         for name, member_Q in groups.items()
     }
 

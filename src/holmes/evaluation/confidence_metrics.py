@@ -28,6 +28,9 @@ class Estimate:
     low: float
     high: float
 
+    def bounds(self) -> list[float | None]:
+        return [finite(self.low), finite(self.high)]
+
     def to_json(self) -> dict[str, float | None]:
         """Null where a figure does not exist, such as the AUROC of queries that are all answered."""
         return {name: finite(value) for name, value in asdict(self).items()}

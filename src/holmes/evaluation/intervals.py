@@ -25,6 +25,7 @@ Floats = NDArray[np.float64]
 Ranks = NDArray[np.int64]
 
 REPEATS = 2000
+FEWEST_VIDEOS = 5  # for an interval
 METRICS = (*(f"R@{cutoff}" for cutoff in CUTOFFS), "SumR")
 
 LARGEST_RANKS = 512 << 20  # bytes when unpacked
@@ -56,7 +57,10 @@ def draw_videos(video_Q: ArrayLike, repeats: int = REPEATS, seed: int = 0) -> Dr
 def drawn_recall(
     rank_SQ: Ranks, draws: Draws, member_Q: NDArray[np.bool_] | None = None, system: int = 0
 ) -> Floats:
-    """R@1 … SumR in percent for every draw, B × K; NaN where a draw has none of the queries."""
+    """R@1 … SumR in percent for every draw, B × K; NaN where a draw has none of the queries.
+
+    Of a handful of videos draws say nothing: for fewer than five only draw 0 is told.
+    """
     member_Q = np.ones(rank_SQ.shape[1], bool) if member_Q is None else member_Q
     videos = draws.videos_BV.shape[1]
     queries_B = draws.videos_BV @ np.bincount(draws.video_Q[member_Q], minlength=videos)
@@ -70,7 +74,10 @@ def drawn_recall(
         values.append(
             100 * np.divide(hits_B, queries_B, out=np.full_like(hits_B, np.nan), where=queries_B > 0)
         )
-    return np.stack([*values, np.sum(values, axis=0)], 1)
+    drawn_BK = np.stack([*values, np.sum(values, axis=0)], 1)
+    if len(np.unique(draws.video_Q[member_Q])) < FEWEST_VIDEOS:
+        drawn_BK[1:] = np.nan
+    return drawn_BK
 
 
 def recall_intervals(
@@ -88,7 +95,8 @@ def spread_with_intervals(
     figures = spread(metrics)
     if rank_SQ is not None:
         for name, found in recall_intervals(rank_SQ, draw_videos(video_Q)).items():
-            figures[name] |= {"low": found.low, "high": found.high}
+            low, high = found.bounds()
+            figures[name] |= {"low": low, "high": high}
     return figures
 
 

@@ -39,19 +39,6 @@ class Evaluated:
     report: dict[str, Any]
 
 
-def evaluate_split(
-    model: HolmesModel,
-    bank: FeatureBank,
-    split: Split,
-    score: ScoreConfig,
-    identify: Identify,
-    alignments: dict[str, Alignment],
-    batch_videos: int = BATCH_VIDEOS,
-) -> dict[str, Any]:
-    """Recall, recall by group, and where moments and kinds are known: localisation, alignment, partition."""
-    return evaluated_split(model, bank, split, score, identify, alignments, batch_videos).report
-
-
 @torch.inference_mode()
 def evaluated_split(
     model: HolmesModel,
@@ -62,7 +49,7 @@ def evaluated_split(
     alignments: dict[str, Alignment],
     batch_videos: int = BATCH_VIDEOS,
 ) -> Evaluated:
-    """The same with what it rests on."""
+    """Recall, recall by group, and where moments and kinds are known: localisation, alignment, partition."""
     store, encoded = bank.store, encode_split(model, bank, split)
     cosine = score_all(encoded)
     score_QV = combined_score(cosine, score.frame_weight, score.clip_weight)
@@ -78,7 +65,7 @@ def evaluated_split(
         "videos": len(split.videos),
         "queries": len(split.queries),
         "metrics": recall(ranks_Q),
-        "intervals": {name: [e.low, e.high] for name, e in recall_intervals(rank_1Q, draws).items()},
+        "intervals": {name: e.bounds() for name, e in recall_intervals(rank_1Q, draws).items()},
         "metrics_fitting": None if fitting_Q is None else recall(fitting_Q),
         "by": breakdowns(ranks_Q, store, split),
         "localisation": localisation(encoded, moments_Q2),
@@ -95,6 +82,11 @@ def evaluated_split(
         kind_Q,
         {name: value for name, value in report.items() if value is not None},
     )
+
+
+def evaluate_split(*parts: Any, **settings: Any) -> dict[str, Any]:
+    """The report alone."""
+    return evaluated_split(*parts, **settings).report
 
 
 def fits_of(store: Store, split: Split, device: torch.device) -> Fits | None:
