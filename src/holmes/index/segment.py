@@ -18,8 +18,10 @@ V videos, S parts of a video or of several, P rows of one part, F frames, C clip
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -190,6 +192,35 @@ class Segment:
             self.spans_N2[at].reshape(parts, rows, 2),
             int(self.stamp_V[position]),
         )
+
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        """Where each name is, of removed videos too."""
+        return {name: position for position, name in enumerate(self.names)}
+
+    def find(self, name: str) -> int | None:
+        """The position of a video that has not been removed."""
+        position = self.positions.get(name)
+        return None if position in self.removed else position
+
+    @cached_property
+    def removed(self) -> frozenset[int]:
+        return frozenset(self.entry.removed)
+
+    def now(self, entry: SegmentEntry) -> Segment:
+        """The same files, which never change, with what has been removed since."""
+        later = copy(self)
+        later.entry = entry
+        later.__dict__.pop("removed", None)
+        return later
+
+    def let_go(self) -> None:
+        """Take the mapped files out of this process' memory; what is used again is mapped again."""
+        for mapped in (self.rows_ND, self.codes_ND, self.spans_N2):
+            array: Any = mapped
+            while not isinstance(array.base, mmap.mmap):
+                array = array.base
+            array.base.madvise(mmap.MADV_DONTNEED)
 
     def live(self, entry: SegmentEntry) -> Iterator[StoredVideo]:
         """The videos that `entry`, this segment's now or soon, does not mark as removed."""

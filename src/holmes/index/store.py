@@ -40,20 +40,24 @@ OPEN_ATTEMPTS = 20  # each one needs a compaction to end within the few ms of op
 class IndexStore:
     """What one manifest names, for reading. Unaffected by later changes; `open` again to see them."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, opened: Iterable[Segment] = ()) -> None:
         self.path, self.manifest = path, manifest
+        known = {segment.entry.name: segment for segment in opened}
         self.segments = [
-            Segment(path / SEGMENTS / entry.name, entry, manifest.width, manifest.clips)
+            known[entry.name].now(entry)
+            if entry.name in known
+            else Segment(path / SEGMENTS / entry.name, entry, manifest.width, manifest.clips)
             for entry in manifest.segments
         ]
 
     @classmethod
-    def open(cls, path: Path | str) -> IndexStore:
+    def open(cls, path: Path | str, opened: Iterable[Segment] = ()) -> IndexStore:
+        """What the manifest names now; segments that were opened before are not opened again."""
         path = Path(path)
         for attempt in range(OPEN_ATTEMPTS):
             manifest = read_manifest(path)
             try:
-                return cls(path, manifest)
+                return cls(path, manifest, opened)
             except FileNotFoundError as error:
                 missing = error.filename
                 # A writer may have replaced segments since the manifest was read; then there is a newer one.
@@ -79,12 +83,19 @@ class IndexStore:
     def __len__(self) -> int:
         return self.manifest.videos
 
+    def find(self, name: str) -> tuple[int, int] | None:
+        """A video's segment and its position there, without listing all videos."""
+        found = ((number, segment.find(name)) for number, segment in enumerate(self.segments))
+        return next(((number, position) for number, position in found if position is not None), None)
+
     def __contains__(self, name: str) -> bool:
-        return name in self.places
+        return self.find(name) is not None
 
     def __getitem__(self, name: str) -> StoredVideo:
-        number, position = self.places[name]
-        return self.segments[number].video(position)
+        place = self.find(name)
+        if place is None:
+            raise KeyError(name)
+        return self.segments[place[0]].video(place[1])
 
     def matching(self, pattern: str) -> list[str]:
         """Videos by path, by folder, by file name, or by a pattern such as *.mp4: the first way that fits.
@@ -176,7 +187,7 @@ class IndexWriter:
     def remove(self, names: Iterable[str]) -> None:
         """Mark videos as removed; `compact` frees their space."""
         names = set(names)
-        absent = sorted(names - self.store.places.keys())
+        absent = sorted(name for name in names if name not in self.store)
         if absent:
             raise HolmesError(
                 f"{self.path} holds no video named '{absent[0]}'; 'holmes index info --json' lists them."
@@ -192,7 +203,12 @@ class IndexWriter:
     def _compact(self) -> None:
         self._refuse_damage(self.store.segments)
         videos = (video for segment in self.store.segments for video in segment.live(segment.entry))
-        self._commit([self._write(group, number) for number, group in enumerate(_full_segments(videos))])
+        entries = []
+        for number, group in enumerate(_full_segments(videos)):
+            entries.append(self._write(group, number))
+            for segment in self.store.segments:
+                segment.let_go()
+        self._commit(entries)
 
     def _add_segment(self, videos: list[StoredVideo]) -> None:
         """Neighbours not larger than the new segment are merged into it, so that there are never many."""
@@ -215,9 +231,8 @@ class IndexWriter:
     def _without(self, names: set[str]) -> list[SegmentEntry]:
         """The segments' entries with these videos marked as removed."""
         gone: dict[int, list[int]] = {}
-        for name in names & self.store.places.keys():
-            number, position = self.store.places[name]
-            gone.setdefault(number, []).append(position)
+        for place in filter(None, map(self.store.find, names)):
+            gone.setdefault(place[0], []).append(place[1])
         return [
             replace(entry, removed=tuple(sorted([*entry.removed, *gone.get(number, [])])))
             for number, entry in enumerate(self.store.manifest.segments)
@@ -268,7 +283,7 @@ class IndexWriter:
         self._sweep()
 
     def _reopen(self) -> None:
-        self.store = IndexStore.open(self.path)
+        self.store = IndexStore.open(self.path, self.store.segments if hasattr(self, "store") else ())
 
     def _sweep(self) -> None:
         """Delete what no manifest names: replaced segments, and what a killed writer left."""
