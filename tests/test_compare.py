@@ -127,8 +127,8 @@ def test_compare_puts_settings_side_by_side_with_pictures(runs, folder, capsys):
     holmes(*words)
     found = read_json(folder / "compare.json")
     assert [system["name"] for system in found["systems"]] == [
-        "runs: full, honest",
-        "runs: margin=0.3, honest",
+        "full, honest",
+        "margin=0.3, honest",
     ]
     reference, other = found["systems"]
     assert (reference["seeds"], other["seeds"]) == (2, 2)
@@ -143,7 +143,7 @@ def test_compare_puts_settings_side_by_side_with_pictures(runs, folder, capsys):
         assert np.mean(np.log(row["ranks"])) > np.mean(np.log(row["reference_ranks"]))
     printed = capsys.readouterr().out
     for text in (
-        "Difference to runs: full, honest",
+        "Difference to full, honest",
         "By kind",
         "By length",
         "won",

@@ -83,7 +83,7 @@ def find_systems(paths: list[Path], protocol: str | None) -> dict[str, list[RunF
         groups = group_runs(find_runs(path, wanted))
         for name, some in groups.items():
             whole = path.name or str(path)
-            label = whole if len(groups) == 1 else f"{whole}: {name}"
+            label = whole if len(groups) == 1 else name if len(paths) == 1 else f"{whole}: {name}"
             while label in systems:  # folders of one name in different places
                 label += "′"
             systems[label] = some
