@@ -21,7 +21,7 @@ MATHS = {"evidence", "transport", "similarity"}
 MAY_IMPORT: dict[str, set[str]] = {
     **{leaf: LEAVES for leaf in LEAVES},
     **{part: {"records"} for part in MATHS},
-    "evidence": {"records", "errors"},
+    "evidence": {"records", "errors", "typed"},
     "losses": {"records", *MATHS},
     "config": LEAVES,
     "encoders": {"config", "similarity", *LEAVES},

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from holmes.evidence.odds import OddsCorrection
 from holmes.evidence.parts import best_by_video, count_videos, sum_by_video
 from holmes.evidence.quantities import Quantities, candidate_quantities
 from holmes.records import Scores
+from holmes.typed import Within, build
 
 EXTRA = "calibration"  # its name among a checkpoint's extras
 VERSION = 2
@@ -76,6 +77,16 @@ class Calibration:
         return {"version": VERSION, **asdict(self)}
 
 
+ANY_NUMBER = Annotated[float, Within(-1e9, 1e9)]
+POSITIVE = Annotated[float, Within(1e-9, 1e9)]
+BOUNDS: dict[str, Any] = {
+    **dict.fromkeys(("score_temperature", "temperature", "odds_slope", "vacuity_spread"), POSITIVE),
+    "candidates": Annotated[int, Within(2, 1 << 20)],
+    "videos": Annotated[int, Within(2, 1 << 40)],
+    "queries": Annotated[int, Within(0, 1 << 40)],
+}
+
+
 def read_calibration(values: Any, model: str) -> Calibration | None:
     """The stored form back; None where there is none. Another model's is refused."""
     if values is None:
@@ -93,15 +104,12 @@ def read_calibration(values: Any, model: str) -> Calibration | None:
     ceiling = values.get("vacuity_ceiling")
     if values["version"] == 1 and isinstance(ceiling, int | float) and ceiling > 0:
         numbers["vacuity_middle"] = math.log(ceiling) - ONE_IN_TWENTY
-    if not all(isinstance(n, int | float) and math.isfinite(n) for n in numbers.values()) or not (
-        numbers["score_temperature"] > 0
-        and numbers["temperature"] > 0
-        and numbers.get("odds_slope", 1) > 0
-        and numbers.get("vacuity_spread", 1) > 0
-        and all(isinstance(numbers[name], int) for name in ("candidates", "videos", "queries"))
-        and min(numbers["candidates"], numbers["videos"]) >= 2
-    ):
-        raise HolmesError("the calibration is damaged: it holds numbers that none can have; train again.")
+    for name, value in numbers.items():
+        try:
+            hint = get_type_hints(Calibration)[name]
+            build(BOUNDS.get(name, ANY_NUMBER if hint is float else hint), value, f"calibration.{name}")
+        except HolmesError as error:
+            raise HolmesError(f"the calibration is damaged: {str(error)[:-1]}; train again.") from None
     return Calibration(model=model, **numbers)
 
 
