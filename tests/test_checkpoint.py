@@ -141,10 +141,16 @@ def test_settings_cannot_ask_for_more_memory_than_the_weights(tmp_path, monkeypa
     config["model"]["width"] = 1 << 16
     rewrite(tmp_path, config=config)
     made = []
-    real = checkpoint.HolmesModel
-    monkeypatch.setattr(checkpoint, "HolmesModel", lambda c: made.append(model := real(c)) or model)
+    real = checkpoint.build_model
+
+    def make(config):
+        assert torch.get_default_device().type == "meta", "a model was made in memory"
+        made.append(real(config))
+        return made[-1]
+
+    monkeypatch.setattr(checkpoint, "build_model", make)
     assert "does not fit its config" in refusal(tmp_path)
-    assert all(value.is_meta for model in made for value in model.state_dict().values())
+    assert len(made) == 1 and all(value.is_meta for value in made[0].state_dict().values())
 
 
 def test_every_flipped_bit_of_the_manifest_is_noticed(tmp_path):

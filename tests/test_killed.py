@@ -28,6 +28,8 @@ from holmes.index import embedders
 from holmes.index.builder import add_videos, build_index
 from holmes.index.embedders import ZeroShot
 from holmes.index.store import IndexStore, IndexWriter
+from holmes.media.extract import extract
+from holmes.plots.page import Section, page, write_page
 from holmes.training import run as training
 from holmes.training.resume import read_result
 from index_fakes import FILMS, FakeJoint, write_features
@@ -222,3 +224,28 @@ def test_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         load_checkpoint(place / "run" / "best")
         assert len(list((place / "run").rglob("*.safetensors"))) == 2, killed
         assert not [path for path in (place / "run").rglob(".*")], killed
+
+
+def test_extracting(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    from test_media_extract import MeanColour, seconds_of_gray
+
+    film, place = seconds_of_gray(tmp_path / "film.mkv", 0, 100, 200), tmp_path / "place"
+    (whole,) = extract([film], tmp_path / "reference", MeanColour()).folder
+    for killed in every_kill(place, lambda: extract([film], place / "out", MeanColour()), emptied(place)):
+        (found,) = extract([film], place / "out", MeanColour()).folder
+        assert found.id == whole.id and found.rows.tolist() == whole.rows.tolist(), killed
+        left = {name for name in contents(place / "out") if not name.endswith(".part")}  # hidden, and harmless
+        assert left == contents(tmp_path / "reference").keys(), killed
+
+
+def test_writing_a_page(tmp_path: Path) -> None:
+    """What `holmes report` writes, whatever is on it."""
+    path = tmp_path / "page.html"
+    old, new = (page(title, "lead", [Section("one", "<p>text</p>")]) for title in ("old", "new"))
+    for killed in every_kill(
+        tmp_path,
+        lambda: write_page(path, "new", "lead", [Section("one", "<p>text</p>")]),
+        lambda: path.write_text(old),
+    ):
+        assert path.read_text() in (old, new), killed
