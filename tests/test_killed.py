@@ -235,7 +235,7 @@ def test_extracting(tmp_path: Path) -> None:
     for killed in every_kill(place, lambda: extract([film], place / "out", MeanColour()), emptied(place)):
         (found,) = extract([film], place / "out", MeanColour()).folder
         assert found.id == whole.id and found.rows.tolist() == whole.rows.tolist(), killed
-        left = {name for name in contents(place / "out") if not name.endswith(".part")}  # hidden, and harmless
+        left = {name for name in contents(place / "out") if not name.endswith(".part")}  # harmless
         assert left == contents(tmp_path / "reference").keys(), killed
 
 
