@@ -179,8 +179,8 @@ def test_what_cannot_be_played_is_shown_in_pictures(page: Any, sentence: str, ti
     [
         ("man eats soup", "Precise", "One video holds it.", "video 1 90%"),
         ("dog runs beach", "Several fit", "Two videos fit.", "video 2 40%"),
-        ("dog", "Too little to go on", "No video leads.", "not here 20%"),
-        ("chess tournament", "Not here, it seems", "Nothing comes near.", "not here 80%"),
+        ("dog", "Too little to go on", "No video leads.", "other videos 33%"),
+        ("chess tournament", "Not here, it seems", "Nothing comes near.", "other videos 81%"),
     ],
 )
 def test_the_kinds_of_diagnosis(page: Any, sentence: str, name: str, sentence_said: str, whole: str) -> None:

@@ -57,7 +57,7 @@ class Diagnosis(BaseModel):
     model_config = ConfigDict(extra="allow")
     kind: str = Field(description="precise, several_fit, too_little, not_here; or unknown.")
     words: str = Field(description="The kind as people say it.")
-    here: float | None = Field(description="That the collection holds it at all.")
+    here: float | None = Field(description="The share of answered queries with no more evidence.")
     group: list[str] = Field(description="The first hits that the kind is about.")
     rough: bool = Field(description="The probabilities are a guess that no right answer has confirmed.")
     explanation: str

@@ -32,24 +32,22 @@ export function panel(answer) {
     h("div", { class: "verdict" }, h("p", { class: "kind" }, mark, h("span", {}, diagnosis.words), diagnosis.rough && diagnosis.probability !== null ? h("span", { class: "rough" }, "rough estimate") : null),
       h("p", { class: "explanation" }, diagnosis.explanation),
       diagnosis.advice ? h("p", { class: "advice" }, diagnosis.advice) : null),
-    diagnosis.probability === null ? null : distribution(hits, diagnosis.here),
+    diagnosis.probability === null ? null : distribution(hits),
     reasons(diagnosis), missing(answer.missing ?? []));
 }
 
-// All of it, one whole: the leading videos, the other ones, and that none is the right one.
-function distribution(hits, here) {
+// All of it, one whole: the leading videos and the other ones.
+function distribution(hits) {
   const leading = hits.slice(0, SHOWN).filter((hit) => hit.probability > 0);
-  const nowhere = Number.isFinite(here) ? 1 - here : 0;
-  const rest = Math.max(0, 1 - nowhere - leading.reduce((sum, hit) => sum + hit.probability, 0));
+  const rest = Math.max(0, 1 - leading.reduce((sum, hit) => sum + hit.probability, 0));
   const parts = leading.map((hit, at) => part(hit.probability, String(at + 1), `part level${at}`));
   const words = leading.map((hit, at) => `video ${at + 1} ${percent(hit.probability)}`).join(", ");
   return h("figure", { class: "distribution" },
-    h("figcaption", {}, "Where the probability lies"),
-    h("div", { class: "bar", role: "img", "aria-label": `Probability: ${words || "no video"}, other videos ${percent(rest)}, not here ${percent(nowhere)}` },
-      parts, part(rest, "", "part rest"), nowhere > 0.005 ? part(nowhere, "", "part nowhere") : null),
-    h("p", { class: "legend", "aria-hidden": "true" }, leading.length > 1 ? `first ${leading.length} ` : "first ", h("b", {}, percent(1 - nowhere - rest)),
-      h("span", { class: "swatch rest" }), "other videos ", h("b", {}, percent(rest)),
-      Number.isFinite(here) ? [h("span", { class: "swatch nowhere" }), "not here ", h("b", {}, percent(nowhere))] : null));
+    h("figcaption", {}, "Where the probability lies, if it is here"),
+    h("div", { class: "bar", role: "img", "aria-label": `Probability: ${words || "no video"}, other videos ${percent(rest)}` },
+      parts, part(rest, "", "part rest")),
+    h("p", { class: "legend", "aria-hidden": "true" }, leading.length > 1 ? `first ${leading.length} ` : "first ", h("b", {}, percent(1 - rest)),
+      h("span", { class: "swatch rest" }), "other videos ", h("b", {}, percent(rest))));
 }
 
 function part(share, label, style) {
@@ -62,6 +60,9 @@ function reasons(diagnosis) {
   const found = [];
   if (Number.isFinite(diagnosis.vacuity)) {
     found.push(meter("Evidence found", 1 - diagnosis.vacuity, "The rest is missing: nothing speaks for any video."));
+  }
+  if (Number.isFinite(diagnosis.here)) {
+    found.push(meter("More than answers had", diagnosis.here, "The share of queries with an answer that had no more evidence than this one."));
   }
   if (Number.isFinite(diagnosis.agreement)) {
     found.push(meter("Frames and passages agree", diagnosis.agreement, "How far single pictures and whole passages speak for the same videos."));
