@@ -4,7 +4,7 @@ Each person asks the next question when the last is answered. The server is a pr
 batching and beside it one query at a time, asked by turns. The large index is synthetic: random embeddings,
 and sentences that stand for random directions, so that its scan is timed and no text encoder.
 
-    python benchmarks/serve.py                           # 100,000 videos of 24 vectors of 256; 1.2 GB
+    python benchmarks/serve.py                           # 100,000 videos of 64 vectors of 256; 3.3 GB
     python benchmarks/serve.py --demo demo/index         # and the index of 'holmes demo', with its own model
 """
 
@@ -37,7 +37,7 @@ from holmes.index.segment import pack_video
 from holmes.index.store import IndexWriter, create_index
 from holmes.records import QueryEmbedding
 
-FRAMES, CLIPS, WIDTH = 16, 8, 256
+FRAMES, CLIPS, WIDTH = 32, 32, 256
 CHUNK = 4096  # videos generated at once
 CLIENTS = (1, 16, 64)
 PATIENCE = 600.0  # seconds for one answer, on a machine with other work to do

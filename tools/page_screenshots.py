@@ -21,7 +21,6 @@ from browser import chromium, launched, serving, until
 
 WIDE, PHONE = {"width": 1180, "height": 860}, {"width": 390, "height": 844}
 PRECISE = "a red cross moves right above black and white tiles"
-COLOURS = 256  # of a picture's palette: small files, and nothing that a reader would miss
 
 
 def main(
@@ -37,6 +36,7 @@ def main(
     settings = ServeSettings(limits=Limits(rate=1e6, burst=10**6))
     with serving(holmes.open_index(index, device="cpu"), settings) as address, launched() as browser:
         with visit(browser, address, WIDE) as page:
+            ask(page, absent)  # the first answer waits for the model to load
             ask(page, precise)
             save(page, out / "serve-search.png")
             page.locator(".card .poster").first.click()
@@ -79,9 +79,7 @@ def settle(page: Any) -> None:
 
 
 def save(page: Any, path: Path) -> None:
-    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    small = picture.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    small.save(path, optimize=True)
+    Image.open(io.BytesIO(page.screenshot())).convert("RGB").save(path, optimize=True)
     print(f"{path}  {path.stat().st_size / 1000:.0f} kB")
 
 

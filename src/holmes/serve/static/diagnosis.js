@@ -62,7 +62,7 @@ function reasons(diagnosis) {
     found.push(meter("Evidence found", 1 - diagnosis.vacuity, "The rest is missing: nothing speaks for any video."));
   }
   if (Number.isFinite(diagnosis.here)) {
-    found.push(meter("More than answers had", diagnosis.here, "The share of queries with an answer that had no more evidence than this one."));
+    found.push(meter("Rank among answered queries", diagnosis.here, "The share of queries with an answer that had no more evidence than this one."));
   }
   if (Number.isFinite(diagnosis.agreement)) {
     found.push(meter("Frames and passages agree", diagnosis.agreement, "How far single pictures and whole passages speak for the same videos."));
