@@ -202,3 +202,22 @@ def test_the_table_of_baselines_is_one_call(store, tmp_path):
         "base objective (L_sim + L_div)",
     ]  # fmt: skip
     assert (tmp_path / "gmmformer+evidence-seed0" / "result.json").exists()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_half_precision_encoders_give_nearly_the_same(method):
+    """As on a GPU, where encoders run in bf16."""
+    widths = {"ms_sl": (None,), "gmmformer": (None, 0.5, 1.0, 5.0)}[method]
+    config = tiny_config(encoder=method, gaussian_widths=widths)
+    torch.manual_seed(0)
+    model, given = build_model(config).eval(), features(config)
+    with torch.no_grad():
+        whole = model.encode_videos(given.frames_VFD, given.frame_lengths_V, given.clips_VCD)
+        with torch.autocast("cpu", torch.bfloat16):
+            half = model.encode_videos(given.frames_VFD, given.frame_lengths_V, given.clips_VCD)
+            query = model.encode_queries(given.tokens_QTD, given.token_lengths_Q)
+    for name in ("frames_VFD", "clips_VCD"):
+        ours, theirs = getattr(half, name).float(), getattr(whole, name)
+        assert torch.isfinite(ours).all()
+        assert F.cosine_similarity(ours, theirs, dim=-1).min() > 0.98
+    assert torch.isfinite(query.query_QD).all()

@@ -326,7 +326,7 @@ def test_a_report_holds_everything_that_is_known(world):
         build_alignments(config.alignment),
     )
     assert list(report) == [
-        *("split", "videos", "queries", "metrics", "intervals", "metrics_fitting", "by"),
+        *("split", "videos", "queries", "metrics", "intervals", "metrics_fitting", "intervals_fitting", "by"),
         *("localisation", "aligned_mass", "partition"),
     ]
     for groups in report["by"].values():

@@ -35,7 +35,7 @@ class MSSL(HolmesModel):
         mask_VF = length_mask(frame_lengths_V, self.config.frames)
         windows_VWD = window_means(self.clip_branch(clips_VCD).float())
         frames_VFD = self.frame_branch(frames_VFD, mask_VF)
-        logits_VWF = windows_VWD @ self.key(frames_VFD).float().transpose(1, 2)
+        logits_VWF = (windows_VWD @ self.key(frames_VFD).float().transpose(1, 2)).float()
         # A padded video has no frame at all: it gathers nothing instead of NaN.
         logits_VWF = logits_VWF.masked_fill(~mask_VF.unsqueeze(1), torch.finfo(torch.float32).min)
         gathered_VWD = logits_VWF.softmax(-1) @ self.value(frames_VFD).float()

@@ -15,7 +15,7 @@ from holmes.data.store import Split, Store
 from holmes.encoders.model import HolmesModel
 from holmes.evaluation.aligned_mass import aligned_mass
 from holmes.evaluation.breakdown import breakdowns
-from holmes.evaluation.intervals import draw_videos, recall_intervals
+from holmes.evaluation.intervals import Draws, draw_videos, recall_intervals
 from holmes.evaluation.localise import localisation
 from holmes.evaluation.partition import BATCH_VIDEOS, Identify, agreement, partition
 from holmes.evaluation.recall import Fits, rank_of_fitting, rank_of_owner, recall
@@ -58,15 +58,15 @@ def evaluated_split(
     fitting_Q = None if fits is None else rank_of_fitting(score_QV, encoded.owner_Q, fits)
     kind_Q = partition(cosine, encoded.owner_Q, identify, batch_videos)
     moments_Q2, kinds_Q = store.moments_Q2[split.queries], store.kinds_Q[split.queries]
-    rank_1Q = ranks_Q.cpu().numpy()[None]
     draws = draw_videos(split.owner)
     report = {
         "split": split.name,
         "videos": len(split.videos),
         "queries": len(split.queries),
         "metrics": recall(ranks_Q),
-        "intervals": {name: e.bounds() for name, e in recall_intervals(rank_1Q, draws).items()},
+        "intervals": bounds_of(ranks_Q, draws),
         "metrics_fitting": None if fitting_Q is None else recall(fitting_Q),
+        "intervals_fitting": None if fitting_Q is None else bounds_of(fitting_Q, draws),
         "by": breakdowns(ranks_Q, store, split),
         "localisation": localisation(encoded, moments_Q2),
         "aligned_mass": aligned_mass(encoded, moments_Q2, alignments),
@@ -77,11 +77,16 @@ def evaluated_split(
         encoded,
         cosine,
         score_QV,
-        rank_1Q[0],
+        ranks_Q.cpu().numpy(),
         None if fitting_Q is None else fitting_Q.cpu().numpy(),
         kind_Q,
         {name: value for name, value in report.items() if value is not None},
     )
+
+
+def bounds_of(ranks_Q: torch.Tensor, draws: Draws) -> dict[str, list[float | None]]:
+    found = recall_intervals(ranks_Q.cpu().numpy()[None], draws)
+    return {name: value.bounds() for name, value in found.items()}
 
 
 def evaluate_split(*parts: Any, **settings: Any) -> dict[str, Any]:

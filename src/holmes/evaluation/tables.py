@@ -155,10 +155,13 @@ def report_grids(title: str, report: dict[str, Any]) -> Iterator[Grid]:
                 grid.rows.append([INTERVAL, "", *(bounds(*row["intervals"][metric]) for metric in METRICS)])
     yield grid
     if "metrics_fitting" in report:
-        rows = [
-            ["the annotated video", *cells(report["metrics"])],
-            ["any video that fits", *cells(report["metrics_fitting"])],
-        ]
+        rows = []
+        for name, figures, interval in (
+            ("the annotated video", "metrics", "intervals"),
+            ("any video that fits", "metrics_fitting", "intervals_fitting"),
+        ):
+            rows.append([name, *cells(report[figures])])
+            rows.append([INTERVAL, *(bounds(*report[interval][metric]) for metric in METRICS)])
         yield Grid(f"{title}: which video counts as right", ["", *METRICS], rows)
     for name, heading in (
         ("localisation", "Moment localisation within the right video, %"),
