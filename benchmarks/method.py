@@ -9,6 +9,8 @@ partition agrees with the planted kinds; how much aligned mass falls inside the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from holmes.evaluation.scoring import encode_split, score_all
 from holmes.records import QueryType
 from holmes.training.assemble import build_alignments, build_identifier
 from holmes.training.device import choose_device
+from holmes.training.protocol import Protocol
 
 RELATIVE = tuple(
     Ablation(-10 - place, f"relative thresholds, β {beta}", {"thresholds": "relative", "beta": beta})
@@ -107,29 +110,32 @@ def shown(row: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def main() -> None:
-    parser = study_parser(__doc__, 400, ["batch_videos=32", "warm_up_epochs=20"], "method.json")
+def study(description: str | None, rows: Sequence[Ablation], result: str, protocol: Protocol) -> None:
+    """Train every row with every seed on every world, print the table and write it down."""
+    parser = study_parser(description, 400, ["batch_videos=32", "warm_up_epochs=20"], result)
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side (%(default)s)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start none after so long")
     parser.add_argument("--rows", help="only rows whose title contains one of these, apart by commas")
     options = parser.parse_args()
     seeds = [int(seed) for seed in options.seeds.split(",")]
     wanted = options.rows.split(",") if options.rows else [""]
-    rows = [row for row in ROWS if any(part in row.title for part in wanted)]
+    chosen = [row for row in rows if any(part in row.title for part in wanted)]
     changes = dict(change.split("=", 1) for change in options.set)
     config = with_changes(preset(options.preset), {"epochs": options.epochs, "patience": 0, **changes})
     with work_folder(options.work) as folder:
         stores = world_stores(folder, options.data, options.videos, options.only)
         jobs = [
-            Job(row.title, name, seed, store, row.apply(config))
-            for row in rows
+            Job(row.title, name, seed, store, row.apply(config), protocol)
+            for row in chosen
             for name, store in stores.items()
             for seed in seeds
         ]
-        results = folder / "method.jsonl"
+        results = folder / Path(result).with_suffix(".jsonl")
         found = run_fleet(jobs, measure, results, options.workers, options.device, options.seconds)
-    done = sorted({(entry["key"][1], entry["key"][0]) for entry in found}, key=lambda pair: pair[0])
-    table = [summary(collection, row, found) for collection, row in done]
+    done = {(entry["key"][1], entry["key"][0]) for entry in found}
+    table = [
+        summary(name, row.title, found) for name in stores for row in rows if (name, row.title) in done
+    ]
     device = choose_device(options.device)
     settings = "".join(f", {change}" for change in options.set)
     title = f"{options.preset}{settings}, {options.epochs} epochs, last epoch, on {machine(device)}"
@@ -139,4 +145,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main()
+    study(__doc__, ROWS, "method.json", Protocol.PUBLISHED)

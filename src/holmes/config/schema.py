@@ -125,6 +125,10 @@ class LossConfig:
     """Weight of InfoNCE on clips."""
     contrastive_frame: float = 0.04
     """Weight of InfoNCE on frames."""
+    contrastive_cosine: float = 0.0
+    """Weight of InfoNCE on the cosines of either branch; 0 leaves it out. Not in the paper."""
+    contrastive_temperature: float = 0.07
+    """Temperature of InfoNCE on cosines."""
     diversity: float = 0.003
     """Weight of L_div."""
     intra: float = 1e-4
@@ -147,7 +151,11 @@ class LossConfig:
     def __post_init__(self) -> None:
         weighted_names("loss.extra", self.extra)
         require(self.hard_pool > 0, f"hard_pool must be positive, not {self.hard_pool}.")
-        for name in ("contrastive_clip", "contrastive_frame", "diversity", "intra", "inter", "margin"):
+        require(
+            self.contrastive_temperature > 0,
+            f"contrastive_temperature must be positive, not {self.contrastive_temperature:g}.",
+        )
+        for name in ("contrastive_clip", "contrastive_frame", "contrastive_cosine", "diversity", "intra", "inter", "margin"):
             require(getattr(self, name) >= 0, f"{name} must not be negative, not {getattr(self, name):g}.")
 
 

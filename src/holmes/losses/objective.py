@@ -52,6 +52,7 @@ class Weights:
     diversity: float
     intra: float
     inter: float
+    contrastive_cosine: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class Objective:
     intra_temperature: float
     margin: float = 0.1
     hard_pool: int = 20
+    contrastive_temperature: float = 0.07
     diversity_margin: float = 0.15
     diversity_scale: float = 32.0
     beta: float = 0.3
@@ -158,7 +160,7 @@ class Objective:
     def similarity_loss(
         self, cosine: Scores, dot: Scores, layout: Layout, uniform_QV: Tensor, hard: bool
     ) -> dict[str, Tensor]:
-        """L_sim: triplet on cosines and InfoNCE on dot products, both branches."""
+        """L_sim: triplet on cosines and InfoNCE on dot products, both branches; on cosines too where asked."""
         pool = self.hard_pool if hard else None
         triplet = partial(
             triplet_loss,
@@ -168,12 +170,17 @@ class Objective:
             margin=self.margin,
             hard_pool=pool,
         )
-        return {
+        contrastive = partial(contrastive_loss, owner_Q=layout.owner_Q, mask_Q=layout.mask_Q)
+        parts = {
             "triplet_frame": triplet(cosine.frame_QV),
             "triplet_clip": triplet(cosine.clip_QV),
-            "contrastive_frame": contrastive_loss(dot.frame_QV, layout.owner_Q, layout.mask_Q),
-            "contrastive_clip": contrastive_loss(dot.clip_QV, layout.owner_Q, layout.mask_Q),
+            "contrastive_frame": contrastive(dot.frame_QV),
+            "contrastive_clip": contrastive(dot.clip_QV),
         }
+        if self.weights.contrastive_cosine:
+            parts["contrastive_cosine_frame"] = contrastive(cosine.frame_QV / self.contrastive_temperature)
+            parts["contrastive_cosine_clip"] = contrastive(cosine.clip_QV / self.contrastive_temperature)
+        return parts
 
     @torch.no_grad()
     def identify_queries(self, cosine: Scores, layout: Layout) -> Tensor:
@@ -217,6 +224,8 @@ class Objective:
             "triplet_clip": 1.0,
             "contrastive_frame": self.weights.contrastive_frame,
             "contrastive_clip": self.weights.contrastive_clip,
+            "contrastive_cosine_frame": self.weights.contrastive_cosine,
+            "contrastive_cosine_clip": self.weights.contrastive_cosine,
             "diversity": self.weights.diversity,
             "intra": self.weights.intra,
             **{f"inter_{term}": self.weights.inter for term in TERMS},
