@@ -2,8 +2,8 @@
 
     python benchmarks/recipes.py [--data DATA] [--seeds 0,1,2] [--workers 8] [--device auto] [--json FILE]
 
-Every figure is of training videos that were held out (a quarter, another one for each seed); the test split is
-not looked at. The candidates that needed code of their own and were dropped are in docs/recipes.md with theirs.
+Every figure is of training videos that were held out (a quarter, another one for each seed); the test split
+is not looked at. Candidates that needed code of their own and were dropped are in docs/recipes.md.
 """
 
 from __future__ import annotations

@@ -155,7 +155,8 @@ class LossConfig:
             self.contrastive_temperature > 0,
             f"contrastive_temperature must be positive, not {self.contrastive_temperature:g}.",
         )
-        for name in ("contrastive_clip", "contrastive_frame", "contrastive_cosine", "diversity", "intra", "inter", "margin"):
+        contrastive = ("contrastive_clip", "contrastive_frame", "contrastive_cosine")
+        for name in (*contrastive, "diversity", "intra", "inter", "margin"):
             require(getattr(self, name) >= 0, f"{name} must not be negative, not {getattr(self, name):g}.")
 
 

@@ -160,7 +160,7 @@ class Objective:
     def similarity_loss(
         self, cosine: Scores, dot: Scores, layout: Layout, uniform_QV: Tensor, hard: bool
     ) -> dict[str, Tensor]:
-        """L_sim: triplet on cosines and InfoNCE on dot products, both branches; on cosines too where asked."""
+        """L_sim on both branches: triplet on cosines, InfoNCE on dot products, and on cosines where asked."""
         pool = self.hard_pool if hard else None
         triplet = partial(
             triplet_loss,
