@@ -9,7 +9,7 @@ partition agrees with the planted kinds; how much aligned mass falls inside the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ RELATIVE = tuple(
     Ablation(-10 - place, f"relative thresholds, β {beta}", {"thresholds": "relative", "beta": beta})
     for place, beta in enumerate((0.3, 0.1))
 )
+SINGLE = ("macro_F1", "chance_F1", "hit@1", "ECE", "AURC")  # figures that are one number
 ROWS = (FULL, BASE_OBJECTIVE, *RELATIVE, *INTRA, *TRANSPORT, BEST_CLIP)
 
 
@@ -61,56 +62,73 @@ def measure(job: Job, device: str) -> dict[str, Any]:
 
 
 def summary(collection: str, row: str, found: list[dict[str, Any]]) -> dict[str, Any]:
-    """A row's means over seeds, and its paired difference from the full method."""
+    """A row's means over seeds, and its paired differences from the full method."""
 
     def of(name: str) -> dict[int, dict[str, Any]]:
-        return {entry["key"][2]: entry for entry in found if entry["key"][:2] == [name, collection]}
+        return {entry["key"][2]: flat(entry) for entry in found if entry["key"][:2] == [name, collection]}
 
-    def sums(name: str) -> dict[int, float]:
-        return {seed: entry["metrics"]["SumR"] for seed, entry in of(name).items()}
-
-    entries = list(of(row).values())
-    figures = {name: mean([entry["metrics"][name] for entry in entries]) for name in entries[0]["metrics"]}
-    kinds = np.mean([entry["kinds"] for entry in entries], axis=0)
+    entries, full = of(row), of(FULL.title)
+    names = next(iter(entries.values())).keys()
     return {
         "collection": collection,
         "row": row,
-        **figures,
-        "SumR_seeds": sums(row),
-        "against_full": paired(sums(row), sums(FULL.title)) if of(FULL.title) else None,
-        "kinds": kinds.tolist(),
-        "macro_F1": mean([entry["macro_F1"] for entry in entries]),
-        "chance_F1": mean([entry["chance_F1"] for entry in entries]),
-        "mass": {name: mean([e["mass"][name] for e in entries]) for name in entries[0]["mass"] or {}},
-        "hit@1": mean([entry["hit@1"] for entry in entries]),
+        "seeds": sorted(entries),
+        "means": {name: float(np.mean([entry[name] for entry in entries.values()])) for name in names},
+        "against_full": {name: paired(column(entries, name), column(full, name)) for name in names}
+        if full
+        else None,
+        "each": {name: column(entries, name) for name in ("SumR",)},
     }
 
 
-def mean(values: list[Any]) -> float | None:
-    return None if any(value is None for value in values) else float(np.mean(values))
+def flat(entry: dict[str, Any]) -> dict[str, float]:
+    """Every figure of a job under one name."""
+    kinds = {f"share {kind.name.lower()}": entry["kinds"][kind] for kind in QueryType if "kinds" in entry}
+    mass = {f"mass {name}": value for name, value in (entry.get("mass") or {}).items()}
+    single = {name: entry[name] for name in SINGLE if entry.get(name) is not None}
+    return entry["metrics"] | single | kinds | mass
+
+
+def column(entries: dict[int, dict[str, float]], name: str) -> dict[int, float]:
+    return {seed: entry[name] for seed, entry in entries.items()}
 
 
 def shown(row: dict[str, Any]) -> dict[str, str]:
     """A line of the printed table."""
-    against = row["against_full"]
-    self_row = against is None or row["row"] == FULL.title
-    return {
+    means = row["means"]
+
+    def difference(name: str) -> str:
+        if row["against_full"] is None or row["row"] == FULL.title:
+            return ""
+        against = row["against_full"][name]
+        return f"{against['difference']:+.3g} ± {against['half_width']:.2g}"
+
+    line = {
         "collection": row["collection"],
         "row": row["row"],
-        **{name: f"{row[name]:.1f}" for name in ("R@1", "R@5", "R@10", "SumR")},
-        "seeds": str(len(row["SumR_seeds"])),
-        "against full": "" if self_row else f"{against['difference']:+.2f} ± {against['half_width']:.2f}",
-        "precise / poly / under": " / ".join(f"{100 * share:.0f}" for share in row["kinds"]),
-        "macro-F1 (chance)": ""
-        if row["macro_F1"] is None
-        else f"{row['macro_F1']:.2f} ({row['chance_F1']:.2f})",
-        "mass": " ".join(
-            f"{name} {row['mass'][name]:.0f}" for name in ("flexible", "plain", "softmax") if row["mass"]
-        ),
+        **{name: f"{means[name]:.1f}" for name in ("R@1", "R@5", "R@10", "SumR")},
+        "seeds": str(len(row["seeds"])),
+        "SumR against full": difference("SumR"),
     }
+    if "share precise" in means:
+        line["precise / poly / under"] = " / ".join(
+            f"{100 * means[f'share {kind.name.lower()}']:.0f}" for kind in QueryType
+        )
+        known = "macro_F1" in means
+        line["macro-F1 (chance)"] = f"{means['macro_F1']:.2f} ({means['chance_F1']:.2f})" if known else ""
+    for name in ("ECE", "AURC"):
+        if name in means:
+            line[name] = f"{means[name]:.3f} {difference(name)}"
+    return line
 
 
-def study(description: str | None, rows: Sequence[Ablation], result: str, protocol: Protocol) -> None:
+def study(
+    description: str | None,
+    rows: Sequence[Ablation],
+    result: str,
+    protocol: Protocol,
+    measure: Callable[[Job, str], dict[str, Any]] = measure,
+) -> None:
     """Train every row with every seed on every world, print the table and write it down."""
     parser = study_parser(description, 400, ["batch_videos=32", "warm_up_epochs=20"], result)
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side (%(default)s)")

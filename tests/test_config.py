@@ -83,6 +83,8 @@ COMMON = {
     "alignment.dustbin_ratio": 0.3,
     "alignment.iterations": 50,
     "loss.hard_pool": 20,
+    "loss.contrastive_cosine": 0,
+    "loss.contrastive_temperature": 0.07,
     "loss.diversity_scale": 32,
     "loss.diversity_form": "pairs",
     "loss.extra": (),
@@ -113,6 +115,15 @@ def test_every_setting_of_the_released_configurations_is_pinned():
     """A new setting must say here what the published runs had; how to select a model is our own matter."""
     every = {f"{section}.{f.name}" for section in SECTIONS for f in fields(getattr(preset("tvr"), section))}
     assert every - set(PUBLISHED) - set(COMMON) == {"training.held_out"}
+
+
+@pytest.mark.parametrize("name", ["activitynet", "charades", "tvr", "tvr_dual", "small"])
+def test_plus_changes_what_was_shown_to_help_and_nothing_else(name):
+    published, better = preset(name), preset(f"{name}_plus")
+    assert better.name == f"{name}_plus"
+    assert better.loss.contrastive_cosine == 0.5 and better.loss.contrastive_temperature == 0.07
+    assert replace(better, name=name, loss=published.loss) == published
+    assert replace(better.loss, contrastive_cosine=0.0) == published.loss
 
 
 def test_an_unknown_preset_names_the_known_ones():

@@ -125,6 +125,24 @@ def test_a_weight_of_zero_leaves_a_part_out():
     assert set(parts) == set(PART_WEIGHTS) - {"inter_frame", "inter_clip", "inter_fused", "intra"}
 
 
+def test_infonce_on_cosines_is_a_part_of_its_own_where_asked():
+    """Not in the paper: the same InfoNCE, on cosines over a temperature, one weight for both branches."""
+    world = embedded(3)
+    plain = losses(world, Stage.CALIBRATED)
+    scores = twin_scores(world)
+    weights = replace(OBJECTIVE.weights, contrastive_cosine=0.5)
+    objective = replace(OBJECTIVE, weights=weights, contrastive_temperature=0.07)
+    ours = losses(world, Stage.CALIBRATED, objective=objective)
+    twin = {
+        f"contrastive_cosine_{branch}": twins.info_nce(np.asarray(scores[branch]) / 0.07, world.owner)
+        for branch in ("frame", "clip")
+    }
+    assert set(ours.parts) - set(plain.parts) == set(twin)
+    for name, value in twin.items():
+        assert ours.parts[name].item() == pytest.approx(value, rel=2e-4)
+    assert (ours.total - plain.total).item() == pytest.approx(0.5 * sum(twin.values()), rel=1e-4)
+
+
 def test_terms_of_l_inter_are_chosen_by_name():
     parts = losses(embedded(3), Stage.CALIBRATED, replace(OBJECTIVE, inter_terms=("clip",))).parts
     assert {name for name in parts if name.startswith("inter")} == {"inter_clip"}
