@@ -127,6 +127,25 @@ def test_dropout_goes_on_being_random_when_replayed() -> None:
     assert len(set(losses)) == len(losses), "same weights, same batch: only dropout can differ"
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+def test_recorded_steps_vary_as_plain_ones(compiled: bool) -> None:
+    """Same weights, same batch: the loss varies with dropout alone, and as much however a step is run."""
+    batch = make_batch("cuda")
+    rate = torch.tensor(0.0, device="cuda")
+    uniform = torch.rand(len(batch.owner_Q), len(batch.frame_lengths_V), device="cuda")
+
+    def losses(run: TrainStep | GraphedStep) -> torch.Tensor:
+        values = [run(batch, Stage.CALIBRATED, uniform, rate).values_N[0] for _ in range(STEPS_BEFORE + 200)]
+        return torch.stack(values[STEPS_BEFORE + 1 :])
+
+    plain = losses(make_step("cuda", dropout=0.25))
+    other = losses(GraphedStep(make_step("cuda", dropout=0.25, compiled=compiled)))
+    assert len(other.unique()) == len(other)
+    error = (plain.var() / len(plain) + other.var() / len(other)).sqrt()
+    assert (plain.mean() - other.mean()).abs() < 4 * error
+    assert 0.6 < (other.std() / plain.std()).item() < 1.6
+
+
 def test_padding_does_not_matter_on_the_gpu() -> None:
     model = (
         HolmesModel(with_changes(preset("tvr"), {"video_width": 96, "text_width": 48}).model).cuda().eval()
