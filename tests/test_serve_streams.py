@@ -5,17 +5,23 @@ from __future__ import annotations
 import email
 import email.policy
 import io
+import json
+import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import av
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from browser import serving
 from holmes.media.playable import Plan, fragmented_mp4, plan_conversion
 from holmes.media.reader import VideoError, VideoReader
 from holmes.serve.settings import ServeSettings
@@ -98,6 +104,31 @@ def test_too_many_at_once_are_told_to_wait(folder: Path, monkeypatch: pytest.Mon
             answer = client.get(f"/api/videos/{id}/stream", params=parameters)
             assert answer.status_code == 503 and "as many videos" in answer.json()["error"]
             assert answer.headers["retry-after"] == "1"
+
+
+def test_a_conversion_ends_when_nobody_watches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A film without end, and one conversion at a time: the next starts only if the first was stopped."""
+    stopped = threading.Event()
+
+    def endless(file: Path, plan: Plan) -> Iterator[bytes]:
+        try:
+            while True:
+                yield bytes(1 << 16)
+        finally:
+            stopped.set()
+
+    monkeypatch.setattr("holmes.serve.streams.fragmented_mp4", endless)
+    settings = ServeSettings(limits=replace(PLENTY, conversions=1))
+    with serving(open_fake(folder / "index", monkeypatch), settings) as address:
+        with urlopen(f"{address}/api/videos") as listed:
+            wanted = f"/api/videos/{json.load(listed)['videos'][0]['id']}/stream?convert=encoded"
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as viewer:
+            viewer.sendall(f"GET {wanted} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert viewer.recv(64).startswith(b"HTTP/1.1 200")
+            with pytest.raises(HTTPError, match="503"):
+                urlopen(address + wanted)
+        assert stopped.wait(30)
 
 
 def coded(path: Path, codec: str, sound: str | None, seconds: int = 6, **options: str) -> Path:
