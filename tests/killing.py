@@ -23,7 +23,7 @@ class Counter:
 
     def __init__(self, folder: Path, end_at: int, torn: bool) -> None:
         self.folder, self.end_at, self.torn = str(folder), end_at, torn
-        self.seen: list[bool] = []  # of each operation, whether it syncs a file
+        self.seen: list[bool] = []  # of each operation, whether it syncs a file that others can see
         self.synced: dict[int, int] = {}  # bytes of each file, by its number, that cannot get lost any more
         os.fsync = self.on_fsync  # type: ignore[assignment]
         sys.addaudithook(self.on_event)
@@ -47,8 +47,9 @@ class Counter:
         self.synced[file.st_ino] = file.st_size
 
     def count(self, descriptor: int | None = None) -> None:
-        syncs = descriptor is not None and os.path.isfile(f"/proc/self/fd/{descriptor}")
-        self.seen.append(syncs)
+        name = "" if descriptor is None else os.readlink(f"/proc/self/fd/{descriptor}")
+        # Half of a file that has no name yet (`atomic_file`) is as good as none of it.
+        self.seen.append(os.path.isfile(name) and not name.endswith(".part"))
         if len(self.seen) == self.end_at:
             if self.torn and descriptor is not None:
                 file = os.fstat(descriptor)
