@@ -38,7 +38,7 @@ from index_fakes import FILMS, FakeJoint, write_features
 from killing import contents
 from tiny_runs import QUIET, set_options, tiny_settings, tiny_world
 
-EXAMPLES = int(os.environ.get("HOLMES_EXAMPLES", "10"))  # of each file and each way
+EXAMPLES = int(os.environ.get("HOLMES_EXAMPLES", "6"))  # of each file and each way
 LIMITS = settings(
     max_examples=EXAMPLES,
     deadline=None,
