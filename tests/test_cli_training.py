@@ -154,6 +154,10 @@ def test_sweep_adds_its_curve_to_those_before(store, folder, monkeypatch, capsys
     assert (out / "sweep.svg").stat().st_size > small
     assert (out / "sweep.png").read_bytes().startswith(b"\x89PNG")
     assert "0.3 (preset)" in capsys.readouterr().out
+    write_json(out / "sweep.json", {"sweeps": {"beta": None}, "grids": 3})  # not worth losing what is trained
+    holmes(*words, "--parameter", "dustbin", *settings)
+    assert "sweep.json is damaged and is written anew" in capsys.readouterr().err
+    assert list(read_json(out / "sweep.json")["sweeps"]) == ["dustbin"]
     with pytest.raises(HolmesError, match="unknown sweep parameter 'gamma'"):
         holmes(*words, "--parameter", "gamma")
 

@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("av")
 
+from by_hand import seal
 from holmes.errors import HolmesError
 from holmes.media.reader import VideoReader
 from holmes.media.rendered import RenderedWorld, RenderSettings, Scene, render_world
@@ -113,3 +114,13 @@ def test_the_full_plan_has_all_kinds_in_both_groups() -> None:
     for group in ("train", "test"):
         kinds = [c.kind for c in captions if c.video.startswith(group)]
         assert all(kinds.count(kind) >= 10 for kind in QueryType)
+
+
+def test_a_world_that_lies_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "world").mkdir()
+    video = {"id": "v", "group": "train", "scenes": [], "captioned": True}
+    body = {"format": "holmes-rendered-world", "version": 2, "settings": {}, "videos": [], "captions": []}
+    for change in ({"videos": 3}, {"videos": [video]}, {"videos": [video | {"id": "../../v"}]}, {"settings": 1}):
+        seal(tmp_path / "world/world.json", body | change)
+        with pytest.raises(HolmesError, match=r"world\.json is damaged: .*; render it again\.$"):
+            RenderedWorld.open(tmp_path / "world")

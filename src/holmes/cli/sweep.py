@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,7 @@ from holmes.cli.options import (
     show,
 )
 from holmes.errors import HolmesError
+from holmes.manifests import Form as FileForm
 
 if TYPE_CHECKING:
     from holmes.evaluation.tables import Grid
@@ -37,6 +39,16 @@ SettingsAndValues = Annotated[
         "With one value it holds for all runs. Repeatable.",
     ),
 ]
+
+FORM = FileForm("holmes-sweep", 2, "a sweep", "sweep again", unsealed=(1,))
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What `sweep.json` says."""
+
+    sweeps: dict[str, Any]
+    grids: dict[str, Any] = field(default_factory=dict)
 
 
 def sweep(
@@ -65,7 +77,7 @@ def sweep(
     from holmes.config.ablations import SWEEPS
     from holmes.config.ablations import sweep as values_of
     from holmes.config.schema import several_values
-    from holmes.files import atomic_file, write_json
+    from holmes.files import atomic_file
     from holmes.plots.sweep import save_sweeps
     from holmes.training.experiments import grid, leads
     from holmes.training.experiments import sweep as run
@@ -91,7 +103,7 @@ def sweep(
     before = read_sweeps(out / "sweep.json")
     every = {kind: before[kind] | found[kind] for kind in found}
     every["sweeps"] = {name: every["sweeps"][name] for name in sorted(every["sweeps"], key=by_fame)}
-    write_json(out / "sweep.json", {"format": "holmes-sweep", "version": 1, **every})
+    FORM.write(out / "sweep.json", every)
     save_sweeps(every["sweeps"], every["grids"], out)
     tables = [sweep_table(swept) for swept in found["sweeps"].values()]
     tables += [grid_table(points) for points in found["grids"].values()]
@@ -137,14 +149,11 @@ def grid_table(found: dict[str, Any]) -> Grid:
 
 def read_sweeps(path: Path) -> dict[str, Any]:
     """What was swept before; a damaged file is no reason to lose what has just been trained."""
-    from holmes.files import read_json
-
     nothing: dict[str, Any] = {"sweeps": {}, "grids": {}}
     if not path.exists():
         return nothing
     try:
-        found = read_json(path)
-        return {"sweeps": dict(found["sweeps"]), "grids": dict(found.get("grids", {}))}
-    except (HolmesError, TypeError, KeyError, ValueError, AttributeError):
+        return asdict(FORM.read(path, Swept))
+    except HolmesError:
         say(f"{path} is damaged and is written anew, with this sweep alone")
         return nothing

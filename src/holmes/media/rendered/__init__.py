@@ -18,16 +18,24 @@ from typing import Any
 import numpy as np
 
 from holmes.errors import HolmesError
-from holmes.files import read_json, write_json
+from holmes.manifests import Form
 from holmes.media.rendered.film import write_film
 from holmes.media.rendered.paint import paint_scene
 from holmes.media.rendered.plan import Caption, RenderSettings, Scene, Video, plan_captions, plan_videos
 from holmes.progress import progress_bar
-from holmes.records import QueryType
 
 __all__ = ["Caption", "RenderSettings", "RenderedWorld", "Scene", "Video", "render_world"]
 
-FORMAT, VERSION = "holmes-rendered-world", 1
+FORM = Form("holmes-rendered-world", 2, "a rendered world", "render it again", unsealed=(1,))
+
+
+@dataclass(frozen=True)
+class WorldRecord:
+    """What `world.json` says."""
+
+    settings: dict[str, Any]
+    videos: tuple[Video, ...]
+    captions: tuple[Caption, ...]
 
 
 @dataclass(frozen=True)
@@ -41,20 +49,8 @@ class RenderedWorld:
     @classmethod
     def open(cls, folder: Path | str) -> RenderedWorld:
         folder = Path(folder)
-        record = read_json(folder / "world.json")
-        if not isinstance(record, dict) or (record.get("format"), record.get("version")) != (FORMAT, VERSION):
-            raise HolmesError(f"{folder} is not a rendered world of version {VERSION}; render it again.")
-        videos = (
-            Video(**{**video, "scenes": tuple(Scene(**scene) for scene in video["scenes"])})
-            for video in record["videos"]
-        )
-        captions = (
-            Caption(
-                **{**caption, "kind": QueryType(caption["kind"]), "also_fits": tuple(caption["also_fits"])}
-            )
-            for caption in record["captions"]
-        )
-        return cls(folder, tuple(videos), tuple(captions))
+        record = FORM.read(folder / "world.json", WorldRecord)
+        return cls(folder, record.videos, record.captions)
 
     def path(self, video: Video) -> Path:
         return self.folder / video.group / f"{video.id}.mp4"
@@ -75,7 +71,7 @@ def render_world(
     wanted = asdict(settings)
     if folder.exists():
         if (folder / "world.json").exists() and _same(
-            read_json(folder / "world.json").get("settings"), wanted
+            FORM.read(folder / "world.json", WorldRecord).settings, wanted
         ):
             return RenderedWorld.open(folder)
         raise HolmesError(
@@ -91,9 +87,7 @@ def render_world(
             path.parent.mkdir(parents=True, exist_ok=True)
             _render(video, settings, path)
             advance(1)
-    record: dict[str, Any] = {"format": FORMAT, "version": VERSION, "settings": wanted}
-    record |= {"videos": [asdict(video) for video in videos], "captions": [asdict(c) for c in captions]}
-    write_json(growing / "world.json", record)
+    FORM.write(growing / "world.json", asdict(WorldRecord(wanted, tuple(videos), tuple(captions))))
     os.replace(growing, folder)
     return RenderedWorld.open(folder)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from string import Formatter
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 
 from holmes.errors import HolmesError
 from holmes.media.rendered import vocabulary as words
 from holmes.records import QueryType
+from holmes.typed import Matching, PlainName
 
 T = TypeVar("T")
 VAGUE_SHARE = 0.25  # a caption that fits more of its group than this is under-determined
@@ -47,10 +48,14 @@ class Scene:
 
 @dataclass(frozen=True)
 class Video:
-    id: str
-    group: str  # train or test
+    id: PlainName
+    group: Annotated[str, Matching("train|test", "train or test")]
     scenes: tuple[Scene, ...]
     captioned: bool
+
+    def __post_init__(self) -> None:
+        if not self.scenes:
+            raise HolmesError(f"video {self.id} has no scenes.")
 
     @property
     def duration(self) -> float:
