@@ -120,7 +120,8 @@ def test_a_world_that_lies_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "world").mkdir()
     video = {"id": "v", "group": "train", "scenes": [], "captioned": True}
     body = {"format": "holmes-rendered-world", "version": 2, "settings": {}, "videos": [], "captions": []}
-    for change in ({"videos": 3}, {"videos": [video]}, {"videos": [video | {"id": "../../v"}]}, {"settings": 1}):
+    away = video | {"id": "../../v"}
+    for change in ({"videos": 3}, {"videos": [video]}, {"videos": [away]}, {"settings": 1}):
         seal(tmp_path / "world/world.json", body | change)
         with pytest.raises(HolmesError, match=r"world\.json is damaged: .*; render it again\.$"):
             RenderedWorld.open(tmp_path / "world")
