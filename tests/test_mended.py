@@ -164,19 +164,21 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_report_and_evaluate_measure_the_same_confidence(pair):
-    holmes("evaluate", pair / "one", "--uncertainty", "--json", pair / "found.json", "--device", "cpu")
+@pytest.fixture(scope="module")
+def page(pair: Path) -> str:
     holmes("report", pair / "one", "--compare", pair / "two", "--device", "cpu")
-    page = (pair / "one" / "report.html").read_text()
+    return (pair / "one" / "report.html").read_text()
+
+
+def test_report_and_evaluate_measure_the_same_confidence(pair, page):
+    holmes("evaluate", pair / "one", "--uncertainty", "--json", pair / "found.json", "--device", "cpu")
     measured = json.loads((pair / "found.json").read_text())["reports"][0]["uncertainty"]
     for name in ("dropout_agreement", "confidence", "margin"):
         for figure in ("aurc", "auroc_top1", "ece"):
             assert interval(measured[name][figure]).replace(" [", "<br>[") in page, (name, figure)
 
 
-def test_a_report_of_two_runs_has_both_recalls_and_their_difference(pair):
-    holmes("report", pair / "one", "--compare", pair / "two", "--device", "cpu")
-    page = (pair / "one" / "report.html").read_text()
+def test_a_report_of_two_runs_has_both_recalls_and_their_difference(pair, page):
     for name in ("one", "two"):
         metrics = json.loads((pair / name / "result.json").read_text())["metrics"]
         assert f"<td>{metrics['SumR']:.1f}</td>" in page

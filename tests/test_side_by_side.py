@@ -79,13 +79,13 @@ def test_a_killed_process_is_named_and_its_run_goes_on_later(store, tmp_path, mo
 
     killer = threading.Thread(target=kill_the_first)
     killer.start()
-    runs = jobs(store, tmp_path, 2, epochs=200)
+    runs = jobs(store, tmp_path, 2, epochs=80)
     with pytest.raises(HolmesError, match="run 0: its process was ended by signal 9; if memory was short"):
         train_all(runs, QUIET, at_once=2)
     killer.join()
     assert all(process.poll() is not None for process in started[0].processes), "none is left behind"
     done = read_json(tmp_path / "0" / "state.json")["progress"]["epochs_done"]
-    assert 0 < done < 200 and (tmp_path / "1" / "result.json").exists()
+    assert 0 < done < 80 and (tmp_path / "1" / "result.json").exists()
 
 
 def test_a_grid_over_any_settings_has_every_combination(store, tmp_path):
