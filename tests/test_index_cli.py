@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from holmes.cli.main import main
+from holmes.evidence.diagnosis import Diagnoser
 from holmes.index import embedders
 from holmes.index.builder import compact_index
-from holmes.index.diagnose import PlainDiagnose, PlainDiagnosis
+from holmes.index.diagnose import PlainDiagnosis
 from holmes.index.manifest import Manifest
 from holmes.index.segment import Segment
 from holmes.index.store import create_index
@@ -89,7 +90,7 @@ def test_below_the_wanted_probability_it_says_so(shell: Shell, tmp_path: Path) -
     features, index = write_features(tmp_path / "features", FILMS).path, tmp_path / "index"
     shell("index", "build", index, features)
     sure = PlainDiagnosis((0.9,), {}, "precise", "One fits.", "Name the dog.", 0.7, (0.7,))
-    shell.monkeypatch.setattr(PlainDiagnose, "__call__", lambda self, *scores, **parts: [sure])
+    shell.monkeypatch.setattr(Diagnoser, "__call__", lambda self, *scores, **parts: [sure])
     code, said, _ = shell("search", index, "dog", "--abstain-below", "0.6")
     assert code == 0 and "probability 0.70" in said and "/films/" in said
     code, said, _ = shell("search", index, "dog", "--abstain-below", "0.8")
@@ -103,7 +104,8 @@ def test_mistakes_exit_with_2_and_one_line(shell: Shell, tmp_path: Path) -> None
     for words in (
         ["search", tmp_path / "none", "dog"],
         ["search", index, " "],
-        ["search", index, "dog", "--abstain-below", "0.5"],
+        ["search", index, "dog", "--min-probability", "0.5", "--model", tmp_path / "none"],
+        ["index", "calibrate", index, tmp_path / "none.csv"],
         ["search", index, "dog", "--filter", "*.avi"],
         ["index", "info", features],
         ["index", "remove", index, "nothing"],

@@ -14,9 +14,12 @@ from holmes.printable import printable
 
 if TYPE_CHECKING:
     from holmes.index.builder import BuildSummary
+    from holmes.index.embedders import Embedder
     from holmes.index.library import SyncSummary
 
 app = typer.Typer(help="Make an index of videos and keep it.", no_args_is_help=True)
+
+ENOUGH = 60  # sentences that calibrate an index about as well as more would
 
 Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index.")]
 Videos = Annotated[
@@ -54,7 +57,10 @@ def build(
     from holmes.index.embedders import load_embedder
 
     embedder = load_embedder(model, visual, text)
-    _report(index, build_index(index, videos, embedder, rate=rate, fast=fast, workers=workers, progress=True))
+    summary = build_index(index, videos, embedder, rate=rate, fast=fast, workers=workers, progress=True)
+    if embedder.calibration is None:
+        _guess_confidence(index, embedder)
+    _report(index, summary)
 
 
 @app.command()
@@ -181,6 +187,31 @@ def info(
 
 
 @app.command()
+def calibrate(
+    index: Folder,
+    captions: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CAPTIONS",
+            help="A CSV with the columns sentence and video, or JSONL: a few dozen sentences of your own.",
+        ),
+    ],
+    model: Moved = None,
+) -> None:
+    """Teach an index how sure it may be, with sentences whose videos you know."""
+    from holmes.index.calibration import calibrate_index, read_captions
+    from holmes.index.searcher import open_index
+
+    taught = calibrate_index(open_index(index, device="cpu", model=model), read_captions(captions))
+    say(
+        f"{counted(taught.sentences, 'sentence')} about {counted(taught.videos, 'video')}: "
+        f"{taught.first:.0%} find theirs first, and {taught.said:.0%} is what searches will say on average."
+    )
+    if taught.sentences < ENOUGH:
+        say(f"Fewer than {ENOUGH} sentences: the probabilities may be off by ten points and more.")
+
+
+@app.command()
 def check(index: Folder) -> None:
     """Verify every byte of an index."""
     from holmes.errors import HolmesError
@@ -209,6 +240,16 @@ def compact(index: Folder) -> None:
 
     freed = compact_index(index)
     say(f"{freed / 2**20:,.1f} MiB freed: {index}")
+
+
+def _guess_confidence(index: Path, embedder: Embedder) -> None:
+    """Where nothing has taught the model how sure to be, the collection itself gives a rough guess."""
+    from holmes.index.calibration import keep_guess
+    from holmes.index.searcher import open_index
+
+    opened = open_index(index, device="cpu")
+    opened.embedder = embedder
+    keep_guess(opened)
 
 
 def _report_sync(index: Path, summary: SyncSummary, quiet: bool) -> None:

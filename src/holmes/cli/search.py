@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from holmes.index.searcher import Index
 
 PROMPT = "what happens? "
+ROUGH = (
+    "The probabilities are a rough guess; 'holmes index calibrate' learns them from sentences of your own."
+)
 BAR = 44  # characters of a timeline
 COLOURS = {"precise": "green", "several_fit": "yellow", "too_little": "red", "not_here": "magenta"}
 
@@ -118,6 +121,8 @@ def _show(index: Index, answer: Answer) -> None:
     console.print(line)
     if diagnosis.kind != "precise" and not answer.abstained:
         console.print(Text(diagnosis.advice, style="dim"))
+    if diagnosis.rough and diagnosis.probability is not None:
+        console.print(Text(ROUGH, style="dim"))
     if answer.abstained:
         console.print(f"I do not know. {diagnosis.advice}")
     for rank, hit in enumerate(answer.hits, start=1):

@@ -224,6 +224,7 @@ class Diagnoser:
         gallery, quantities = judged.gallery, judged.quantities
         probability_QK, score_QK = gallery.probability_QK, judged.score_QK
         shown = probability_QK.shape[1]
+        second = min(1, shown - 1)
         belief_QK = sum_by_video(quantities.fused.belief_QV[:, :shown], video_QK)
         shown_Q = [shown] * len(score_QK) if video_QK is None else count_videos(video_QK).tolist()
         columns = {
@@ -233,9 +234,11 @@ class Diagnoser:
             "entropy": quantities.entropy_Q,
             "conflict": quantities.conflict_Q,
             "agreement": quantities.agreement_Q,
-            "belief_gap": quantities.belief_gap_Q if video_QK is None else belief_QK[:, 0] - belief_QK[:, 1],
+            "belief_gap": quantities.belief_gap_Q
+            if video_QK is None
+            else belief_QK[:, 0] - belief_QK[:, second],
             "vacuity": gallery.vacuity_Q,
-            "margin": score_QK[:, 0] - score_QK[:, min(1, shown - 1)],
+            "margin": score_QK[:, 0] - score_QK[:, second],
             "fits": gallery.fits_Q,
         }
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
 from holmes.evidence.confidence import Background
-from holmes.evidence.diagnosis import Diagnoser, read_calibration
 from holmes.evidence.parts import sum_by_video
 from holmes.evidence.quantities import candidate_quantities
 from holmes.records import Scores
@@ -89,7 +88,7 @@ class PlainDiagnosis:
     beliefs: tuple[float, ...]
     quantities: dict[str, float]
     kind: str = "unknown"
-    explanation: str = "This model's confidence has not been calibrated; compare the scores of the hits."
+    explanation: str = "There is nothing to compare."
     advice: str = "Name what can be seen: who or what is there, what happens, and where."
     probability: float | None = None
     probabilities: tuple[float, ...] = ()
@@ -129,9 +128,3 @@ class PlainDiagnose:
             PlainDiagnosis(tuple(beliefs), {name: column[q] for name, column in columns.items()})
             for q, beliefs in enumerate(beliefs_QK)
         ]
-
-
-def diagnose_with(calibration: Any, model: str) -> Diagnose:
-    """The diagnosis that belongs to a model: calibrated where it has a calibration."""
-    found = read_calibration(calibration, model)
-    return PlainDiagnose() if found is None else Diagnoser(found)

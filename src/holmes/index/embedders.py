@@ -249,6 +249,8 @@ def recorded_embedder(record: dict[str, Any], folder: str | None = None) -> Embe
     name = folder or str(record.get("name"))
     if record.get("kind") == TRAINED and _checkpoint_folder(name) is None:
         raise HolmesError(f"the checkpoint of this index is not in {name}; say with --model where it is now.")
+    if record.get("kind") != TRAINED and os.path.isabs(name) and not os.path.isdir(name):
+        raise HolmesError(f"the model of this index is not in {name}; say with --model where it is now.")
     embedder = load_embedder(name, record.get("visual"), record.get("text"))
     check_same_model(record, embedder)
     return embedder

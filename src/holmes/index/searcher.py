@@ -16,7 +16,8 @@ import torch
 
 from holmes.errors import HolmesError
 from holmes.index.answers import Answer, Hit, Timeline
-from holmes.index.diagnose import Diagnose, Diagnosis, diagnose_with
+from holmes.index.calibration import judge_of
+from holmes.index.diagnose import Diagnose, Diagnosis, PlainDiagnose
 from holmes.index.embedders import Embedder, recorded_embedder
 from holmes.index.gallery import Gallery, open_gallery
 from holmes.index.manifest import read_manifest
@@ -130,9 +131,9 @@ class Index:
         if read_manifest(self.store.path) == self.store.manifest:
             return False
         store = IndexStore.open(self.store.path)
-        stale = ["gallery"]
+        stale = ["gallery", "_own_judge"]
         if store.manifest.model != self.store.manifest.model:  # it was removed and built anew
-            stale += ["embedder", "_own_judge"]
+            stale += ["embedder"]
         self.store = store
         for name in stale:
             self.__dict__.pop(name, None)
@@ -148,7 +149,7 @@ class Index:
 
     @cached_property
     def _own_judge(self) -> Diagnose:
-        return diagnose_with(self.embedder.calibration, self.embedder.record["digest"])
+        return judge_of(self)
 
     @cached_property
     def gallery(self) -> Gallery:
@@ -170,13 +171,14 @@ class Index:
         if min_probability is not None:
             about["here_floor"] = min_probability
         compared = nearest.all_scores
-        diagnoses = self.judge(scores, compared.count, compared.background, **about)
+        judge = self.judge if compared.count else PlainDiagnose()
+        diagnoses = judge(scores, compared.count, compared.background, **about)
         answers = []
         for q, diagnosis in enumerate(diagnoses):
             if abstain_below is not None and diagnosis.probability is None:
                 raise HolmesError(
-                    "this model's confidence was never calibrated, so it cannot abstain by it; "
-                    "train it with --protocol honest, or ask without --abstain-below."
+                    "an index of a single video has nothing to compare it with, so it cannot abstain; "
+                    "ask without --abstain-below."
                 )
             abstained = abstain_below is not None and (diagnosis.probability or 0.0) < abstain_below
             hits = [] if abstained else self._hits(q, diagnosis, probes, nearest, top)

@@ -67,6 +67,12 @@ def load_model(folder: Path, threads: int | None) -> Any:
     """The network in float32, ready to answer, on the GPU where there is one."""
     import torch
 
+    if not any(folder.glob("*.safetensors")) and any(folder.glob("pytorch_model*.bin")):
+        raise HolmesError(
+            f"{folder} keeps its weights in pytorch_model.bin, which could run any program when read. If you "
+            'trust it, write them as safetensors once: python -c "from transformers import AutoModel; '
+            f"AutoModel.from_pretrained('{folder}').save_pretrained('{folder}')\""
+        )
     limit_threads(threads)
     model = load_part("AutoModel", folder, use_safetensors=True, dtype=torch.float32)
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")

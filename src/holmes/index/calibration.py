@@ -1,0 +1,176 @@
+"""How sure an index may be: what its model brings along, what its owner taught it, or a rough guess.
+
+    INDEX/calibration.json    taught with `holmes index calibrate`, or guessed when the index was built
+
+What was taught comes first: it is of this very collection. A guess is only taken where the model has nothing.
+
+Q queries, V videos
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from holmes.errors import HolmesError
+from holmes.evidence.diagnosis import Calibration, Diagnoser, read_calibration
+from holmes.evidence.fitting import FEWEST_QUERIES, fit_calibration, judge_all
+from holmes.evidence.rough import rough_calibration
+from holmes.files import write_json
+from holmes.index.diagnose import Diagnose, PlainDiagnose
+from holmes.index.everyday import SENTENCES
+from holmes.index.nearest import nearest_videos
+from holmes.index.scan import Probes, make_probes
+from holmes.records import Scores
+
+if TYPE_CHECKING:
+    from holmes.index.searcher import Index
+
+FILE = "calibration.json"
+LARGEST = 2**16  # bytes of that file
+FEWEST_VIDEOS = 2
+
+
+def judge_of(index: Index) -> Diagnose:
+    """The judge of an index's answers."""
+    digest, own = index.embedder.record["digest"], read_own(index)
+    if own is not None and not own.rough:
+        return Diagnoser(own)
+    known = read_calibration(index.embedder.calibration, digest) or own
+    if known is None and len(index) >= FEWEST_VIDEOS:
+        known = guess(index)
+    return PlainDiagnose() if known is None else Diagnoser(known)
+
+
+def read_own(index: Index) -> Calibration | None:
+    """What the index's folder says; None where it says nothing, or speaks of the model it had before."""
+    path = index.store.path / FILE
+    try:
+        with open(path, "rb") as file:
+            values = json.loads(file.read(LARGEST))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        raise HolmesError(f"{path} is damaged; remove it, or run 'holmes index calibrate' again.") from None
+    digest = index.embedder.record["digest"]
+    if isinstance(values, dict) and values.get("model") != digest:
+        return None
+    try:
+        return read_calibration(values, digest)
+    except HolmesError:
+        raise HolmesError(f"{path} is damaged; remove it, or run 'holmes index calibrate' again.") from None
+
+
+def guess(index: Index) -> Calibration:
+    """A rough calibration from how far the scores of everyday sentences spread over the collection."""
+    compared = nearest_videos(index.gallery, as_probes(index, SENTENCES), 1).to("cpu").all_scores
+    embedder = index.embedder
+    return rough_calibration(
+        compared.background,
+        compared.count,
+        embedder.frame_weight,
+        embedder.clip_weight,
+        embedder.record["digest"],
+    )
+
+
+def keep_guess(index: Index) -> None:
+    """Write the guess down where it will be needed, so that searches need not make it."""
+    own = read_own(index)
+    if index.embedder.calibration is None and len(index) >= FEWEST_VIDEOS and (own is None or own.rough):
+        write_json(index.store.path / FILE, guess(index).to_dict())
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What a calibration was made from, and how it does on those very sentences."""
+
+    sentences: int
+    videos: int  # that they are about
+    first: float  # share whose video comes first
+    said: float  # mean probability of the first hit
+
+
+def calibrate_index(index: Index, captions: Sequence[tuple[str, str]]) -> Taught:
+    """Fit the calibration of an index on sentences and the videos they describe, and keep it."""
+    places: dict[str, int] = {}
+    for place, name in enumerate(index.videos):
+        for known_as in (name, Path(name).name, Path(name).stem):
+            places.setdefault(known_as, place)
+    unknown = [video for _, video in captions if video not in places]
+    if unknown:
+        raise HolmesError(
+            f"the index has no video '{unknown[0]}' ({len(unknown)} of {len(captions)} unknown)."
+        )
+    if len(captions) < FEWEST_QUERIES:
+        raise HolmesError(f"{len(captions)} sentences teach too little; give at least {FEWEST_QUERIES}.")
+    scores = every_score(index, [sentence for sentence, _ in captions])
+    owner_Q = torch.tensor([places[video] for _, video in captions])
+    embedder = index.embedder
+    weights = embedder.frame_weight, embedder.clip_weight
+    fitted = fit_calibration(scores, owner_Q, *weights, embedder.record["digest"])
+    if fitted is None:
+        raise HolmesError(
+            "none of the sentences finds its video among the first five; check that each is beside its own."
+        )
+    write_json(index.store.path / FILE, fitted.to_dict())
+    said_Q = judge_all(scores, fitted).gallery.probability_QK[:, 0]
+    first_Q = fitted.score(scores).argmax(1) == owner_Q
+    return Taught(
+        len(captions), len(set(owner_Q.tolist())), first_Q.double().mean().item(), said_Q.mean().item()
+    )
+
+
+def every_score(index: Index, sentences: Sequence[str]) -> Scores:
+    """Both branches' similarity of every sentence to every video, in the order of `index.videos`."""
+    gallery, places = index.gallery, index.store.places
+    number = {places[name]: at for at, name in enumerate(index.videos)}
+    video_S = torch.tensor([number.get((segment, at), -1) for segment, at in gallery.places_S2.tolist()])
+    nearest = nearest_videos(gallery, as_probes(index, sentences), 1, len(gallery)).to("cpu")
+    video_QK = video_S[nearest.parts_QK]
+    lowest_QV = torch.full((len(sentences), len(index)), -1.0)
+    return Scores(
+        *(
+            lowest_QV.scatter_reduce(1, video_QK, branch_QK.float(), "amax")
+            for branch_QK in (nearest.frame_QK, nearest.clip_QK)
+        )
+    )
+
+
+def as_probes(index: Index, sentences: Sequence[str]) -> Probes:
+    embedder = index.embedder
+    probes = make_probes(embedder.queries(sentences), embedder.frame_weight, embedder.clip_weight)
+    return probes.to(index.device)
+
+
+def read_captions(path: Path) -> list[tuple[str, str]]:
+    """(sentence, video) from a CSV with a header, or from one JSON object per line."""
+    try:
+        text = path.read_text("utf-8-sig")
+    except FileNotFoundError:
+        raise HolmesError(f"{path} does not exist.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise HolmesError(f"{path} cannot be read as UTF-8 text ({type(error).__name__}).") from None
+    rows: list[Any]
+    if path.suffix.lower() in (".jsonl", ".ndjson", ".json"):
+        try:
+            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+        except ValueError:
+            raise HolmesError(f"{path} is not one JSON object per line.") from None
+    else:
+        rows = list(csv.DictReader(text.splitlines()))
+    captions = []
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict) or not row.get("sentence") or not row.get("video"):
+            raise HolmesError(
+                f"row {number} of {path} has no 'sentence' or no 'video'; a CSV needs a header with both, "
+                'a JSONL file lines such as {"sentence": "a dog runs", "video": "beach.mp4"}.'
+            )
+        captions.append((str(row["sentence"]), str(row["video"])))
+    return captions

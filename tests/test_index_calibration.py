@@ -1,0 +1,81 @@
+"""An index that is taught how sure to be, one that guesses, and what stands in its folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from holmes.errors import HolmesError
+from holmes.index.builder import build_index
+from holmes.index.calibration import FILE, calibrate_index, every_score, guess, keep_guess, read_captions
+from holmes.index.embedders import ZeroShot
+from holmes.index.searcher import Index, open_index
+from index_fakes import FILMS, FakeJoint, meaning, write_features
+
+SCENES = [(scene, name) for name, scenes in FILMS.items() for scene, _ in scenes]
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
+    monkeypatch.setattr("holmes.index.embedders.load_visual", lambda name: FakeJoint())
+    build_index(
+        tmp_path / "index", [write_features(tmp_path / "features", FILMS).path], ZeroShot(FakeJoint())
+    )
+    return open_index(tmp_path / "index", device="cpu")
+
+
+def test_every_score_is_the_best_match_over_the_stored_rows(index: Index) -> None:
+    sentences = [scene for scene, _ in SCENES]
+    found = every_score(index, sentences)
+    for place, name in enumerate(index.videos):
+        video = index.store[name]
+        rows = np.asarray(video.rows_SPD, np.float32)
+        clips = index.store.manifest.clips
+        for which, part in ((found.frame_QV, rows[:, : video.frames]), (found.clip_QV, rows[:, -clips:])):
+            expected = [(part.reshape(-1, rows.shape[2]) @ meaning(s)).max() for s in sentences]
+            np.testing.assert_allclose(which[:, place], expected, atol=2e-3)
+
+
+def test_a_model_without_calibration_guesses_and_says_so(index: Index) -> None:
+    answer = index.search("dog runs beach")
+    assert answer.diagnosis.rough and 0 < answer.diagnosis.probability < 1
+    assert answer.hits[0].probability == answer.diagnosis.probability
+    assert answer.diagnosis.kind != "not_here", "a guess cannot tell that"
+    keep_guess(index)
+    kept = json.loads((index.store.path / FILE).read_bytes())
+    assert kept["rough"] and kept["score_temperature"] == pytest.approx(guess(index).score_temperature)
+    assert open_index(index.store.path, device="cpu").search("dog runs beach").to_json() == answer.to_json()
+
+
+def test_own_sentences_teach_an_index(index: Index) -> None:
+    captions = [(scene, f"{name}.mp4") for scene, name in SCENES] * 3
+    taught = calibrate_index(index, captions)
+    assert (taught.sentences, taught.videos, taught.first) == (30, 3, 1.0) and taught.said > 0.8
+    answer = open_index(index.store.path, device="cpu").search("dog runs beach")
+    assert not answer.diagnosis.rough and answer.diagnosis.kind == "precise"
+    keep_guess(index)
+    assert not json.loads((index.store.path / FILE).read_bytes())["rough"], "a guess replaces nothing taught"
+
+
+def test_what_cannot_teach_is_one_line(index: Index, tmp_path: Path) -> None:
+    with pytest.raises(HolmesError, match="no video 'nowhere'"):
+        calibrate_index(index, [("a dog", "nowhere")] * 30)
+    with pytest.raises(HolmesError, match="at least 20"):
+        calibrate_index(index, [("a dog", "coast")] * 5)
+    for text, name in (("words,film\na,b\n", "a.csv"), ('{"sentence": "a"}\n', "a.jsonl"), ("[]", "b.jsonl")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(HolmesError, match=r"row 1 of .* has no 'sentence' or no 'video'"):
+            read_captions(tmp_path / name)
+    (index.store.path / FILE).write_text("{")
+    with pytest.raises(HolmesError, match=r"calibration\.json is damaged"):
+        open_index(index.store.path, device="cpu").search("dog")
+
+
+def test_captions_are_read_from_csv_and_jsonl(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('sentence,video\n"a dog, running",coast.mp4\n')
+    (tmp_path / "a.jsonl").write_text('{"sentence": "a dog, running", "video": "coast.mp4"}\n\n')
+    assert read_captions(tmp_path / "a.csv") == read_captions(tmp_path / "a.jsonl")
+    assert read_captions(tmp_path / "a.csv") == [("a dog, running", "coast.mp4")]
