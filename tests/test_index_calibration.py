@@ -12,6 +12,7 @@ from holmes.errors import HolmesError
 from holmes.index.builder import build_index
 from holmes.index.calibration import FILE, calibrate_index, every_score, guess, keep_guess, read_captions
 from holmes.index.embedders import ZeroShot
+from holmes.index.languages import is_foreign
 from holmes.index.searcher import Index, open_index
 from index_fakes import FILMS, FakeJoint, meaning, write_features
 
@@ -79,3 +80,20 @@ def test_captions_are_read_from_csv_and_jsonl(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"sentence": "a dog, running", "video": "coast.mp4"}\n\n')
     assert read_captions(tmp_path / "a.csv") == read_captions(tmp_path / "a.jsonl")
     assert read_captions(tmp_path / "a.csv") == [("a dog, running", "coast.mp4")]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "foreign"),
+    [
+        ("a dog runs into the sea", False),
+        ("guitar", False),
+        ("dogs slide down stairs", False),
+        ("ein Hund läuft in das Meer", True),
+        ("un chien court dans la mer", True),
+        ("un perro corre por la playa", True),
+        ("собака бежит по пляжу", True),
+        ("犬が海に走る", True),
+    ],
+)
+def test_another_language_is_noticed(sentence: str, foreign: bool) -> None:
+    assert is_foreign(sentence) == foreign

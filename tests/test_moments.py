@@ -86,3 +86,20 @@ def test_many_timelines_at_once_give_each_ones_best_moment(similarity: np.ndarra
     for timeline, (first, last) in zip(batch, best_windows(batch), strict=True):
         moment = grow_moments(timeline, seconds(len(timeline)))[0]
         assert (moment.start, moment.end) == (first, last + 1)
+
+
+def test_a_cut_ends_a_moment_even_where_the_next_scene_fits_too():
+    """Twelve seconds of one scene, then of another, both far better than the rest of the video."""
+    looks = np.eye(4)[np.repeat([0, 1, 2, 3], [30, 12, 12, 30])]
+    similarity = np.repeat([0.1, 0.9, 0.8, 0.1], [30, 12, 12, 30])
+    first, second = grow_moments(similarity, seconds(84), looks, most=2)
+    assert (first.start, first.end) == (30, 42) and (second.start, second.end) == (42, 54)
+    (whole,) = grow_moments(similarity, seconds(84), most=1)
+    assert (whole.start, whole.end) == (30, 54), "similarity alone cannot tell them apart"
+
+
+def test_a_scene_longer_than_the_surroundings_is_one_moment():
+    looks = np.eye(3)[np.repeat([0, 1, 2], [60, 200, 60])]
+    similarity = np.repeat([0.1, 0.8, 0.1], [60, 200, 60]) + 0.01 * np.cos(np.arange(320))
+    moment = grow_moments(similarity, seconds(320), looks, most=1)[0]
+    assert (moment.start, moment.end) == (60, 260)

@@ -1,8 +1,9 @@
 """Where in a video: windows grown around the peaks of the similarity along its timeline.
 
-A position is worth its similarity less a threshold between the video's background and its peak. The moment is
-the window around the peak that is worth most: it bridges a dip when what lies beyond makes up for it, and one
-number decides how far it reaches.
+A position is worth how far its similarity lies above the half of the way from its surroundings to the peak,
+and how far its looks do, compared with those at the peak: a cut to something else ends the moment, however
+well the next scene fits too. The moment is the window around the peak that is worth most: it bridges a dip
+when what lies beyond makes up for it.
 
 N timelines, F positions along a timeline
 """
@@ -21,6 +22,9 @@ REACH = 0.35  # the threshold's place between background (0) and peak (1)
 FURTHER = 0.7  # a further moment's peak must lie at least here
 MOST = 5  # moments of one video
 BACKGROUND = 0.25  # quantile of the similarities
+SURROUNDINGS = 40.0  # seconds to either side that a moment may reach, and is told from
+LOOK = 1.0  # seconds to either side that say what the best position looks like
+SHORTEST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Moment:
 def grow_moments(
     similarity_F: Timeline,
     spans_F2: Timeline,
+    rows_FD: Timeline | None = None,
     *,
     reach: float = REACH,
     further: float = FURTHER,
@@ -42,10 +47,10 @@ def grow_moments(
 ) -> tuple[Moment, ...]:
     """The best moment first, then others that do not overlap it, each less similar than the one before.
 
-    `spans_F2` are the seconds each position covers, in order of time.
+    `spans_F2` are the seconds each position covers, in order of time, and `rows_FD` what is seen there, of
+    unit length; without them a moment is told by its similarity alone.
     """
     background, peak = float(np.quantile(similarity_F, BACKGROUND)), float(similarity_F.max())
-    worth_F = (similarity_F - (background + reach * (peak - background))) * (spans_F2[:, 1] - spans_F2[:, 0])
     least = background + further * (peak - background)
     free_F = np.ones(len(similarity_F), bool)
     moments: list[Moment] = []
@@ -53,10 +58,49 @@ def grow_moments(
         best = int(np.where(free_F, similarity_F, -np.inf).argmax())
         if moments and similarity_F[best] < least:
             break
-        ((first, last),) = grow_windows(np.where(free_F, worth_F, -np.inf)[None], np.array([best]))
+        if rows_FD is None:
+            worth_F = (similarity_F - (background + reach * (peak - background))) * (
+                spans_F2[:, 1] - spans_F2[:, 0]
+            )
+            ((first, last),) = grow_windows(np.where(free_F, worth_F, -np.inf)[None], np.array([best]))
+        else:
+            first, last = window_around(best, similarity_F, spans_F2, rows_FD, free_F)
         free_F[first : last + 1] = False
         moments.append(Moment(float(spans_F2[first, 0]), float(spans_F2[last, 1]), float(similarity_F[best])))
     return tuple(moments)
+
+
+def window_around(
+    best: int, similarity_F: Timeline, spans_F2: Timeline, rows_FD: Timeline, free_F: NDArray[np.bool_]
+) -> tuple[int, int]:
+    """First and last position of the moment around `best`, by how well each fits and how alike it looks.
+
+    The moment is looked for in the surroundings; one that fills them is looked for in larger ones.
+    """
+    middle_F, length_F = spans_F2.mean(axis=1), spans_F2[:, 1] - spans_F2[:, 0]
+    away_F = np.abs(middle_F - middle_F[best])
+    away_F[best] = 0
+    look_D = rows_FD[away_F <= LOOK].mean(axis=0)
+    alike_F = rows_FD @ (look_D / max(float(np.linalg.norm(look_D)), SHORTEST))
+    reach = SURROUNDINGS
+    while True:
+        around_F = free_F & (away_F <= reach)
+        worth_F = sum(_above_half(value_F, best, around_F) for value_F in (similarity_F, alike_F))
+        worth_F = np.where(around_F, worth_F * length_F, -np.inf)
+        ((first, last),) = grow_windows(worth_F[None], np.array([best]))
+        more_left = first > 0 and free_F[first - 1] and not around_F[first - 1]
+        more_right = last + 1 < len(free_F) and free_F[last + 1] and not around_F[last + 1]
+        if not (more_left or more_right):
+            return int(first), int(last)
+        reach *= 2
+
+
+def _above_half(value_F: Timeline, best: int, around_F: NDArray[np.bool_]) -> Timeline:
+    """How far values lie above the half of the way from the background to the best, as a share of it."""
+    background = float(min(np.quantile(value_F[around_F], BACKGROUND), np.quantile(value_F, BACKGROUND)))
+    height = max(float(value_F[best]) - background, SHORTEST)
+    scaled_F: Timeline = np.minimum((value_F - background) / height, 1.0) - 0.5
+    return scaled_F
 
 
 def best_windows(similarity_NF: Timeline, reach: float = REACH) -> NDArray[np.int64]:

@@ -20,6 +20,7 @@ from holmes.index.calibration import judge_of
 from holmes.index.diagnose import Diagnose, Diagnosis, PlainDiagnose
 from holmes.index.embedders import Embedder, recorded_embedder
 from holmes.index.gallery import Gallery, open_gallery
+from holmes.index.languages import with_language
 from holmes.index.manifest import read_manifest
 from holmes.index.nearest import Nearest, nearest_videos
 from holmes.index.scan import Probes, make_probes
@@ -182,7 +183,8 @@ class Index:
                 )
             abstained = abstain_below is not None and (diagnosis.probability or 0.0) < abstain_below
             hits = [] if abstained else self._hits(q, diagnosis, probes, nearest, top)
-            answers.append(Answer(sentences[q], diagnosis, tuple(hits), abstained))
+            told = with_language(diagnosis, sentences[q], self.store.manifest.model)
+            answers.append(Answer(sentences[q], told, tuple(hits), abstained))
         return answers
 
     def _probes(self, sentences: Sequence[str]) -> Probes:

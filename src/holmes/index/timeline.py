@@ -17,8 +17,9 @@ from holmes.moments import Moment, grow_moments
 
 def find_moments(video: StoredVideo, probes: Probes, q: int) -> tuple[Moment, ...]:
     """Moments of one video for query `q`, from both branches' similarity along the timeline."""
-    timeline = timeline_of(video, probes, q)
-    return grow_moments(timeline.similarity_F, timeline.spans_F2)
+    timeline, kept_SF = timeline_of(video, probes, q), frames_in_time(video)[1]
+    rows_FD = np.asarray(video.rows_SPD[:, : video.frames][kept_SF], np.float32)
+    return grow_moments(timeline.similarity_F, timeline.spans_F2, rows_FD)
 
 
 def timeline_of(video: StoredVideo, probes: Probes, q: int) -> Timeline:

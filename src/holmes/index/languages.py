@@ -1,0 +1,46 @@
+"""Whether a sentence is in a language that a model which reads English alone cannot know."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import replace
+
+from holmes.evidence.diagnosis import Diagnosis as Judged
+from holmes.index.diagnose import Diagnosis
+
+ENGLISH_ALONE = ("pocket", "minilm")
+ENGLISH_WORDS = (
+    "a an the and or of in on at to from with by for is are was were be being has have his her their its it "
+    "he she they who while into over under up down out off this that there some two no not"
+)
+# Words that hold sentences of other languages together.
+OTHER_WORDS = (
+    "der das ein eine einen einem einer und ist sind mit auf im den dem von zu nicht ich wird "
+    "le la les un une des et est sont dans avec sur pour du au qui "
+    "el los las unos y es son con en por para que una del al "
+    "il lo gli uno di che nel nella sul sulla per sta os um uma e com na do da dos em "
+    "een het de van zijn op met aan ett och som med av jest nie bir ve"
+)
+ENGLISH = frozenset(ENGLISH_WORDS.split())
+OTHERS = frozenset(OTHER_WORDS.split()) - ENGLISH
+ADVICE = "This model reads English. It knows no other language, and no names, sounds or written text."
+
+
+def is_foreign(sentence: str) -> bool:
+    """Another script, or more function words of other languages than of English."""
+    letters = [letter for letter in sentence if letter.isalpha()]
+    latin = sum("LATIN" in unicodedata.name(letter, "") for letter in letters)
+    if letters and latin < len(letters) / 2:
+        return True
+    words = ["".join(filter(str.isalpha, word)) for word in sentence.lower().split()]
+    return sum(word in OTHERS for word in words) > sum(word in ENGLISH for word in words)
+
+
+def with_language(diagnosis: Diagnosis, sentence: str, model: dict[str, object]) -> Diagnosis:
+    """Say what the model can read, where a sentence in another language found nothing to hold on to."""
+    reads_english = model.get("text", model.get("name")) in ENGLISH_ALONE
+    if diagnosis.kind == "precise" or not reads_english or not is_foreign(sentence):
+        return diagnosis
+    if not isinstance(diagnosis, Judged):
+        return diagnosis
+    return replace(diagnosis, explanation=ADVICE, advice="Ask in English.")
