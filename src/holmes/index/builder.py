@@ -19,7 +19,7 @@ from holmes.index.embedders import (
 from holmes.index.intake import Intake
 from holmes.index.left_out import note_left_out
 from holmes.index.manifest import FILE_NAME, Manifest, read_manifest
-from holmes.index.recognise import Catalogue, Duplicate, Moved, Recognised, in_order, recognise
+from holmes.index.recognise import Catalogue, Duplicate, Moved, Recognised, in_order, old_name, recognise
 from holmes.index.store import FEATURES, IndexStore, IndexWriter, create_index
 from holmes.media.backbones.base import identify
 from holmes.media.extract import Failure, extract
@@ -126,6 +126,8 @@ class Session:
             found = recognise([file for file in files if file not in known], catalogue, self.writer.store)
             moved, changed_places = in_order(found.moved)
             self._move(moved, features)
+            before = {str(file): old_name(file, catalogue, self.writer.store) for file in known}
+            self.intake.instead_of = {now: old for now, old in before.items() if old is not None}
             wanted = known.union(found.new, changed_places)
             failures = self._extract([file for file in files if file in wanted], features)
         intake = self.intake
@@ -143,14 +145,13 @@ class Session:
         )
 
     def _move(self, moved: list[Moved], features: FeatureFolder) -> None:
-        """Take the features of moved files along; their old names leave the index when the new are in it."""
+        """Take the features of moved files along; with each commit the old names make room for the new."""
+        left = [move for move in moved if not os.path.exists(move.before)]
+        self.intake.instead_of = {str(move.now): str(move.before) for move in left}
         for move in moved:
             self.intake.offer(features.move(move.id, move.now), features)
         self.intake.commit()
-        left = [move for move in moved if not os.path.exists(move.before)]
-        names = {str(move.before) for move in left} & self.writer.store.places.keys()
-        if names:
-            self.writer.remove(names)
+        self.intake.instead_of = {}
         for move in left:
             features.file(move.id).unlink(missing_ok=True)
 

@@ -31,6 +31,7 @@ class Intake:
         self._bytes, self._since = 0, time.monotonic()
         self._seen: set[Path] = set()
         self.added, self.unchanged = 0, 0
+        self.instead_of: dict[str, str] = {}  # new names of moved videos → old ones, which leave
         self.failures: list[Failure] = []
         self.partial: list[Failure] = []  # added, though some of the file could not be read
 
@@ -67,7 +68,7 @@ class Intake:
             return
         stored = self._embedded(videos)
         if stored:
-            self._writer.add(stored)
+            self._writer.add(stored, self.instead_of)
         self.added += len(stored)
         names = {video.name for video in stored}
         self.partial += [Failure(v.source, v.note) for v in videos if v.note and str(v.source) in names]

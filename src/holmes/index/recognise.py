@@ -117,6 +117,18 @@ def recognise(sources: Iterable[Path], catalogue: Catalogue, store: IndexStore) 
     return found
 
 
+def old_name(source: Path, catalogue: Catalogue, store: IndexStore) -> str | None:
+    """Under which name the index still has a file that is `source` now: a move that was cut short."""
+    origin = catalogue.origin(source)
+    if origin is None or not origin.content or str(source) in store:
+        return None
+    for _, other in catalogue.with_content(origin.fingerprint.size, origin.content):
+        gone = not os.path.exists(other.source) and not is_away(other)
+        if other.source != source and str(other.source) in store and gone:
+            return str(other.source)
+    return None
+
+
 def in_order(moved: Iterable[Moved]) -> tuple[list[Moved], list[Path]]:
     """Moves such that none overwrites features that a later one needs; and files that changed places."""
     waiting, ordered = list(moved), list[Moved]()

@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -175,14 +175,17 @@ class IndexWriter:
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
         self._held.close()  # also lets go of the lock
 
-    def add(self, videos: Sequence[StoredVideo]) -> None:
-        """Add videos; one whose name the index already has takes its place."""
+    def add(self, videos: Sequence[StoredVideo], instead_of: Mapping[str, str] | None = None) -> None:
+        """Add videos; one whose name the index already has takes its place.
+
+        `instead_of` says of a new name which old one leaves the index with the same commit.
+        """
         twice = [name for name, times in Counter(video.name for video in videos).items() if times > 1]
         if twice:
             raise HolmesError(f"{twice[0]} was given twice.")
         for group in _full_segments(videos):
             with self._change():
-                self._add_segment(group)
+                self._add_segment(group, instead_of or {})
 
     def remove(self, names: Iterable[str]) -> None:
         """Mark videos as removed; `compact` frees their space."""
@@ -210,9 +213,11 @@ class IndexWriter:
                 segment.let_go()
         self._commit(entries)
 
-    def _add_segment(self, videos: list[StoredVideo]) -> None:
+    def _add_segment(self, videos: list[StoredVideo], instead_of: Mapping[str, str]) -> None:
         """Neighbours not larger than the new segment are merged into it, so that there are never many."""
-        kept, parts = self._without({video.name for video in videos}), _count_parts(videos)
+        names = {video.name for video in videos}
+        names |= {instead_of[name] for name in names & instead_of.keys()}
+        kept, parts = self._without(names), _count_parts(videos)
         segments = dict(zip([entry.name for entry in kept], self.store.segments, strict=True))
         while kept:
             segment, entry = segments[kept[-1].name], kept[-1]
