@@ -151,9 +151,7 @@ def study(
         results = folder / Path(result).with_suffix(".jsonl")
         found = run_fleet(jobs, measure, results, options.workers, options.device, options.seconds)
     done = {(entry["key"][1], entry["key"][0]) for entry in found}
-    table = [
-        summary(name, row.title, found) for name in stores for row in rows if (name, row.title) in done
-    ]
+    table = [summary(name, row.title, found) for name in stores for row in rows if (name, row.title) in done]
     device = choose_device(options.device)
     settings = "".join(f", {change}" for change in options.set)
     title = f"{options.preset}{settings}, {options.epochs} epochs, last epoch, on {machine(device)}"

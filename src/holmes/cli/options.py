@@ -24,7 +24,8 @@ StoreToRead = Annotated[Path, typer.Argument(metavar="STORE", help="A store, fro
 Preset = Annotated[
     str,
     typer.Option(
-        help="Settings to start from: activitynet, charades, tvr, tvr_dual, small; or of a baseline: "
+        help="Settings to start from: activitynet, charades, tvr, tvr_dual, small; beyond the paper: "
+        "activitynet_plus, charades_plus, tvr_plus, tvr_dual_plus, small_plus; or of a baseline: "
         "ms_sl_tvr, ms_sl_activitynet, ms_sl_charades, gmmformer_tvr, gmmformer_activitynet, "
         "gmmformer_charades."
     ),
