@@ -104,7 +104,7 @@ def recognise(sources: Iterable[Path], catalogue: Catalogue, store: IndexStore) 
             continue
         twin = first.setdefault((size, content), source)
         known = [(id, origin) for id, origin in catalogue.with_content(size, content) if id not in taken]
-        # A file that was only touched stays where it is; of others, one that the index has is the one that moved.
+        # A file that was only touched stays where it is; of others, the one that the index has moved.
         known.sort(key=lambda one: (one[1].source != source, str(one[1].source) not in store))
         there = [origin.source for _, origin in known if origin.source != source and _stands(origin, store)]
         if twin != source or (there and known[0][1].source != source):
