@@ -351,7 +351,8 @@ def test_published_sums_are_sums():
     }
     assert sums["activitynet"] == (156.8, 157.3) and sums["charades"] == (80.6, 81.1)
     assert sums["tvr"] == sums["tvr_dual"] == (194.2, 194.6)
-    assert published("small") is None
+    assert published("small") is None and published("small_plus") is None
+    assert published("tvr_plus") is PUBLISHED["tvr"]
 
 
 def test_deviation_needs_two_runs():

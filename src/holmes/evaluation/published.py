@@ -134,4 +134,4 @@ PUBLISHED = {"activitynet": ACTIVITYNET, "charades": CHARADES, "tvr": TVR, "tvr_
 
 def published(preset: str) -> DataSet | None:
     """What is published about a preset's data set; None for presets of our own."""
-    return PUBLISHED.get(preset)
+    return PUBLISHED.get(preset.removesuffix("_plus"))  # the same data set, beyond the paper
