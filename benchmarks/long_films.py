@@ -13,7 +13,7 @@ clips by their features. Only the amount of other footage grows with the length.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -83,7 +83,9 @@ def main(
         rows = []
         for length in (int(part) for part in minutes.split(",")):
             films = splice(asked, other, length * 60)
-            rows += [{"minutes": length} | row for row in compare(films, captions, folder, pocket)]
+            for row in compare(films, captions, folder, pocket):
+                rows.append({"minutes": length} | row)
+                print(rows[-1], flush=True)
     print_table(f"{FILMS} films, {CAPTIONS} sentences a clip, {machine(torch.device('cpu'))}", rows)
     save_json(out / "long-films.json", {"machine": machine(torch.device("cpu")), "rows": rows})
 
@@ -122,7 +124,7 @@ def splice(asked: list[Piece], other: list[Piece], seconds: float) -> list[Film]
 
 def compare(
     films: list[Film], captions: dict[str, list[str]], folder: Path, pocket: Pocket
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     asked = [
         (caption, film, piece.name, (start / pocket.rate, end / pocket.rate))
         for film, made in enumerate(films)
@@ -139,10 +141,8 @@ def compare(
         for at, piece in enumerate(film.pieces)
     }
     ways = {"parts": (whole, None), "whole": (whole, 1e9), "oracle": (apart, None)}
-    return [
-        {"way": name} | measure(way, videos, films, asked, part_seconds, folder, pocket)
-        for way, (name, (videos, part_seconds)) in enumerate(ways.items())
-    ]
+    for way, (name, (videos, part_seconds)) in enumerate(ways.items()):
+        yield {"way": name} | measure(way, videos, films, asked, part_seconds, folder, pocket)
 
 
 def measure(

@@ -17,7 +17,7 @@ from holmes.index.manifest import Manifest
 from holmes.index.segment import StoredVideo
 from holmes.index.store import IndexWriter, create_index
 
-POOL = 2**18  # rows
+POOL = 2**16  # rows
 CHUNK = 4096  # videos added at once
 
 

@@ -58,9 +58,14 @@ def _best_rows(similarity_NR: Tensor, codes_SPD: Tensor, clips: int) -> tuple[Te
 
 
 def best_of_pairs(
-    probes_QTD: Tensor, query_N: Tensor, rows_SPD: Tensor, part_N: Tensor, clips: int
+    probes_QTD: Tensor,
+    query_N: Tensor,
+    rows_SPD: Tensor,
+    part_N: Tensor,
+    clips: int,
+    dtype: torch.dtype = torch.float64,
 ) -> tuple[Tensor, Tensor]:
-    """The best frame and the best clip of one part for all probes of one query, each N × T, in float64."""
-    rows_NPD = rows_SPD.index_select(0, part_N).float().double()  # by way of float32: eight times as fast
-    similarity_NTP = probes_QTD.index_select(0, query_N).double() @ rows_NPD.transpose(1, 2)
+    """The best frame and the best clip of one part for all probes of one query, each N × T."""
+    rows_NPD = rows_SPD.index_select(0, part_N).float().to(dtype)  # by way of float32: eight times as fast
+    similarity_NTP = probes_QTD.index_select(0, query_N).to(dtype) @ rows_NPD.transpose(1, 2)
     return similarity_NTP[..., :-clips].amax(-1), similarity_NTP[..., -clips:].amax(-1)
