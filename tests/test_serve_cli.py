@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import holmes
+from holmes.cli import demo
 from holmes.cli.main import main
 from holmes.errors import HolmesError
 from serve_fakes import build
@@ -24,6 +25,7 @@ import sys; sys.path[:0] = {paths!r}
 from holmes.index import embedders
 from index_fakes import FakeJoint
 embedders.load_visual = lambda name: FakeJoint()
+from holmes.cli import demo
 from holmes.cli.main import main
 sys.argv[0] = "holmes"
 main()
@@ -135,3 +137,14 @@ def test_without_its_packages_it_says_which_to_install(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert "pip install 'holmes[serve]'" in refused(folder, [], monkeypatch, capsys)
+
+
+def test_the_demo_ends_with_the_command_that_opens_its_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = ("render", "extract_features", "pack_store", "train_both", "evaluate_both", "build", "ask")
+    for step in (*steps, "write_report"):
+        monkeypatch.setattr(demo, step, lambda parts: None)
+    demo.demo(tmp_path / "demo")
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert re.fullmatch(rf"  \S*holmes serve {re.escape(str(tmp_path / 'demo' / 'index'))}", last), last
