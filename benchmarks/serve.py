@@ -1,6 +1,7 @@
 """What a server bears: answers a second and their delay with 1, 16 and 64 people asking at once, none lost.
 
-Each person asks the next question when the last is answered. The server is a process of its own, with
+Each person asks the next question when the last is answered. Beside the clock stands the processor time of the
+server for one answer, which other work on the machine does not change. The server is a process of its own, with
 batching and beside it one query at a time, asked by turns. The large index is synthetic: random embeddings,
 and sentences that stand for random directions, so that its scan is timed and no text encoder.
 
@@ -71,8 +72,11 @@ def main(
         for name, path in indexes.items():
             with running(path, 128) as batched, running(path, 1) as alone:
                 for crowd in crowds:
-                    for way, address in (("one at a time", alone), ("batched", batched)):
-                        rows.append({"index": name, "way": way, **load(address, crowd, seconds)})
+                    for way, (address, process) in (("one at a time", alone), ("batched", batched)):
+                        before = processor_seconds(process)
+                        row = {"index": name, "way": way, **load(address, crowd, seconds)}
+                        used = processor_seconds(process) - before
+                        rows.append({**row, "CPU ms an answer": 1e3 * used / row["answers"]})
                         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     gains = {name: gain(rows, name, crowds[-1]) for name in indexes}
     print_table("Answers of 'holmes serve'", rows)
@@ -85,11 +89,20 @@ def main(
     save_json(out / "serve.json", result)
 
 
-def gain(rows: list[dict[str, Any]], name: str, crowd: int) -> float:
-    at_most = {
-        row["way"]: row["per second"] for row in rows if row["index"] == name and row["clients"] == crowd
-    }
-    return float(at_most["batched"] / at_most["one at a time"])
+def processor_seconds(process: int) -> float:
+    """What a process has used so far, with all of its threads."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def gain(rows: list[dict[str, Any]], name: str, crowd: int) -> tuple[float, float]:
+    """How many times as many answers batching gives: by the clock, and by processor time."""
+    ways = {row["way"]: row for row in rows if row["index"] == name and row["clients"] == crowd}
+    batched, alone = ways["batched"], ways["one at a time"]
+    return (
+        batched["per second"] / alone["per second"],
+        alone["CPU ms an answer"] / batched["CPU ms an answer"],
+    )
 
 
 def load(address: str, clients: int, seconds: float) -> dict[str, Any]:
@@ -147,8 +160,8 @@ def ask(connection: http.client.HTTPConnection, sentence: str) -> str:
 
 
 @contextmanager
-def running(index: Path, batch: int) -> Iterator[str]:
-    """The address of a server in a process of its own, warm."""
+def running(index: Path, batch: int) -> Iterator[tuple[str, int]]:
+    """The address of a server in a process of its own, warm, and the process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, __file__, "--serve", str(index), "--port", str(port), "--batch", str(batch)]
@@ -160,7 +173,7 @@ def running(index: Path, batch: int) -> Iterator[str]:
             if process.poll() is not None:
                 raise SystemExit("the server ended")
             time.sleep(0.2)
-        yield address
+        yield address, process.pid
     finally:
         process.terminate()
         process.wait(60)
