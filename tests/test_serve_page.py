@@ -240,11 +240,11 @@ def test_everything_by_keys(page: Any) -> None:
     page.keyboard.press("Enter")
     until(page, "document.querySelector('video').currentTime < 2")
     page.keyboard.press("Escape")
-    assert page.locator("video").count() == 0
+    until(page, "document.querySelector('video') === null")
     page.keyboard.press("?")
     assert page.locator("dialog[open]").get_by_text("play its best moment").count() == 1
     page.keyboard.press("Escape")
-    assert page.locator("dialog").count() == 0
+    until(page, "document.querySelector('dialog') === null")
 
 
 def test_more_like_this_moment(page: Any) -> None:
