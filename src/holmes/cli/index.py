@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Make an index of videos and keep it.", no_args_is_help=True)
 
-ENOUGH = 60  # sentences that calibrate an index about as well as more would
+ENOUGH = 40  # sentences that calibrate an index about as well as more do
 
 Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index.")]
 Videos = Annotated[
