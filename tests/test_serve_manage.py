@@ -119,7 +119,7 @@ def test_what_goes_wrong_is_told(client: TestClient, folder: Path) -> None:
     (folder / "more" / "features.json").write_text("{}")
     client.post("/api/videos", json={"paths": [str(folder / "more")]})
     job = finished(client)
-    assert job["state"] == "failed" and "feature folder" in job["message"]
+    assert job["state"] == "failed" and "does not describe a folder of features" in job["message"]
 
 
 def test_a_process_that_dies_is_noticed(
