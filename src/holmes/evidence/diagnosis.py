@@ -65,9 +65,19 @@ class Calibration:
     def correction(self) -> OddsCorrection:
         return OddsCorrection(self.odds_shift, self.odds_slope, self.videos)
 
-    @property
-    def rules(self) -> KindRules:
-        return KindRules(self.precise_floor, self.group_floor, self.here_floor)
+    def rules(self, videos: int) -> KindRules:
+        """The floors in a gallery of so many videos.
+
+        A half is a half everywhere. A lower floor says how far a weak model gets in a gallery of the held-out
+        size; in another one its odds are shared with more videos, or fewer.
+        """
+        share = (self.videos - 1) / max(videos - 1, 1)
+
+        def here(floor: float) -> float:
+            odds = share * floor / (1 - floor) if floor < KindRules.precise else math.inf
+            return floor if odds == math.inf else min(KindRules.precise, odds / (1 + odds))
+
+        return KindRules(here(self.precise_floor), here(self.group_floor), self.here_floor)
 
     def score(self, scores: Scores) -> Tensor:
         """s = α_f s^f + α_c s^c, as videos are ranked."""
@@ -151,7 +161,9 @@ def judge(
     if video_QK is not None:
         video_QK = video_QK[:, :candidates]
         gallery, score_QK = gallery.merged(video_QK), best_by_video(score_QK, video_QK)
-    rules = calibration.rules if here_floor is None else replace(calibration.rules, here=here_floor)
+    rules = calibration.rules(videos)
+    if here_floor is not None:
+        rules = replace(rules, here=here_floor)
     copies_Q = torch.ones_like(here_Q, dtype=torch.long) if copies_Q is None else copies_Q
     kinds_Q, group_Q = kinds_of(gallery.probability_QK, here_Q, copies_Q, rules)
     return Judgement(quantities, gallery, here_Q, score_QK, kinds_Q, group_Q)
