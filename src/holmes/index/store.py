@@ -88,6 +88,15 @@ class IndexStore:
         found = ((number, segment.find(name)) for number, segment in enumerate(self.segments))
         return next(((number, position) for number, position in found if position is not None), None)
 
+    def find_all(self, names: set[str]) -> dict[str, tuple[int, int]]:
+        """The same for those of many names that the index holds."""
+        return {
+            name: (number, segment.positions[name])
+            for number, segment in enumerate(self.segments)
+            for name in segment.positions.keys() & names
+            if segment.positions[name] not in segment.removed
+        }
+
     def __contains__(self, name: str) -> bool:
         return self.find(name) is not None
 
@@ -190,7 +199,7 @@ class IndexWriter:
     def remove(self, names: Iterable[str]) -> None:
         """Mark videos as removed; `compact` frees their space."""
         names = set(names)
-        absent = sorted(name for name in names if name not in self.store)
+        absent = sorted(names - self.store.find_all(names).keys())
         if absent:
             raise HolmesError(
                 f"{self.path} holds no video named '{absent[0]}'; 'holmes index info --json' lists them."
@@ -236,8 +245,8 @@ class IndexWriter:
     def _without(self, names: set[str]) -> list[SegmentEntry]:
         """The segments' entries with these videos marked as removed."""
         gone: dict[int, list[int]] = {}
-        for place in filter(None, map(self.store.find, names)):
-            gone.setdefault(place[0], []).append(place[1])
+        for number, position in self.store.find_all(names).values():
+            gone.setdefault(number, []).append(position)
         return [
             replace(entry, removed=tuple(sorted([*entry.removed, *gone.get(number, [])])))
             for number, entry in enumerate(self.store.manifest.segments)
