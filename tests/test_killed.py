@@ -21,8 +21,10 @@ from holmes.data import writer
 from holmes.data.check import check_store
 from holmes.data.export import export_store
 from holmes.data.pack import Source, pack
+from holmes.data.planted import PlantSettings, plant
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
+from holmes.evaluation.per_query import QueryTable, write_jsonl, write_parquet
 from holmes.files import read_json, write_json
 from holmes.index import embedders
 from holmes.index.builder import add_videos, build_index
@@ -30,6 +32,7 @@ from holmes.index.embedders import ZeroShot
 from holmes.index.store import IndexStore, IndexWriter
 from holmes.media.extract import extract
 from holmes.plots.page import Section, page, write_page
+from holmes.plots.sweep import save_sweeps
 from holmes.training import run as training
 from holmes.training.resume import read_result
 from index_fakes import FILMS, FakeJoint, write_features
@@ -238,6 +241,44 @@ def test_extracting(tmp_path: Path) -> None:
         assert found.id == whole.id and found.rows.tolist() == whole.rows.tolist(), killed
         left = {name for name in contents(place / "out") if not name.endswith(".part")}  # harmless
         assert left == contents(tmp_path / "reference").keys(), killed
+
+
+def test_planting(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    settings = PlantSettings(videos=3, val_videos=2, test_videos=2, video_width=8, text_width=8)
+    plant(tmp_path / "reference", settings)
+    reference = contents(tmp_path / "reference")
+    for killed in every_kill(place, lambda: plant(place / "world", settings), emptied(place), 24):
+        if not (place / "world").exists():
+            plant(place / "world", settings)
+        check_store(Store.open(place / "world"))
+        found = {n: c for n, c in contents(place / "world").items() if n != "journal.json"}
+        assert found == reference, killed
+        assert os.listdir(place) == ["world"], killed
+
+
+TABLE = QueryTable({"id": ["a#1", "b#1"], "rank": [1, 7]})
+POINT = {"value": 0.1, "metrics": {"SumR": {"mean": 1.0, "deviation": 0.1}}}
+SWEEP = {"margin": {"default": 0.1, "points": [POINT]}}
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("queries.jsonl", lambda path: write_jsonl(TABLE, path)),
+        ("queries.parquet", lambda path: write_parquet(TABLE, path)),
+        ("sweep.png", lambda path: save_sweeps(SWEEP, {}, path.parent)),
+    ],
+)
+def test_files_of_results(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
+    """What `evaluate --queries` and `sweep` write beside JSON: the old file or the new one, whole."""
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    path = tmp_path / name
+    write(path)
+    new = path.read_bytes()
+    for killed in every_kill(tmp_path, lambda: write(path), lambda: path.write_bytes(b"old")):
+        assert path.read_bytes() in (b"old", new), killed
 
 
 def test_writing_a_page(tmp_path: Path) -> None:

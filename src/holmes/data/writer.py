@@ -118,14 +118,16 @@ class StoreWriter:
             raise HolmesError(f"{self.target} is being written by another process; wait for it.") from None
         return self
 
-    def start(self, catalogue: Catalogue, video_width: int, text_width: int) -> None:
-        """Open the arrays, at the last commit of an earlier attempt if there was one."""
+    def start(
+        self, catalogue: Catalogue, video_width: int, text_width: int, from_the_beginning: bool = False
+    ) -> None:
+        """Open the arrays, at the last commit of an earlier attempt if there was one and it may go on."""
         self.catalogue, self.video_width, self.text_width = catalogue, video_width, text_width
         for what, kind in {"collection": Collection, "visual": PlainName, "text": PlainName}.items():
             build(kind, getattr(catalogue, what), what)  # they will be parts of paths
         self.frame_offsets = offsets(catalogue.frame_lengths_V)
         self.token_offsets = offsets(catalogue.token_lengths_Q)
-        self.videos_done, self.queries_done = self._resume()
+        self.videos_done, self.queries_done = self._resume(from_the_beginning)
         frame_shape = (int(self.frame_offsets[-1]), video_width)
         clip_shape = (len(catalogue.video_ids), catalogue.clips, video_width)
         token_shape = (int(self.token_offsets[-1]), text_width)
@@ -142,12 +144,12 @@ class StoreWriter:
             sizes = f"{needed / 1e6:,.1f} MB are still to be written and {free / 1e6:,.1f} MB are free"
             raise OSError(errno.ENOSPC, f"No space left on device ({sizes})", str(self.target.parent))
 
-    def _resume(self) -> tuple[int, int]:
+    def _resume(self, from_the_beginning: bool) -> tuple[int, int]:
         """How far an earlier attempt of the same came; whatever else lies in the folder goes."""
         videos = queries = 0
         try:
             journal: Journal = build(Journal, read_json(self.folder / JOURNAL))
-            if journal.fingerprint == self.fingerprint:
+            if journal.fingerprint == self.fingerprint and not from_the_beginning:
                 videos = min(journal.videos, len(self.catalogue.video_ids))
                 queries = min(journal.queries, len(self.catalogue.query_ids))
         except HolmesError:  # none yet, or damaged: then there is nothing to go on with

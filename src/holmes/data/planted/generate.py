@@ -74,7 +74,8 @@ def plant(target: Path, settings: PlantSettings, overwrite: bool = False, shown:
         StoreWriter(target, recipe, overwrite) as writer,
         progress_bar("planting videos", sum(settings.splits.values()), shown=shown) as advance,
     ):
-        writer.start(catalogue(plans, captions), settings.video_width, settings.text_width)
+        told, widths = catalogue(plans, captions), (settings.video_width, settings.text_width)
+        writer.start(told, *widths, from_the_beginning=True)  # chance runs through from the first video
         for name, plan in plans.items():
             rng = generator(settings, name, "film")
             for first in range(0, settings.splits[name], CHUNK_VIDEOS):
