@@ -145,6 +145,7 @@ def test_the_demo_ends_with_the_command_that_opens_its_index(
     steps = ("render", "extract_features", "pack_store", "train_both", "evaluate_both", "build", "ask")
     for step in (*steps, "write_report"):
         monkeypatch.setattr(demo, step, lambda parts: None)
+    monkeypatch.setattr(sys, "argv", [".venv/bin/holmes", "demo"])
     demo.demo(tmp_path / "demo")
     last = capsys.readouterr().err.strip().splitlines()[-1]
-    assert re.fullmatch(rf"  \S*holmes serve {re.escape(str(tmp_path / 'demo' / 'index'))}", last), last
+    assert re.fullmatch(rf"  .venv/bin/holmes serve {re.escape(str(tmp_path / 'demo' / 'index'))}", last), last
