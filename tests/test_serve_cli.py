@@ -139,13 +139,19 @@ def test_without_its_packages_it_says_which_to_install(
     assert "pip install 'holmes[serve]'" in refused(folder, [], monkeypatch, capsys)
 
 
+@pytest.mark.parametrize("found", [True, False], ids=["on the path", "not on the path"])
 def test_the_demo_ends_with_the_command_that_opens_its_index(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], found: bool
 ) -> None:
     steps = ("render", "extract_features", "pack_store", "train_both", "evaluate_both", "build", "ask")
     for step in (*steps, "write_report"):
         monkeypatch.setattr(demo, step, lambda parts: None)
-    monkeypatch.setattr(sys, "argv", [".venv/bin/holmes", "demo"])
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "holmes").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "bin" / "holmes"), "demo"])
+    monkeypatch.setattr(demo.shutil, "which", lambda name: f"/usr/bin/{name}" if found else None)
     demo.demo(tmp_path / "demo")
     last = capsys.readouterr().err.strip().splitlines()[-1]
-    assert re.fullmatch(rf"  .venv/bin/holmes serve {re.escape(str(tmp_path / 'demo' / 'index'))}", last), last
+    assert last == f"  {'' if found else 'bin/'}holmes serve {tmp_path / 'demo' / 'index'}"
+
