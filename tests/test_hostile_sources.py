@@ -129,9 +129,10 @@ def test_a_pipe_in_place_of_a_file(tmp_path: Path, file: str) -> None:
     (tiny.folder / file).unlink(missing_ok=True)
     os.mkfifo(tiny.folder / file)
     if file.endswith(".json"):
-        pack(Source(tiny.folder), tmp_path / "store")  # what is no file says nothing
+        assert pack(Source(tiny.folder), tmp_path / "store").info.videos  # what is no file says nothing
     else:
-        refusal(lambda: pack(Source(tiny.folder), tmp_path / "store"))
+        assert "\n" not in refusal(lambda: pack(Source(tiny.folder), tmp_path / "store"))
+        assert not (tmp_path / "store").exists()
 
 
 def test_a_pipe_of_annotations(tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_a_pipe_of_annotations(tmp_path: Path) -> None:
 def test_sizes_that_none_has(tmp_path: Path, size: str) -> None:
     folder = Miniature.make(tmp_path).write_bigfile("i3d")
     (folder / "shape.txt").write_text(size)
-    refusal(lambda: BigFile(folder))
+    assert "shape.txt" in refusal(lambda: BigFile(folder))
 
 
 HOSTILE = {

@@ -273,6 +273,7 @@ def test_errors_say_why_and_can_be_tried_again(page: Any) -> None:
     page.unroute("**/api/search?*")
     page.get_by_role("button", name="Try again").click()
     page.wait_for_selector(".card h3 >> text=coast.mp4")
+    assert page.locator("[role=alert]").count() == 0
 
 
 def test_it_shows_that_it_works_and_only_the_last_answer_counts(page: Any) -> None:
