@@ -80,3 +80,16 @@ def test_exit_codes_of_good_and_missing_files(parity, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["parity.py", "nowhere.npz"])
     assert parity.main() == 2
     assert "nowhere.npz does not exist" in capsys.readouterr().err
+
+
+def test_a_damaged_golden_file_gets_one_line(parity, tmp_path, monkeypatch, capsys):
+    whole = (GOLDEN / "dropout.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[:3000])
+    arrays = dict(np.load(GOLDEN / "dropout.npz", allow_pickle=False))
+    del arrays["batch/frames"], arrays["batch/query_tokens"]
+    np.savez(tmp_path / "without.npz", **arrays)
+    for name in ("cut.npz", "without.npz"):
+        monkeypatch.setattr(sys, "argv", ["parity.py", str(tmp_path / name)])
+        assert parity.main() == 2
+        said = capsys.readouterr().err
+        assert f"{name} is not a whole golden file" in said and said.count("\n") == 1

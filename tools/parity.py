@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -302,7 +303,11 @@ def main() -> int:
     if not path.is_file():
         print(f"parity: {path} does not exist.", file=sys.stderr)
         return 2
-    rows = all_rows(path)
+    try:
+        rows = all_rows(path)
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        print(f"parity: {path} is not a whole golden file: {error}.", file=sys.stderr)
+        return 2
     table = Table(title=f"Parity with {path.name}", title_justify="left")
     for column, justify in (
         ("quantity", "left"),
