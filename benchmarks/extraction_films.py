@@ -75,7 +75,7 @@ def _repeat(once: Path, path: Path, times: int) -> None:
                     copied = out.add_stream_from_template(stream)
                 last = 0
                 for packet in source.demux(stream):
-                    if packet.dts is None:
+                    if packet.dts is None or packet.pts is None:
                         continue
                     packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
                     last = max(last, packet.pts + (packet.duration or 0))

@@ -28,7 +28,6 @@ from holmes.index.manifest import Manifest
 from holmes.index.parts import embed_videos
 from holmes.index.searcher import Index
 from holmes.index.store import IndexStore, IndexWriter, create_index
-from holmes.media.backbones import load_visual
 from holmes.media.backbones.pocket import Pocket
 from holmes.media.extract import extract
 from holmes.media.features import VideoFeatures
@@ -72,7 +71,7 @@ def main(
 ) -> None:
     captions = json.loads((clips / "captions.json").read_text())
     with work_folder(work) as folder:
-        pocket = load_visual("pocket")
+        pocket = Pocket()
         asked = [Piece(video.rows, video.source.name) for video in read(folder / "clips", [clips], pocket)]
         asked = [piece for piece in asked if piece.name in captions]
         world = render_world(

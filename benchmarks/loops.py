@@ -10,9 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holmes.encoders.blocks import ParallelBlocks
+from holmes.encoders.blocks import BlockNorm, ParallelBlocks
 from holmes.encoders.gaussian import attend
 from holmes.encoders.model import HolmesModel, length_mask
+from holmes.encoders.query import TokenEncoder
+from holmes.encoders.video import VideoBranch
 from holmes.evidence.calibration import calibrated_target, one_hot_label
 from holmes.evidence.dirichlet import concentration
 from holmes.losses.evidential import evidential_loss
@@ -38,7 +40,7 @@ def looped_blocks(blocks: ParallelBlocks, input_NLD: Tensor, mask_NL: Tensor | N
     return torch.stack(outputs)
 
 
-def looped_norm(norm: torch.nn.Module, block: int, values: Tensor) -> Tensor:
+def looped_norm(norm: BlockNorm, block: int, values: Tensor) -> Tensor:
     return F.layer_norm(values, values.shape[-1:], norm.weight_GD[block], norm.bias_GD[block])
 
 
@@ -50,13 +52,17 @@ def looped_step(
     mask_QT = length_mask(batch.token_lengths_Q, batch.tokens_QTD.shape[1])
 
     def branch(branch: torch.nn.Module, features: Tensor, mask: Tensor | None) -> Tensor:
+        assert isinstance(branch, VideoBranch)
         placed = branch.place(branch.project(features))
-        return branch.mix(looped_blocks(branch.blocks, placed, mask), mask)
+        mixed: Tensor = branch.mix(looped_blocks(branch.blocks, placed, mask), mask)
+        return mixed
 
     def queries() -> Tensor:
         encoder = model.query_encoder
+        assert isinstance(encoder, TokenEncoder)
         placed = model.query_places(encoder.project(batch.tokens_QTD))
-        return model.pool(looped_blocks(encoder.block, placed, mask_QT)[0], mask_QT)
+        pooled: Tensor = model.pool(looped_blocks(encoder.block, placed, mask_QT)[0], mask_QT)
+        return pooled
 
     frames_VFD, clips_VCD = (
         branch(model.frame_branch, batch.frames_VFD, mask_VF),
@@ -90,8 +96,8 @@ def looped_losses(
         cosine[name], dot_QV = unit_QVP.amax(-1), raw_QVP.amax(-1)
         for video in range(videos):
             own = owner_Q == video
-            scores = cosine[name][:, video]
-            total = total + F.relu(objective.margin + scores[~own].max() - scores[own].mean()) / videos
+            column = cosine[name][:, video]
+            total = total + F.relu(objective.margin + column[~own].max() - column[own].mean()) / videos
             total = total + 0.04 * (dot_QV[:, video].logsumexp(0) - dot_QV[own, video].logsumexp(0)) / videos
         positive = cosine[name].gather(1, owner_Q[:, None])
         hardest = cosine[name].scatter(1, owner_Q[:, None], -9.0).topk(min(20, videos - 1)).values[:, :1]

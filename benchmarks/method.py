@@ -86,7 +86,8 @@ def flat(entry: dict[str, Any]) -> dict[str, float]:
     kinds = {f"share {kind.name.lower()}": entry["kinds"][kind] for kind in QueryType if "kinds" in entry}
     mass = {f"mass {name}": value for name, value in (entry.get("mass") or {}).items()}
     single = {name: entry[name] for name in SINGLE if entry.get(name) is not None}
-    return entry["metrics"] | single | kinds | mass
+    metrics: dict[str, float] = entry["metrics"]
+    return metrics | single | kinds | mass
 
 
 def column(entries: dict[int, dict[str, float]], name: str) -> dict[int, float]:

@@ -19,11 +19,12 @@ from fleet import Job, train_to_the_end
 from method import study
 
 from holmes.config.ablations import FULL, Ablation
-from holmes.evaluation.asked import as_numpy, judge_all
+from holmes.evaluation.asked import as_numpy
 from holmes.evaluation.calibrate import fit_calibration
 from holmes.evaluation.confidence_metrics import area_under_risk_coverage, bootstrap_counts, calibration_error
 from holmes.evaluation.recall import rank_of_owner, recall
 from holmes.evaluation.scoring import encode_split, score_all
+from holmes.evidence.fitting import judge_all
 from holmes.training.protocol import Protocol
 
 HELD_OUT = {"held_out": 0.25}

@@ -16,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,7 +88,7 @@ def ceilings(device: torch.device) -> dict[str, float]:
     rates = {}
     for dtype in (torch.bfloat16, torch.float32) if device.type == "cpu" else (torch.bfloat16, torch.float16):
         left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-        seconds = timed(lambda left=left, right=right: left @ right, device, 10)
+        seconds = timed(partial(torch.matmul, left, right), device, 10)
         rates[f"{str(dtype)[6:]}_tflops"] = 2 * side**3 / seconds / 1e12
     return {"copy_gb_per_s": 2 * size / copy_seconds / 1e9, **rates}
 
@@ -111,8 +112,8 @@ def measure(
     result["searches"] = {}
     for name, query in queries.items():
         probes = make_probes(query, FRAME_WEIGHT, CLIP_WEIGHT)
-        search = timed(lambda probes=probes: nearest_videos(gallery, probes, top), device, repeats)
-        scanning = timed(lambda probes=probes: scan(gallery, probes, None), device, repeats)
+        search = timed(partial(nearest_videos, gallery, probes, top), device, repeats)
+        scanning = timed(partial(scan, gallery, probes, None), device, repeats)
         count, rows = len(query.query_QD), probes.rows_QTD.shape[0] * probes.rows_QTD.shape[1]
         flop = 2 * rows * sum(slab.codes_SPD.numel() for slab in gallery.slabs)
         result["searches"][name] = {

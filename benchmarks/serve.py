@@ -118,7 +118,7 @@ def load(address: str, clients: int, seconds: float) -> dict[str, Any]:
         connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
         while time.monotonic() < end:
             words = (rng.choice(COLOURS), rng.choice(NOUNS), rng.choice(VERBS))
-            sentence = f"a {words[0]} {words[1]} {words[2]} {number} {rng.integers(1e6)}"
+            sentence = f"a {words[0]} {words[1]} {words[2]} {number} {rng.integers(1_000_000)}"
             began = time.perf_counter()
             fault = ask(connection, sentence)
             with lock:

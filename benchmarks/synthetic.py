@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import DTypeLike
 
-from holmes.data.store import Split, Store, StoreInfo
+from holmes.data.store import CATALOGUE, FEATURES, Split, Store, StoreInfo
+from holmes.manifests import FileEntry
 from holmes.records import CLIPS, TOKENS
 
 
@@ -75,10 +79,13 @@ class SyntheticStore(Store):
             "kinds": np.full(queries, -1, np.int8),
             "moments": np.full((queries, 2), np.nan, np.float32),
         }
-        splits = {
+        splits: dict[str, dict[Literal["videos", "queries"], int]] = {
             "train": {"videos": shape.train_videos, "queries": int(counts[: shape.train_videos].sum())},
             "test": {"videos": shape.test_videos, "queries": int(counts[shape.train_videos :].sum())},
         }
+        parts = (f"split.{name}.{what}.npy" for name in splits for what in ("videos", "queries"))
+        nothing = FileEntry(0, sha256(b"").hexdigest())  # a store lists its files; here are none
+        files = dict.fromkeys((*FEATURES, *CATALOGUE, *parts), nothing)
         info = StoreInfo(
             shape.name,
             "synthetic",
@@ -91,12 +98,14 @@ class SyntheticStore(Store):
             int(lengths_Q.sum()),
             splits,
             {"made": "synthetic"},
-            {},
+            files,
         )
         super().__init__(Path(f"synthetic-{shape.name}"), info)
 
-    def _array(self, name: str) -> np.ndarray:
-        return self._made[name]
+    def _array(self, name: str, dtype: DTypeLike, *shape: int) -> np.ndarray:
+        array = self._made[name]
+        assert array.dtype == dtype and array.shape == shape
+        return array
 
     def split(self, name: str) -> Split:
         first = 0 if name == "train" else self.shape.train_videos

@@ -85,8 +85,8 @@ def study(
         assert calibration is not None and held is not None
         dtype = torch.float16 if device.type == "cuda" else torch.float32
         bank = FeatureBank(world.store, device, splits=[test, held], dtype=dtype)
-        asked = [ask(checkpoint, bank, split, calibration, 1, 0) for split in (held, test)]
-        parts.append(parts_table(*asked, calibration))
+        of_held, of_test = (ask(checkpoint, bank, split, calibration, 1, 0) for split in (held, test))
+        parts.append(parts_table(of_held, of_test, calibration))
         if world.name == "planted" and seed == options.seeds[0]:
             sizes = [size for size in SIZES if size <= options.largest]
             galleries.append(large_galleries(checkpoint, bank, test, held, calibration, sizes))

@@ -131,7 +131,8 @@ def kinds_table(found: dict[str, Any]) -> str:
     confusion = np.sum([k["confusion"] for k in known], axis=0) if known else None
     rows = []
     for place, name in enumerate(shares):
-        of_kind = "–" if right[name] is None else f"{100 * right[name]:.1f}%"
+        share = right[name]
+        of_kind = "–" if share is None else f"{100 * share:.1f}%"
         counts = [] if confusion is None else [f"{row[place]:,}" for row in confusion]
         rows.append([name, f"{100 * shares[name]:.1f}%", of_kind, *counts])
     columns = ["said", "share", "first hit right"]

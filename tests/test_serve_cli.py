@@ -154,4 +154,3 @@ def test_the_demo_ends_with_the_command_that_opens_its_index(
     demo.demo(tmp_path / "demo")
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last == f"  {'' if found else 'bin/'}holmes serve {tmp_path / 'demo' / 'index'}"
-

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from operator import eq
 from typing import Any
 from unittest.mock import patch
 
@@ -87,8 +89,10 @@ class Encoders:
         if part == "query":
             return model.encode_queries(tensor("batch/query_tokens"), self.golden.token_lengths_Q).query_QD
         if part == "clips":
-            return model.clip_branch(tensor("batch/clips"))
-        return model.frame_branch(tensor("batch/frames"), self.frame_mask_VF)
+            clips_VCD: Tensor = model.clip_branch(tensor("batch/clips"))
+            return clips_VCD
+        frames_VFD: Tensor = model.frame_branch(tensor("batch/frames"), self.frame_mask_VF)
+        return frames_VFD
 
     def valid(self, part: str, values: Tensor) -> Tensor:
         return values[self.frame_mask_VF] if part == "frames" else values
@@ -121,7 +125,7 @@ def dropout_rows(golden: Any, row: Callable[..., Any]) -> Iterator[Any]:
         outside = float(golden.arrays[f"all/{part}/variance"])
         yield row(f"{part}: variance", ratio_error(variance, outside), tolerance=ALL_TOLERANCE)
         for number, site in enumerate(sites):
-            _, variance = encoders.moments(part, passes, lambda site, only=number: site == only)
+            _, variance = encoders.moments(part, passes, partial(eq, number))
             outside = float(golden.arrays[f"{site}/{part}/variance"])
             error = ratio_error(variance, outside)
             yield row(f"{part}: variance, {site} alone", error, tolerance=SITE_TOLERANCE)

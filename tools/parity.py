@@ -252,7 +252,7 @@ def training_rows(golden: Golden) -> Iterator[Row]:
         optimizer.collect_gradients()
         optimizer.step(torch.tensor(3e-4 * linear_schedule(step, 40, 0.25)))
     note = PADDING_NOTE if golden.has_padding else ""
-    yield Row("training: losses of eight steps", relative_error(losses, losses_golden), note)
+    yield Row("training: losses of eight steps", relative_error(np.array(losses), losses_golden), note)
     state = {name: value.detach() for name, value in golden.model.state_dict().items()}
     prefix = "train/after/"
     for key in (key for key in golden.arrays.files if key.startswith(prefix)):
@@ -274,7 +274,7 @@ def after_training(state: dict[str, Tensor], published: str) -> Tensor:
 def metric_rows(golden: Golden) -> Iterator[Row]:
     ranks_Q = rank_of_owner(golden.tensor("metrics/scores"), golden.tensor("metrics/owner"))
     ours = [value for name, value in recall(ranks_Q).items() if name != "SumR"]
-    yield Row("metrics: R@1, 5, 10, 100", relative_error(ours, golden.tensor("metrics/recalls")))
+    yield Row("metrics: R@1, 5, 10, 100", relative_error(np.array(ours), golden.tensor("metrics/recalls")))
 
 
 def all_rows(path: Path) -> list[Row]:

@@ -1,4 +1,7 @@
-"""Files that are whole or absent: write to a temporary neighbour, fsync, rename. Only real files are read."""
+"""Files that are whole or absent: write to a temporary neighbour, fsync, rename. Only real files are read.
+
+POSIX only: a rename is made durable by syncing its folder, and modes are set by number.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import io
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn, cast
@@ -102,6 +103,8 @@ app.command()(demo.demo)
 
 
 def main() -> None:
+    if os.name != "posix":
+        fail("Holmes needs Linux or another POSIX system; on Windows, run it inside WSL.", 2)
     gc.set_threshold(50_000)  # imports make many objects and drop few: looking them through takes .3 s
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character shows "?"

@@ -3,7 +3,7 @@
 A worker is `python -m MODULE SETUP`. It reads a JSON line for each job and answers with lines: `{}` as a sign
 of life, `{"seconds": 90.0, "share": 0.5}` to say how far it is, `{"failure": "…", "note": "…"}` (each empty
 when all went well) at the end. It ends when its input does, so workers never outlive us. Plain processes,
-because multiprocessing's would run the caller's script again.
+because multiprocessing's would run the caller's script again. POSIX only: they inherit open files.
 """
 
 from __future__ import annotations
