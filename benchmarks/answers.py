@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from common import print_table, save_json
 
-from holmes.evaluation.confidence_metrics import calibration_error
+from holmes.confidence.confidence_metrics import calibration_error
 from holmes.evidence.answer_kinds import AnswerKind
 from holmes.evidence.diagnosis import Calibration, read_calibration
 from holmes.evidence.fitting import fit_calibration, judge_all, without

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holmes.evaluation.asked import OURS, Asked, as_numpy
-from holmes.evaluation.baselines import sigmoid
-from holmes.evaluation.confidence_metrics import (
+from holmes.confidence.answered import OURS, Asked, as_numpy
+from holmes.confidence.baselines import sigmoid
+from holmes.confidence.confidence_metrics import (
     Counts,
     area_under_risk_coverage,
     auroc,

@@ -24,12 +24,12 @@ from uncertainty_page import tables, write_docs
 from worlds import study_parser, world_stores
 
 from holmes.cli.evaluate import find_reader
+from holmes.confidence.answered import OURS, ask
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig, to_dict, with_changes
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
-from holmes.evaluation.asked import OURS, ask
 from holmes.evidence.diagnosis import EXTRA, read_calibration
 from holmes.training.device import choose_device
 from holmes.training.protocol import Protocol

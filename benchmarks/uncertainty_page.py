@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from holmes.evaluation.asked import OURS
-from holmes.evaluation.uncertainty_tables import FIGURES, NAMES, interval, short
+from holmes.confidence.answered import OURS
+from holmes.confidence.confidence_tables import FIGURES, NAMES, interval, short
 from holmes.plots.style import LIGHT, svg
 from holmes.plots.uncertainty import draw_gallery_sizes, draw_sureness
 from holmes.training.sureness import mean, mean_figures

@@ -11,13 +11,13 @@ import pytest
 
 from data_layouts import Miniature
 from holmes.cli import main
+from holmes.confidence.confidence_tables import interval
 from holmes.data.check import check_store
 from holmes.data.export import export_store
 from holmes.data.pack import Source, pack
 from holmes.data.pooling import query_tokens, video_clips, video_frames
 from holmes.data.store import Store
 from holmes.errors import HolmesError
-from holmes.evaluation.uncertainty_tables import interval
 from holmes.index.answers import Answer, Hit
 from holmes.moments import Moment
 from holmes.training.experiments import Study

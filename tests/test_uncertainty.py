@@ -15,12 +15,9 @@ from scipy.optimize import minimize
 from typer.testing import CliRunner
 
 from holmes.cli.main import app
-from holmes.data.bank import FeatureBank
-from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint, update_extras
-from holmes.errors import HolmesError
-from holmes.evaluation.asked import ask
-from holmes.evaluation.baselines import logistic_curve, margin, negative_entropy
-from holmes.evaluation.confidence_metrics import (
+from holmes.confidence.answered import ask
+from holmes.confidence.baselines import logistic_curve, margin, negative_entropy
+from holmes.confidence.confidence_metrics import (
     area_under_risk_coverage,
     auroc,
     auroc_within,
@@ -31,9 +28,12 @@ from holmes.evaluation.confidence_metrics import (
     reliability,
     risk_coverage,
 )
-from holmes.evaluation.corruptions import Corruption, corrupt_caption, corrupt_tokens, planted_reader
-from holmes.evaluation.quantity_checks import smaller_gallery
-from holmes.evaluation.uncertainty import comparable, evaluate_uncertainty
+from holmes.confidence.corruptions import Corruption, corrupt_caption, corrupt_tokens, planted_reader
+from holmes.confidence.measure import comparable, evaluate_uncertainty
+from holmes.confidence.quantity_checks import smaller_gallery
+from holmes.data.bank import FeatureBank
+from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint, update_extras
+from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA, read_calibration
 from holmes.evidence.fitting import without
 from holmes.records import Scores

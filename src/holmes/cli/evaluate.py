@@ -11,8 +11,8 @@ from holmes.cli.options import Device, Form, check_form, counted, parse_protocol
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
+    from holmes.confidence.corruptions import Reader
     from holmes.data.store import Store
-    from holmes.evaluation.corruptions import Reader
     from holmes.evaluation.per_query import QueryTable
     from holmes.training.revisit import Revisited, RunFolder
 
@@ -88,7 +88,7 @@ def evaluate(
     grids = [results_grid(title, ours, published(first["preset"]), first["collection"])]
     grids += report_grids(Path(first["run"]).name, first)
     if "uncertainty" in found:
-        from holmes.evaluation.uncertainty_tables import uncertainty_grids
+        from holmes.confidence.confidence_tables import uncertainty_grids
 
         measured = [report for report in found["reports"] if "uncertainty" in report]
         for report in measured[:1]:
@@ -148,7 +148,7 @@ def add_uncertainty(
 
 def find_reader(store: Store) -> Reader | None:
     """What can read a corrupted caption into this store's token features: nothing, for most stores."""
-    from holmes.evaluation.corruptions import planted_reader
+    from holmes.confidence.corruptions import planted_reader
 
     if store.info.text.startswith("minilm"):
         from holmes.media.backbones.text import load_minilm

@@ -61,7 +61,7 @@ def report(
 def look_at_confidence(run: RunFolder, store: Path | None, split: str, device: str) -> Sureness:
     """How far the run's confidence can be trusted; or why that is not known."""
     from holmes.cli.evaluate import find_reader
-    from holmes.evaluation.uncertainty_tables import uncertainty_grids
+    from holmes.confidence.confidence_tables import uncertainty_grids
     from holmes.plots.uncertainty import no_sureness, sureness
     from holmes.training.device import choose_device
     from holmes.training.revisit import store_of

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from holmes.confidence.corruptions import Reader
+from holmes.confidence.measure import evaluate_uncertainty
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
-from holmes.evaluation.corruptions import Reader
-from holmes.evaluation.uncertainty import evaluate_uncertainty
 from holmes.evidence.diagnosis import EXTRA, read_calibration
 from holmes.training.calibrate import calibrate_run, calibration_split
 from holmes.training.protocol import Protocol

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from holmes.confidence import baselines
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split
 from holmes.encoders.checkpoint import Checkpoint
-from holmes.evaluation import baselines
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import Encoded, encode_split, score_all
 from holmes.evidence.diagnosis import Calibration, Judgement

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holmes.data.bank import FeatureBank
-from holmes.data.store import Split, Store
-from holmes.encoders.checkpoint import Checkpoint
-from holmes.evaluation.asked import OURS, Asked, Floats, ask
-from holmes.evaluation.baselines import PASSES, logistic_curve, standardised
-from holmes.evaluation.confidence_metrics import (
+from holmes.confidence.answered import OURS, Asked, Floats, ask
+from holmes.confidence.baselines import PASSES, logistic_curve, standardised
+from holmes.confidence.confidence_metrics import (
     Counts,
     area_under_risk_coverage,
     auroc,
@@ -25,8 +22,11 @@ from holmes.evaluation.confidence_metrics import (
     reliability,
     risk_coverage,
 )
-from holmes.evaluation.corruptions import Reader
-from holmes.evaluation.quantity_checks import gallery_sizes, hard_queries, kinds, several_fit
+from holmes.confidence.corruptions import Reader
+from holmes.confidence.quantity_checks import gallery_sizes, hard_queries, kinds, several_fit
+from holmes.data.bank import FeatureBank
+from holmes.data.store import Split, Store
+from holmes.encoders.checkpoint import Checkpoint
 from holmes.evidence.diagnosis import Calibration
 
 REPEATS = 1000

@@ -13,12 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holmes.data.bank import FeatureBank
-from holmes.data.store import Store
-from holmes.encoders.model import HolmesModel
-from holmes.evaluation.asked import OURS, Asked, Floats, as_numpy, score_baselines
-from holmes.evaluation.baselines import encode_queries
-from holmes.evaluation.confidence_metrics import (
+from holmes.confidence.answered import OURS, Asked, Floats, as_numpy, score_baselines
+from holmes.confidence.baselines import encode_queries
+from holmes.confidence.confidence_metrics import (
     Counts,
     auroc,
     auroc_within,
@@ -27,7 +24,10 @@ from holmes.evaluation.confidence_metrics import (
     estimate,
     finite,
 )
-from holmes.evaluation.corruptions import Corruption, Reader, corrupted_source, read_source
+from holmes.confidence.corruptions import Corruption, Reader, corrupted_source, read_source
+from holmes.data.bank import FeatureBank
+from holmes.data.store import Store
+from holmes.encoders.model import HolmesModel
 from holmes.evaluation.partition import agreement
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import score_all

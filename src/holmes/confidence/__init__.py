@@ -1,0 +1,1 @@
+"""Confidence: how sure an answer is, and the proof that it is true."""
