@@ -20,10 +20,10 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
-from holmes.evaluation.figure_kinds import judge_batch, kind_examples
-from holmes.evaluation.figure_moments import Seen, look, timelines, track, transport, typical_video
-from holmes.evaluation.figures import figure_data
 from holmes.records import Scores
+from holmes.report.figure_data import figure_data
+from holmes.report.kind_figures import judge_batch, kind_examples
+from holmes.report.moment_figures import Seen, look, timelines, track, transport, typical_video
 from holmes.training.assemble import build_identifier, build_objective
 from holmes.training.run import RunOptions, train
 

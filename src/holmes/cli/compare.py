@@ -174,9 +174,9 @@ def write_comparison(out: Path, grids: list[Grid], systems: list[System], firsts
     from functools import partial
 
     from holmes.evaluation.comparison import decided_queries
-    from holmes.evaluation.figure_moments import compared_timelines
     from holmes.plots.page import Picture, Section, paragraph, table, write_page
     from holmes.plots.timeline import draw_timelines
+    from holmes.report.moment_figures import compared_timelines
 
     sections = [Section("Figures", "".join(table(grid) for grid in grids))]
     for number, system in enumerate(systems[1:], start=1):

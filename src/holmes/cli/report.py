@@ -105,11 +105,11 @@ def gather(
     from holmes.config.schema import to_dict
     from holmes.data.bank import FeatureBank
     from holmes.encoders.checkpoint import load_checkpoint
-    from holmes.evaluation.figures import figure_data
     from holmes.evaluation.intervals import spread_with_intervals
     from holmes.evaluation.published import published
     from holmes.evaluation.tables import report_grids, results_grid
     from holmes.plots.data import Account, ReportData
+    from holmes.report.figure_data import figure_data
     from holmes.training.assemble import build_objective
     from holmes.training.device import choose_device
     from holmes.training.logbook import read_metrics

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from holmes.data.store import Split, Store
-from holmes.evaluation.figure_moments import Seen, moment_of, track
 from holmes.evidence.dirichlet import EvidenceForm, concentration, expected_entropy, opinion
 from holmes.evidence.query_types import (
     MedianRule,
@@ -25,6 +24,7 @@ from holmes.evidence.query_types import (
 from holmes.plots.examples import TOP, Example, Found
 from holmes.plots.plane import BranchPlane
 from holmes.records import QueryType
+from holmes.report.moment_figures import Seen, moment_of, track
 
 EXAMPLES = 2  # of each kind
 

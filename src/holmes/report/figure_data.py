@@ -9,8 +9,9 @@ import torch
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split
 from holmes.encoders.checkpoint import Checkpoint
-from holmes.evaluation.figure_kinds import KindRules, judge_batch, kind_examples
-from holmes.evaluation.figure_moments import (
+from holmes.plots.data import FigureData
+from holmes.report.kind_figures import KindRules, judge_batch, kind_examples
+from holmes.report.moment_figures import (
     find_query,
     find_video,
     look,
@@ -18,7 +19,6 @@ from holmes.evaluation.figure_moments import (
     transport,
     typical_video,
 )
-from holmes.plots.data import FigureData
 
 
 @torch.inference_mode()
