@@ -31,11 +31,11 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.evidence.diagnosis import EXTRA, read_calibration
+from holmes.runs.evaluated import find_runs
+from holmes.runs.run_confidence import held_out_videos, run_uncertainty
 from holmes.training.device import choose_device
 from holmes.training.protocol import Protocol
-from holmes.training.revisit import find_runs
 from holmes.training.run import RunOptions, train
-from holmes.training.sureness import held_out_videos, run_uncertainty
 
 ABSTAIN = 0.2  # answer nothing that is less probable
 SIZES = (100, 250, 1_000, 3_000, 10_000, 30_000, 100_000)  # of planted galleries

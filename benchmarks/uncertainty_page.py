@@ -13,7 +13,7 @@ from holmes.confidence.answered import OURS
 from holmes.confidence.confidence_tables import FIGURES, NAMES, interval, short
 from holmes.plots.style import LIGHT, svg
 from holmes.plots.uncertainty import draw_gallery_sizes, draw_sureness
-from holmes.training.sureness import mean, mean_figures
+from holmes.runs.run_confidence import mean, mean_figures
 
 BETTER = {"aurc": "AURC", "auroc_top1": "AUROC top 1", "auroc_top10": "AUROC top 10"}
 TUNED = "softmax_entropy_tuned"  # knows our fitted temperature: shown, but no baseline of the sceptic's

@@ -18,9 +18,9 @@ from holmes.encoders.slim_blocks import SlimBlocks
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.losses.diversity import pooled_diversity_loss
 from holmes.records import QueryEmbedding, VideoEmbedding
+from holmes.runs.evaluated import evaluate_run, find_runs
 from holmes.similarity import guided_cosine_and_dot, window_means
 from holmes.training.experiments import Study, ablate
-from holmes.training.revisit import evaluate_run, find_runs
 from holmes.training.run import train
 from small import assert_close, embedded, features, tiny_config
 from tiny_runs import QUIET, tiny_settings, tiny_world

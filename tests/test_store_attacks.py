@@ -18,8 +18,8 @@ from holmes.data.store import Store
 from holmes.errors import HolmesError
 from holmes.files import sha256_file
 from holmes.manifests import FileEntry
+from holmes.runs.evaluated import find_runs, store_of
 from holmes.training.resume import read_result
-from holmes.training.revisit import find_runs, store_of
 from holmes.training.run import train
 from killing import contents
 from tiny_runs import QUIET, tiny_settings, tiny_world

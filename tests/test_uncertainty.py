@@ -37,11 +37,11 @@ from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA, read_calibration
 from holmes.evidence.fitting import without
 from holmes.records import Scores
+from holmes.runs.evaluated import find_runs
+from holmes.runs.run_confidence import run_uncertainty
 from holmes.training.calibrate import calibrate_run, calibration_split
 from holmes.training.protocol import Protocol, choose_splits
-from holmes.training.revisit import find_runs
 from holmes.training.run import train
-from holmes.training.sureness import run_uncertainty
 from tiny_runs import QUIET, tiny_settings, tiny_world
 
 BASELINES = {"top1_score", "margin", "softmax_entropy", "softmax_entropy_tuned", "dropout_agreement"}

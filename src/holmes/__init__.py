@@ -15,7 +15,7 @@ _VERBS = {
     "open_index": ("holmes.index.searcher", "open_index"),
     "open_store": ("holmes.data.store", "Store.open"),
     "preset": ("holmes.config.presets", "preset"),
-    "queries": ("holmes.training.revisit", "queries"),
+    "queries": ("holmes.runs.evaluated", "queries"),
     "train": ("holmes.training.run", "train"),
 }
 

@@ -13,7 +13,7 @@ from holmes.errors import HolmesError
 if TYPE_CHECKING:
     from holmes.evaluation.comparison import System
     from holmes.evaluation.tables import Grid
-    from holmes.training.revisit import Revisited, RunFolder
+    from holmes.runs.evaluated import Revisited, RunFolder
 
 LISTED = 10  # queries won and lost that are listed
 PICTURED = 3  # of each that are drawn
@@ -73,8 +73,8 @@ def compare(
 
 def find_systems(paths: list[Path], protocol: str | None) -> dict[str, list[RunFolder]]:
     """Name → runs that differ only by their seed."""
-    from holmes.training.groups import group_runs
-    from holmes.training.revisit import find_runs
+    from holmes.runs.evaluated import find_runs
+    from holmes.runs.groups import group_runs
 
     protocols = parse_protocols(protocol or "both")
     wanted = protocols[0] if len(protocols) == 1 else None
@@ -101,8 +101,8 @@ def see_systems(
     import numpy as np
 
     from holmes.evaluation.comparison import System
+    from holmes.runs.evaluated import revisit, store_of
     from holmes.training.device import choose_device
-    from holmes.training.revisit import revisit, store_of
 
     systems: list[System] = []
     firsts: list[Revisited] = []

@@ -176,8 +176,8 @@ def evaluate_both(parts: Demo) -> None:
 
 
 def evaluated(run: Path) -> dict[str, Any]:
+    from holmes.runs.evaluated import evaluate_run, find_runs, store_of
     from holmes.training.device import choose_device
-    from holmes.training.revisit import evaluate_run, find_runs, store_of
 
     folder = find_runs(run)[0]
     return evaluate_run(folder, store_of(folder, None), "test", choose_device())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holmes.confidence.corruptions import Reader
     from holmes.data.store import Store
     from holmes.evaluation.per_query import QueryTable
-    from holmes.training.revisit import Revisited, RunFolder
+    from holmes.runs.evaluated import Revisited, RunFolder
 
 
 def evaluate(
@@ -64,8 +64,8 @@ def evaluate(
     from holmes.evaluation.published import published
     from holmes.evaluation.tables import report_grids, results_grid
     from holmes.files import write_json
+    from holmes.runs.evaluated import evaluate_runs, find_runs
     from holmes.training.device import choose_device
-    from holmes.training.revisit import evaluate_runs, find_runs
 
     check_form(form)
     if queries is not None:
@@ -121,9 +121,9 @@ def add_uncertainty(
 ) -> None:
     """`uncertainty` and its details in every report, and the figures over the seeds of a setting."""
     from holmes.data.store import Store
+    from holmes.runs.evaluated import store_of
+    from holmes.runs.run_confidence import UncalibratedError, mean_figures, run_uncertainty
     from holmes.training.device import choose_device
-    from holmes.training.revisit import store_of
-    from holmes.training.sureness import UncalibratedError, mean_figures, run_uncertainty
 
     elsewhere = None if other is None else Store.open(other)
     by_group: dict[str, list[Any]] = {}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holmes.evaluation.tables import Grid
     from holmes.plots.data import ReportData
     from holmes.plots.uncertainty import Sureness
-    from holmes.training.revisit import Revisited, RunFolder
+    from holmes.runs.evaluated import Revisited, RunFolder
 
 
 def report(
@@ -63,9 +63,9 @@ def look_at_confidence(run: RunFolder, store: Path | None, split: str, device: s
     from holmes.cli.evaluate import find_reader
     from holmes.confidence.confidence_tables import uncertainty_grids
     from holmes.plots.uncertainty import no_sureness, sureness
+    from holmes.runs.evaluated import store_of
+    from holmes.runs.run_confidence import run_uncertainty
     from holmes.training.device import choose_device
-    from holmes.training.revisit import store_of
-    from holmes.training.sureness import run_uncertainty
 
     say("measuring the confidence")
     try:
@@ -82,7 +82,7 @@ def look_at_confidence(run: RunFolder, store: Path | None, split: str, device: s
 
 
 def one_run(folder: Path) -> RunFolder:
-    from holmes.training.revisit import find_runs
+    from holmes.runs.evaluated import find_runs
 
     runs = find_runs(folder)
     if len(runs) > 1:
@@ -110,10 +110,10 @@ def gather(
     from holmes.evaluation.tables import report_grids, results_grid
     from holmes.plots.data import Account, ReportData
     from holmes.report.figure_data import figure_data
+    from holmes.runs.evaluated import refuse_other_widths, revisit, store_of
     from holmes.training.assemble import build_objective
     from holmes.training.device import choose_device
     from holmes.training.logbook import read_metrics
-    from holmes.training.revisit import refuse_other_widths, revisit, store_of
 
     device, store = choose_device(device_name), store_of(runs[0], store_path)
     split = store.split(split_name)

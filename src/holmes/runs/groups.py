@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holmes.training.revisit import RunFolder
+    from holmes.runs.evaluated import RunFolder
 
 
 def group_runs(runs: list[RunFolder]) -> dict[str, list[RunFolder]]:

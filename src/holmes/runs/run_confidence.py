@@ -16,9 +16,9 @@ from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA, read_calibration
+from holmes.runs.evaluated import RunFolder, refuse_other_widths
 from holmes.training.calibrate import calibrate_run, calibration_split
 from holmes.training.protocol import Protocol
-from holmes.training.revisit import RunFolder, refuse_other_widths
 
 
 class UncalibratedError(HolmesError):

@@ -18,9 +18,9 @@ from holmes.evaluation.intervals import spread_with_intervals
 from holmes.evaluation.per_query import QueryTable, query_table
 from holmes.evaluation.report import Evaluated, evaluated_split
 from holmes.evidence.diagnosis import EXTRA, read_calibration
+from holmes.runs.groups import group_runs
 from holmes.training.assemble import build_alignments, build_identifier
 from holmes.training.device import choose_device
-from holmes.training.groups import group_runs
 from holmes.training.protocol import Protocol
 from holmes.training.resume import RUN, read_run
 
