@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from holmes.confidence.baselines import logistic_curve, top_score
 from holmes.confidence.quantity_checks import size_row, smaller_gallery
 from holmes.data.bank import FeatureBank
-from holmes.data.planted.scenery import Eye, Hardship, film
-from holmes.data.planted.world import Mix, plan_world
 from holmes.data.pooling import video_clips, video_frames
 from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import Checkpoint
@@ -29,6 +27,8 @@ from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import Encoded, encode_split, encoder_precision, score_all, unit_videos
 from holmes.evidence.diagnosis import Calibration
 from holmes.records import CLIPS, FRAMES, Scores
+from holmes.worlds.planted.scenery import Eye, Hardship, film
+from holmes.worlds.planted.world import Mix, plan_world
 
 CHUNK = 500
 SEED = 1000  # far from the seeds of training

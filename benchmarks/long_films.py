@@ -31,8 +31,8 @@ from holmes.index.store import IndexStore, IndexWriter, create_index
 from holmes.media.backbones.pocket import Pocket
 from holmes.media.extract import extract
 from holmes.media.features import VideoFeatures
-from holmes.media.rendered import RenderSettings, render_world
 from holmes.records import CLIPS
+from holmes.worlds.rendered import RenderSettings, render_world
 
 FILMS = 9
 CAPTIONS = 3  # of each clip

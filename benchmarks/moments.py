@@ -19,9 +19,9 @@ from rich.table import Table
 
 import holmes
 from holmes.index.answers import Answer
-from holmes.media.rendered import Caption, RenderedWorld
 from holmes.moments import Moment
 from holmes.records import QueryType
+from holmes.worlds.rendered import Caption, RenderedWorld
 
 
 def main(

@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from holmes.data.pack import Source, pack
-from holmes.data.planted import PlantSettings, plant
+from holmes.worlds.planted import PlantSettings, plant
 
 REAL = {
     "msvd": ("vgg16_pca512", "minilm_msvd_query_feat.hdf5"),

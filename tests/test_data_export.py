@@ -12,9 +12,9 @@ from data_layouts import Miniature, random_store
 from holmes.data.check import check_store
 from holmes.data.export import export_store
 from holmes.data.pack import Source, pack
-from holmes.data.planted import PlantSettings, plant
 from holmes.data.store import Store
 from holmes.errors import HolmesError
+from holmes.worlds.planted import PlantSettings, plant
 
 
 def test_the_layout_is_the_field_s(tmp_path: Path) -> None:

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from holmes.data.check import check_store
-from holmes.data.planted import Mix, PlantSettings, plant
-from holmes.data.planted.generate import generator
-from holmes.data.planted.language import Dictionary, token_vectors, words
-from holmes.data.planted.scenery import Eye, Hardship, film
-from holmes.data.planted.vocabulary import ATTRIBUTES
-from holmes.data.planted.world import WorldPlan, plan_world
 from holmes.data.store import Store
 from holmes.errors import HolmesError
 from holmes.records import QueryType
+from holmes.worlds.planted import Mix, PlantSettings, plant
+from holmes.worlds.planted.generate import generator
+from holmes.worlds.planted.language import Dictionary, token_vectors, words
+from holmes.worlds.planted.scenery import Eye, Hardship, film
+from holmes.worlds.planted.vocabulary import ATTRIBUTES
+from holmes.worlds.planted.world import WorldPlan, plan_world
 
 SETTINGS = PlantSettings(videos=60, val_videos=20, test_videos=40, seed=5, video_width=32, text_width=24)
 MEANING = {

@@ -21,7 +21,6 @@ from holmes.data import writer
 from holmes.data.check import check_store
 from holmes.data.export import export_store
 from holmes.data.pack import Source, pack
-from holmes.data.planted import PlantSettings, plant
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.evaluation.per_query import QueryTable, write_jsonl, write_parquet
@@ -35,6 +34,7 @@ from holmes.plots.page import Section, page, write_page
 from holmes.plots.sweep import save_sweeps
 from holmes.training import run as training
 from holmes.training.resume import read_result
+from holmes.worlds.planted import PlantSettings, plant
 from index_fakes import FILMS, FakeJoint, write_features
 from killing import contents, every_kill
 from tiny_runs import QUIET, tiny_settings, tiny_world

@@ -10,9 +10,9 @@ pytest.importorskip("av")
 from by_hand import seal
 from holmes.errors import HolmesError
 from holmes.media.reader import VideoReader
-from holmes.media.rendered import RenderedWorld, RenderSettings, Scene, render_world
-from holmes.media.rendered.vocabulary import BACKGROUNDS, COLOURS, SHAPES
 from holmes.records import QueryType
+from holmes.worlds.rendered import RenderedWorld, RenderSettings, Scene, render_world
+from holmes.worlds.rendered.vocabulary import BACKGROUNDS, COLOURS, SHAPES
 
 SMALL = RenderSettings(train_videos=3, test_videos=4, size=(96, 72), seed=3)
 
@@ -106,7 +106,7 @@ def test_a_part_of_the_test_videos_has_no_captions(world: RenderedWorld) -> None
 
 
 def test_the_full_plan_has_all_kinds_in_both_groups() -> None:
-    from holmes.media.rendered.plan import plan_captions, plan_videos
+    from holmes.worlds.rendered.plan import plan_captions, plan_videos
 
     settings = RenderSettings()
     videos = plan_videos(settings)

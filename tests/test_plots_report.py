@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from holmes.cli.main import app
 from holmes.config.presets import preset
 from holmes.config.schema import with_changes
-from holmes.data import planted
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import load_checkpoint
@@ -26,6 +25,7 @@ from holmes.report.kind_figures import judge_batch, kind_examples
 from holmes.report.moment_figures import Seen, look, timelines, track, transport, typical_video
 from holmes.training.assemble import build_identifier, build_objective
 from holmes.training.run import RunOptions, train
+from holmes.worlds import planted
 
 CONFIG = with_changes(
     preset("small"),

@@ -15,9 +15,9 @@ from typing import Any
 
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig, with_changes
-from holmes.data.planted import PlantSettings, plant
 from holmes.data.store import Store
 from holmes.training.run import RunOptions
+from holmes.worlds.planted import PlantSettings, plant
 
 QUIET = RunOptions(device="cpu", shown=False)
 TINY: dict[str, Any] = {

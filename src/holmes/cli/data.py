@@ -45,8 +45,8 @@ def plant(
     overwrite: Overwrite = False,
 ) -> None:
     """Make a world with known answers: every query's moment, its kind, and which other videos fit it."""
-    from holmes.data.planted import Mix, PlantSettings
-    from holmes.data.planted import plant as run
+    from holmes.worlds.planted import Mix, PlantSettings
+    from holmes.worlds.planted import plant as run
 
     settings = PlantSettings(
         videos=videos,

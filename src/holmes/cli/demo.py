@@ -113,7 +113,7 @@ def announced(what: str) -> Iterator[None]:
 
 
 def render(parts: Demo) -> None:
-    from holmes.media.rendered import RenderSettings, render_world
+    from holmes.worlds.rendered import RenderSettings, render_world
 
     world = render_world(parts.world, RenderSettings(train_videos=44, test_videos=24), progress=True)
     seconds = sum(video.duration for video in world.videos)
@@ -132,7 +132,7 @@ def pack_store(parts: Demo) -> None:
     from holmes.media.backbones import load_text
     from holmes.media.collection import world_sentences, write_collection
     from holmes.media.features import FeatureFolder
-    from holmes.media.rendered import RenderedWorld
+    from holmes.worlds.rendered import RenderedWorld
 
     if not parts.collection.exists():
         features = FeatureFolder.open(parts.features)
@@ -192,8 +192,8 @@ def build(parts: Demo) -> None:
 
 def ask(parts: Demo) -> None:
     from holmes.cli.search import search
-    from holmes.media.rendered import RenderedWorld
     from holmes.records import QueryType
+    from holmes.worlds.rendered import RenderedWorld
 
     captions = RenderedWorld.open(parts.world).captions_of("test")
     of_kind = {kind: [caption for caption in captions if caption.kind is kind] for kind in QueryType}

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from holmes.data.bank import FeatureBank
-from holmes.data.planted.language import Dictionary, token_vectors
 from holmes.data.pooling import query_tokens
 from holmes.data.store import Store
+from holmes.worlds.planted.language import Dictionary, token_vectors
 
 Reader = Callable[[Sequence[str]], Sequence[NDArray[np.float32]]]  # captions → the token features of each
 

@@ -23,9 +23,9 @@ from holmes.errors import HolmesError, unknown
 from holmes.files import atomic_file, sync_folder, write_json
 from holmes.media.backbones.base import Matrix, TextBackbone
 from holmes.media.features import FeatureFolder
-from holmes.media.rendered import RenderedWorld
 from holmes.progress import progress_bar
 from holmes.records import QueryType
+from holmes.worlds.rendered import RenderedWorld
 
 SENTENCES_AT_ONCE = 256
 SPLITS = ("train", "val", "test")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from holmes.data.planted.vocabulary import ATTRIBUTES, FAMILY
-from holmes.data.planted.world import WorldPlan
+from holmes.worlds.planted.vocabulary import ATTRIBUTES, FAMILY
+from holmes.worlds.planted.world import WorldPlan
 
 Floats = NDArray[np.float32]
 

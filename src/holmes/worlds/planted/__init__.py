@@ -1,6 +1,6 @@
 """A world with known answers: videos, queries, moments and kinds of query that we chose ourselves."""
 
-from holmes.data.planted.generate import PlantSettings, plant
-from holmes.data.planted.world import Mix
+from holmes.worlds.planted.generate import PlantSettings, plant
+from holmes.worlds.planted.world import Mix
 
 __all__ = ["Mix", "PlantSettings", "plant"]

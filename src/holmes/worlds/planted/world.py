@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from holmes.data.planted.vocabulary import ATTRIBUTES, SIZES
 from holmes.records import QueryType
+from holmes.worlds.planted.vocabulary import ATTRIBUTES, SIZES
 
 Ints = NDArray[np.int64]
 

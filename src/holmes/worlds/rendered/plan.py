@@ -9,9 +9,9 @@ from typing import Annotated, TypeVar
 import numpy as np
 
 from holmes.errors import HolmesError
-from holmes.media.rendered import vocabulary as words
 from holmes.records import QueryType
 from holmes.typed import Matching, PlainName
+from holmes.worlds.rendered import vocabulary as words
 
 T = TypeVar("T")
 VAGUE_SHARE = 0.25  # a caption that fits more of its group than this is under-determined

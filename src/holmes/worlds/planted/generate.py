@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from holmes.data.planted.language import Dictionary, tell, token_vectors, words
-from holmes.data.planted.scenery import Eye, Hardship, film
-from holmes.data.planted.world import Mix, WorldPlan, plan_world
 from holmes.data.pooling import unit_rows, video_clips, video_frames
 from holmes.data.writer import Catalogue, StoreWriter
 from holmes.errors import HolmesError
 from holmes.progress import progress_bar
 from holmes.records import FRAMES, TOKENS
+from holmes.worlds.planted.language import Dictionary, tell, token_vectors, words
+from holmes.worlds.planted.scenery import Eye, Hardship, film
+from holmes.worlds.planted.world import Mix, WorldPlan, plan_world
 
 CHUNK_VIDEOS = 256
 CHUNK_QUERIES = 4096

@@ -19,10 +19,10 @@ import numpy as np
 
 from holmes.errors import HolmesError
 from holmes.manifests import Form
-from holmes.media.rendered.film import write_film
-from holmes.media.rendered.paint import paint_scene
-from holmes.media.rendered.plan import Caption, RenderSettings, Scene, Video, plan_captions, plan_videos
 from holmes.progress import progress_bar
+from holmes.worlds.rendered.film import write_film
+from holmes.worlds.rendered.paint import paint_scene
+from holmes.worlds.rendered.plan import Caption, RenderSettings, Scene, Video, plan_captions, plan_videos
 
 __all__ = ["Caption", "RenderSettings", "RenderedWorld", "Scene", "Video", "render_world"]
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holmes.data.planted.vocabulary import ACTOR, ATTRIBUTES, FAMILY, OBJECT, Attribute
-from holmes.data.planted.world import MASKS, WorldPlan
+from holmes.worlds.planted.vocabulary import ACTOR, ATTRIBUTES, FAMILY, OBJECT, Attribute
+from holmes.worlds.planted.world import MASKS, WorldPlan
 
 Floats = NDArray[np.float32]
 

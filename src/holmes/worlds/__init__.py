@@ -1,0 +1,1 @@
+"""Worlds made on purpose, with known answers: planted as features, rendered as video files."""
