@@ -19,8 +19,8 @@ from holmes.config.presets import preset
 from holmes.config.schema import with_changes
 from holmes.data.bank import FeatureBank
 from holmes.encoders.model import HolmesModel
-from holmes.evaluation.evaluate import retrieval_metrics
 from holmes.evaluation.recall import rank_of_owner, recall
+from holmes.evaluation.retrieval import retrieval_metrics
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.similarity import combined_score
 from holmes.training.device import choose_device

@@ -23,8 +23,8 @@ from holmes.config.ablations import BASE_OBJECTIVE, BEST_CLIP, FULL, INTRA, TRAN
 from holmes.config.presets import preset
 from holmes.config.schema import with_changes
 from holmes.evaluation.partition import partition
-from holmes.evaluation.report import evaluate_split
 from holmes.evaluation.scoring import encode_split, score_all
+from holmes.evaluation.split_report import evaluate_split
 from holmes.records import QueryType
 from holmes.training.assemble import build_alignments, build_identifier
 from holmes.training.device import choose_device

@@ -18,8 +18,8 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
-from holmes.evaluation.evaluate import retrieval_metrics
 from holmes.evaluation.latex import escaped
+from holmes.evaluation.retrieval import retrieval_metrics
 from holmes.evaluation.tables import Grid
 from holmes.evidence.answer_kinds import AnswerKind
 from holmes.files import read_json

@@ -16,11 +16,11 @@ from holmes.data.store import Store
 from holmes.encoders.model import HolmesModel
 from holmes.evaluation.aligned_mass import aligned_mass
 from holmes.evaluation.breakdown import breakdowns, by_kind, by_length, by_moment_ratio, recall_by
+from holmes.evaluation.literature import PUBLISHED, published
 from holmes.evaluation.localise import localisation, overlap, positions_inside
 from holmes.evaluation.partition import agreement, partition
-from holmes.evaluation.published import PUBLISHED, published
-from holmes.evaluation.report import evaluate_split
 from holmes.evaluation.scoring import Encoded, encode_split, score_all
+from holmes.evaluation.split_report import evaluate_split
 from holmes.evaluation.spread import spread
 from holmes.evaluation.tables import Grid, results_grid
 from holmes.moments import grow_moments

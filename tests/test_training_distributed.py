@@ -22,7 +22,7 @@ from holmes.data.bank import FeatureBank
 from holmes.data.loader import BatchLoader
 from holmes.data.store import Store
 from holmes.encoders.model import HolmesModel
-from holmes.evaluation.evaluate import retrieval_metrics
+from holmes.evaluation.retrieval import retrieval_metrics
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.files import read_json
 from holmes.parallel import ALONE, World, process_group

@@ -14,7 +14,7 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
-from holmes.evaluation.evaluate import retrieval_metrics
+from holmes.evaluation.retrieval import retrieval_metrics
 from holmes.files import read_json
 from holmes.training.experiments import Study, ablate, run_rows, sweep, train_seeds
 from holmes.training.logbook import Logbook, read_metrics

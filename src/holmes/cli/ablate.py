@@ -69,7 +69,7 @@ def ablate(
 def ablation_grid(study: Study, rows: list[dict[str, Any]]) -> Grid:
     """The paper's layout, each published row under ours."""
     from holmes.config.ablations import TABLE_TITLES
-    from holmes.evaluation.published import METRICS, published
+    from holmes.evaluation.literature import METRICS, published
     from holmes.evaluation.tables import (
         INTERVAL,
         INTERVAL_NOTE,

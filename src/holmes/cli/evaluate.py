@@ -60,8 +60,8 @@ def evaluate(
 
     Runs that differ only by their seed are summed up; other settings stand side by side.
     """
+    from holmes.evaluation.literature import published
     from holmes.evaluation.per_query import writer_of
-    from holmes.evaluation.published import published
     from holmes.evaluation.tables import report_grids, results_grid
     from holmes.files import write_json
     from holmes.runs.evaluated import evaluate_runs, find_runs

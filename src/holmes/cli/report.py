@@ -106,7 +106,7 @@ def gather(
     from holmes.data.bank import FeatureBank
     from holmes.encoders.checkpoint import load_checkpoint
     from holmes.evaluation.intervals import spread_with_intervals
-    from holmes.evaluation.published import published
+    from holmes.evaluation.literature import published
     from holmes.evaluation.tables import report_grids, results_grid
     from holmes.plots.data import Account, ReportData
     from holmes.report.figure_data import figure_data

@@ -121,7 +121,7 @@ def by_fame(name: str) -> tuple[int, str]:
 
 
 def sweep_table(swept: dict[str, Any]) -> Grid:
-    from holmes.evaluation.published import METRICS
+    from holmes.evaluation.literature import METRICS
     from holmes.evaluation.tables import Grid, cells, interval_row
     from holmes.plots.sweep import spelt
 
@@ -135,7 +135,7 @@ def sweep_table(swept: dict[str, Any]) -> Grid:
 
 
 def grid_table(found: dict[str, Any]) -> Grid:
-    from holmes.evaluation.published import METRICS
+    from holmes.evaluation.literature import METRICS
     from holmes.evaluation.tables import Grid, cells, interval_row
     from holmes.plots.sweep import spelt
 

@@ -107,7 +107,7 @@ def say_uncalibrated(runs: dict[Path, dict[str, Any]]) -> None:
 
 
 def show_results(study: Study, ours: dict[str, dict[str, Any]]) -> None:
-    from holmes.evaluation.published import published
+    from holmes.evaluation.literature import published
     from holmes.evaluation.tables import results_grid
 
     name, collection = study.config.name, study.store.info.collection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holmes.evaluation.published import METRICS
+from holmes.evaluation.literature import METRICS
 from holmes.evaluation.tables import INTERVAL, INTERVAL_NOTE, Grid, bounds
 
 Found = dict[str, Any]

@@ -17,7 +17,7 @@ import torch
 from holmes.data.store import Store
 from holmes.errors import HolmesError
 from holmes.evaluation.localise import overlap, timelines
-from holmes.evaluation.report import Evaluated
+from holmes.evaluation.split_report import Evaluated
 from holmes.evidence.answer_kinds import AnswerKind
 from holmes.evidence.diagnosis import Calibration
 from holmes.evidence.fitting import judge_all

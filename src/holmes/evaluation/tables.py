@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holmes.evaluation.latex import latex_table
-from holmes.evaluation.published import METRICS, DataSet
+from holmes.evaluation.literature import METRICS, DataSet
 from holmes.evaluation.spread import Spread
 from holmes.printable import printable
 

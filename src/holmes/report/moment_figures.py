@@ -19,8 +19,8 @@ from holmes.errors import HolmesError
 from holmes.evaluation.aligned_mass import by_video
 from holmes.evaluation.localise import frame_query
 from holmes.evaluation.recall import rank_of_owner
-from holmes.evaluation.report import Evaluated
 from holmes.evaluation.scoring import Encoded, encode_split, score_all
+from holmes.evaluation.split_report import Evaluated
 from holmes.plots.timeline import Film, Timeline, Track
 from holmes.plots.transport import Transport, mass_inside
 from holmes.records import Scores

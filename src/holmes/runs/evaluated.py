@@ -16,7 +16,7 @@ from holmes.encoders.checkpoint import MANIFEST, Checkpoint, load_checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import spread_with_intervals
 from holmes.evaluation.per_query import QueryTable, query_table
-from holmes.evaluation.report import Evaluated, evaluated_split
+from holmes.evaluation.split_report import Evaluated, evaluated_split
 from holmes.evidence.diagnosis import EXTRA, read_calibration
 from holmes.runs.groups import group_runs
 from holmes.training.assemble import build_alignments, build_identifier

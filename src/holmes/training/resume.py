@@ -22,7 +22,7 @@ from torch import Tensor
 
 from holmes.config.schema import HolmesConfig, to_dict
 from holmes.errors import HolmesError
-from holmes.evaluation.published import METRICS
+from holmes.evaluation.literature import METRICS
 from holmes.files import atomic_file, read_file, read_json
 from holmes.manifests import Form
 from holmes.training.protocol import Protocol

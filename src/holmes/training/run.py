@@ -27,9 +27,9 @@ from holmes.encoders.build import build_model
 from holmes.encoders.checkpoint import TRAINING_SECONDS, load_checkpoint, save_checkpoint
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
-from holmes.evaluation.evaluate import retrieval_metrics, retrieval_ranks
 from holmes.evaluation.intervals import save_ranks
 from holmes.evaluation.recall import recall
+from holmes.evaluation.retrieval import retrieval_metrics, retrieval_ranks
 from holmes.parallel import World, process_group
 from holmes.records import CLIPS, FRAMES, TOKENS, Stage
 from holmes.training.assemble import build_objective
