@@ -11,8 +11,8 @@ import numpy as np
 
 from holmes.confidence.answered import OURS
 from holmes.confidence.confidence_tables import FIGURES, NAMES, interval, short
+from holmes.plots.confidence_figures import draw_gallery_sizes, draw_sureness
 from holmes.plots.style import LIGHT, svg
-from holmes.plots.uncertainty import draw_gallery_sizes, draw_sureness
 from holmes.runs.run_confidence import mean, mean_figures
 
 BETTER = {"aurc": "AURC", "auroc_top1": "AUROC top 1", "auroc_top10": "AUROC top 10"}

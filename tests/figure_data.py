@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
-from holmes.plots.data import Account, FigureData, ReportData
 from holmes.plots.examples import Example, Found
 from holmes.plots.plane import BranchPlane
+from holmes.plots.report_data import Account, FigureData, ReportData
 from holmes.plots.timeline import Film, Timeline, Track
 from holmes.plots.transport import Transport
 

@@ -31,7 +31,7 @@ from holmes.index.embedders import ZeroShot
 from holmes.index.store import IndexStore, IndexWriter
 from holmes.media.extract import extract
 from holmes.plots.page import Section, page, write_page
-from holmes.plots.sweep import save_sweeps
+from holmes.plots.sweep_curves import save_sweeps
 from holmes.training import run as training
 from holmes.training.resume import read_result
 from holmes.worlds.planted import PlantSettings, plant

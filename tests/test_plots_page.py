@@ -11,8 +11,8 @@ import pytest
 
 from figure_data import report_data
 from holmes.plots.page import Section, page, write_page
-from holmes.plots.pictures import report_pictures
-from holmes.plots.report import report_sections
+from holmes.plots.report_pictures import report_pictures
+from holmes.plots.report_sections import report_sections
 
 VOID = {"meta", "img", "source", "br"}
 

@@ -13,8 +13,8 @@ from holmes.printable import printable
 
 if TYPE_CHECKING:
     from holmes.evaluation.tables import Grid
-    from holmes.plots.data import ReportData
-    from holmes.plots.uncertainty import Sureness
+    from holmes.plots.confidence_figures import Sureness
+    from holmes.plots.report_data import ReportData
     from holmes.runs.evaluated import Revisited, RunFolder
 
 
@@ -44,8 +44,8 @@ def report(
 ) -> None:
     """Write one self-contained page: results, training curves, kinds of query, moments on the timeline."""
     from holmes.plots.page import write_page
-    from holmes.plots.pictures import report_pictures
-    from holmes.plots.report import report_sections
+    from holmes.plots.report_pictures import report_pictures
+    from holmes.plots.report_sections import report_sections
 
     folders = [run] if compare is None else [run, compare]
     data = gather([one_run(folder) for folder in folders], store, split, video, query, device)
@@ -62,7 +62,7 @@ def look_at_confidence(run: RunFolder, store: Path | None, split: str, device: s
     """How far the run's confidence can be trusted; or why that is not known."""
     from holmes.cli.evaluate import find_reader
     from holmes.confidence.confidence_tables import uncertainty_grids
-    from holmes.plots.uncertainty import no_sureness, sureness
+    from holmes.plots.confidence_figures import no_sureness, sureness
     from holmes.runs.evaluated import store_of
     from holmes.runs.run_confidence import run_uncertainty
     from holmes.training.device import choose_device
@@ -108,7 +108,7 @@ def gather(
     from holmes.evaluation.intervals import spread_with_intervals
     from holmes.evaluation.literature import published
     from holmes.evaluation.tables import report_grids, results_grid
-    from holmes.plots.data import Account, ReportData
+    from holmes.plots.report_data import Account, ReportData
     from holmes.report.figure_data import figure_data
     from holmes.runs.evaluated import refuse_other_widths, revisit, store_of
     from holmes.training.assemble import build_objective

@@ -78,7 +78,7 @@ def sweep(
     from holmes.config.ablations import sweep as values_of
     from holmes.config.schema import several_values
     from holmes.files import atomic_file
-    from holmes.plots.sweep import save_sweeps
+    from holmes.plots.sweep_curves import save_sweeps
     from holmes.training.experiments import grid, leads
     from holmes.training.experiments import sweep as run
 
@@ -123,7 +123,7 @@ def by_fame(name: str) -> tuple[int, str]:
 def sweep_table(swept: dict[str, Any]) -> Grid:
     from holmes.evaluation.literature import METRICS
     from holmes.evaluation.tables import Grid, cells, interval_row
-    from holmes.plots.sweep import spelt
+    from holmes.plots.sweep_curves import spelt
 
     name, default = swept["parameter"], swept["default"]
     rows = []
@@ -137,7 +137,7 @@ def sweep_table(swept: dict[str, Any]) -> Grid:
 def grid_table(found: dict[str, Any]) -> Grid:
     from holmes.evaluation.literature import METRICS
     from holmes.evaluation.tables import Grid, cells, interval_row
-    from holmes.plots.sweep import spelt
+    from holmes.plots.sweep_curves import spelt
 
     rows, others = [], [""] * (len(found["settings"]) - 1)
     for point in found["points"]:

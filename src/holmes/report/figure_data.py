@@ -9,7 +9,7 @@ import torch
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split
 from holmes.encoders.checkpoint import Checkpoint
-from holmes.plots.data import FigureData
+from holmes.plots.report_data import FigureData
 from holmes.report.kind_figures import KindRules, judge_batch, kind_examples
 from holmes.report.moment_figures import (
     find_query,

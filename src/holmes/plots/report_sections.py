@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from holmes.plots.data import ReportData
 from holmes.plots.page import Section, facts, folded, paragraph, table
-from holmes.plots.pictures import GROUPINGS, report_pictures
+from holmes.plots.report_data import ReportData
+from holmes.plots.report_pictures import GROUPINGS, report_pictures
 
 PROTOCOLS = {
     "honest": "honest: the epoch is selected on a held-out part of train, the test split is looked at once",
