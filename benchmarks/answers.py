@@ -28,7 +28,7 @@ from holmes.evidence.fitting import fit_calibration, judge_all, without
 from holmes.index.builder import build_index
 from holmes.index.calibration import every_score, guess
 from holmes.index.searcher import Index, open_index
-from holmes.media.features import FeatureFolder, VideoFeatures, video_id
+from holmes.media.feature_folder import FeatureFolder, VideoFeatures, video_id
 from holmes.media.origin import Fingerprint
 from holmes.records import Scores
 

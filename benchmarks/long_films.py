@@ -30,7 +30,7 @@ from holmes.index.searcher import Index
 from holmes.index.store import IndexStore, IndexWriter, create_index
 from holmes.media.backbones.pocket import Pocket
 from holmes.media.extract import extract
-from holmes.media.features import VideoFeatures
+from holmes.media.feature_folder import VideoFeatures
 from holmes.records import CLIPS
 from holmes.worlds.rendered import RenderSettings, render_world
 

@@ -15,8 +15,8 @@ from holmes.encoders.gaussian import attend
 from holmes.encoders.model import HolmesModel, length_mask
 from holmes.encoders.query import TokenEncoder
 from holmes.encoders.video import VideoBranch
-from holmes.evidence.calibration import calibrated_target, one_hot_label
 from holmes.evidence.dirichlet import concentration
+from holmes.evidence.label_calibration import calibrated_target, one_hot_label
 from holmes.losses.evidential import evidential_loss
 from holmes.losses.inter_video import inter_video_loss
 from holmes.losses.objective import Layout, Objective

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from holmes.media.backbones.base import Identity, Image, Matrix
-from holmes.media.features import FeatureFolder, Fingerprint, VideoFeatures, video_id
+from holmes.media.feature_folder import FeatureFolder, Fingerprint, VideoFeatures, video_id
 
 WIDTH, RATE = 32, 2.0
 

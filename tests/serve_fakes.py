@@ -19,7 +19,7 @@ from holmes.index.embedders import ZeroShot
 from holmes.index.searcher import Index
 from holmes.index.store import FEATURES
 from holmes.media.backbones.base import Identity
-from holmes.media.features import FeatureFolder, Fingerprint, Thumbnail, VideoFeatures, video_id
+from holmes.media.feature_folder import FeatureFolder, Fingerprint, Thumbnail, VideoFeatures, video_id
 from holmes.media.pictures import thumbnail
 from holmes.records import Scores
 from holmes.serve.app import create_app

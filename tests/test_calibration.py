@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import twins
-from holmes.evidence.calibration import calibrated_target, one_hot_label
+from holmes.evidence.label_calibration import calibrated_target, one_hot_label
 from holmes.records import QueryType
 from small import assert_close, tensor
 

@@ -296,7 +296,8 @@ def test_the_command_exits_2_with_one_line(tmp_path: Path) -> None:
 SLOW_PACK = """
 import sys, time
 from pathlib import Path
-from holmes.data import features, pack
+from holmes.data import pack
+from holmes.data import feature_files
 pack.COMMIT_VIDEOS, pack.COMMIT_QUERIES = 2, 3
 read = features.HDF5Features.rows
 def slow(self, name):
@@ -321,8 +322,6 @@ def test_a_killed_pack_goes_on(tmp_path: Path, after: str, monkeypatch: pytest.M
     assert process.wait() == -signal.SIGKILL
     done = json.loads(journal.read_text())
     assert not (tmp_path / "store").exists() and done["queries"] < 7
-
-    from holmes.data import features
 
     read_again: list[str] = []
     read = features.HDF5Features.rows

@@ -30,7 +30,7 @@ from holmes.index.builder import build_index
 from holmes.index.embedders import ZeroShot
 from holmes.index.manifest import read_manifest as read_index
 from holmes.manifests import checksum
-from holmes.media.features import FeatureFolder
+from holmes.media.feature_folder import FeatureFolder
 from holmes.printable import printable
 from holmes.training.resume import STATE_FORM, SavedState, read_result, read_run
 from holmes.training.run import train

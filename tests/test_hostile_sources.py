@@ -14,10 +14,10 @@ import pytest
 
 from data_layouts import Miniature
 from holmes.data.annotations import read_annotations
-from holmes.data.features import BigFile, HDF5Features
+from holmes.data.feature_files import BigFile, HDF5Features
 from holmes.data.pack import Source, pack
 from holmes.errors import HolmesError
-from holmes.media.features import FeatureFolder
+from holmes.media.feature_folder import FeatureFolder
 from index_fakes import FILMS, write_features
 from killing import contents
 

@@ -25,7 +25,7 @@ from holmes.index.searcher import open_index
 from holmes.index.store import IndexStore, IndexWriter, create_index
 from holmes.media.backbones.base import JointBackbone
 from holmes.media.extract import ExtractionSummary, Failure
-from holmes.media.features import FeatureFolder, Fingerprint
+from holmes.media.feature_folder import FeatureFolder, Fingerprint
 from holmes.records import VideoEmbedding
 from holmes.similarity import branch_scores, combined_score
 from index_fakes import FILMS, RATE, WIDTH, FakeJoint, write_features

@@ -22,7 +22,7 @@ from holmes.index.manifest import Manifest
 from holmes.index.segment import Segment
 from holmes.index.store import create_index
 from holmes.media import extract as extraction
-from holmes.media.features import Fingerprint
+from holmes.media.feature_folder import Fingerprint
 from index_fakes import FILMS, FakeJoint, write_features
 
 

@@ -20,7 +20,7 @@ from holmes.index.searcher import open_index
 from holmes.index.store import IndexStore
 from holmes.index.watch import looks
 from holmes.media import origin
-from holmes.media.features import FeatureFolder, video_id
+from holmes.media.feature_folder import FeatureFolder, video_id
 
 __all__ = ["library"]
 

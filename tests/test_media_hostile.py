@@ -16,7 +16,7 @@ pytest.importorskip("av")
 from holmes.errors import HolmesError
 from holmes.media import one_video, reader
 from holmes.media.extract import extract
-from holmes.media.features import FeatureFolder, video_id
+from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.reader import LARGEST_SHAPE, VideoReader
 from media_files import gray_video, video
 from test_media_extract import MeanColour

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("av")
 from holmes.media import extract as extraction
 from holmes.media.extract import extract
-from holmes.media.features import video_id
+from holmes.media.feature_folder import video_id
 from media_files import gray_video
 from test_media_extract import MeanColour
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("av")
 from holmes.media import one_video
 from holmes.media.extract import extract
-from holmes.media.features import FeatureFolder, video_id
+from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.film_progress import FilmProgress
 from holmes.media.pool import Outcome, Sign
 from media_files import video

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from holmes.encoders.model import HolmesModel
-from holmes.encoders.published import load_published, published_config, published_state
+from holmes.encoders.released import load_published, published_config, published_state
 from holmes.errors import HolmesError
 
 GOLDEN = Path(__file__).parent / "golden"

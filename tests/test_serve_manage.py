@@ -18,7 +18,7 @@ from holmes.index.left_out import note_left_out, read_left_out
 from holmes.index.store import FEATURES, IndexStore
 from holmes.media.backbones.base import Identity
 from holmes.media.extract import Failure
-from holmes.media.features import FeatureFolder
+from holmes.media.feature_folder import FeatureFolder
 from holmes.progress import progress_bar, reported_to
 from holmes.serve import jobs
 from holmes.serve.settings import ServeSettings

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from holmes.data.pooling import unit_rows, video_clips, video_frames
 from holmes.encoders.model import HolmesModel
-from holmes.encoders.published import published_config, published_state, rename
+from holmes.encoders.released import published_config, published_state, rename
 from holmes.evaluation.recall import rank_of_owner, recall
 from holmes.evidence.dirichlet import concentration, opinion
 from holmes.evidence.fusion import dempster_combine, fuse_evidence

@@ -131,7 +131,7 @@ def pack_store(parts: Demo) -> None:
     from holmes.data.pack import Source, pack
     from holmes.media.backbones import load_text
     from holmes.media.collection import world_sentences, write_collection
-    from holmes.media.features import FeatureFolder
+    from holmes.media.feature_folder import FeatureFolder
     from holmes.worlds.rendered import RenderedWorld
 
     if not parts.collection.exists():

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from holmes import __version__
 from holmes.data.annotations import read_also_fits, read_annotations, read_kinds, refuse_strangers
 from holmes.data.captions import Captions, read_captions
-from holmes.data.features import Features, open_features
-from holmes.data.layout import Layout, find_layout
+from holmes.data.feature_files import Features, open_features
+from holmes.data.feature_source import Layout, find_layout
 from holmes.data.pooling import query_tokens, video_clips, video_frames
 from holmes.data.store import Store
 from holmes.data.writer import Catalogue, StoreWriter

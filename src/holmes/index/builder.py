@@ -23,8 +23,8 @@ from holmes.index.recognise import Catalogue, Duplicate, Moved, Recognised, in_o
 from holmes.index.store import FEATURES, IndexStore, IndexWriter, create_index
 from holmes.media.backbones.base import identify
 from holmes.media.extract import Failure, extract
-from holmes.media.features import MANIFEST as FEATURE_MANIFEST
-from holmes.media.features import FeatureFolder, video_id
+from holmes.media.feature_folder import MANIFEST as FEATURE_MANIFEST
+from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.find import find_videos
 from holmes.media.unfinished import SUFFIX as UNFINISHED
 from holmes.progress import progress_bar

@@ -36,7 +36,7 @@ from holmes.media.backbones import (
     load_visual,
     unknown_encoder,
 )
-from holmes.media.features import check_rate
+from holmes.media.feature_folder import check_rate
 from holmes.records import CLIPS, FRAMES, TOKENS, QueryEmbedding
 
 Rows = NDArray[np.float32]

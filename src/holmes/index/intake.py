@@ -15,7 +15,7 @@ from holmes.index.parts import embed_videos
 from holmes.index.segment import StoredVideo
 from holmes.index.store import IndexWriter
 from holmes.media.extract import Failure
-from holmes.media.features import FeatureFolder, VideoFeatures
+from holmes.media.feature_folder import FeatureFolder, VideoFeatures
 
 MOST_BYTES = 2**27  # of features held at once: a two-hour film of the widest encoder has half of that
 MOST_VIDEOS = 1024  # held at once

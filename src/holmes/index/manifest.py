@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from holmes.errors import HolmesError
 from holmes.files import read_json, write_json
 from holmes.manifests import FileEntry, checksum
-from holmes.media.features import LEAST_RATE, MOST_RATE
+from holmes.media.feature_folder import LEAST_RATE, MOST_RATE
 from holmes.printable import shown
 from holmes.typed import Count, Matching, Within, build
 

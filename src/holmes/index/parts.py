@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from holmes.data.pooling import pool_bounds
 from holmes.index.embedders import Embedder
 from holmes.index.segment import StoredVideo, pack_parts
-from holmes.media.features import VideoFeatures
+from holmes.media.feature_folder import VideoFeatures
 from holmes.records import CLIPS
 
 OVERLAP = 0.25  # of the longest part: 16 seconds of 64

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from holmes.index.store import IndexStore
-from holmes.media.features import FeatureFolder, video_id
+from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.origin import Fingerprint, Origin, content_digest, is_away
 
 

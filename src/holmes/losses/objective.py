@@ -12,7 +12,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from holmes.evidence.calibration import calibrated_target, one_hot_label
 from holmes.evidence.dirichlet import (
     EvidenceForm,
     at_least_float32,
@@ -21,6 +20,7 @@ from holmes.evidence.dirichlet import (
     opinion,
     sharp_evidence,
 )
+from holmes.evidence.label_calibration import calibrated_target, one_hot_label
 from holmes.evidence.query_types import (
     MedianRule,
     PartitionFusion,

@@ -22,7 +22,7 @@ import numpy as np
 from holmes.errors import HolmesError, unknown
 from holmes.files import atomic_file, sync_folder, write_json
 from holmes.media.backbones.base import Matrix, TextBackbone
-from holmes.media.features import FeatureFolder
+from holmes.media.feature_folder import FeatureFolder
 from holmes.progress import progress_bar
 from holmes.records import QueryType
 from holmes.worlds.rendered import RenderedWorld

@@ -15,7 +15,7 @@ from pathlib import Path
 from holmes.errors import HolmesError
 from holmes.media.backbones import DEFAULT, load_visual
 from holmes.media.backbones.base import VisualBackbone, identify
-from holmes.media.features import FeatureFolder, check_rate
+from holmes.media.feature_folder import FeatureFolder, check_rate
 from holmes.media.film_progress import film_bar
 from holmes.media.find import find_videos
 from holmes.media.one_video import extract_video, outcome_of

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from holmes.errors import HolmesError
 from holmes.media.backbones.base import Image, VisualBackbone
-from holmes.media.features import FeatureFolder, FolderGoneError, Thumbnail, VideoFeatures, video_id
+from holmes.media.feature_folder import FeatureFolder, FolderGoneError, Thumbnail, VideoFeatures, video_id
 from holmes.media.origin import Fingerprint, Origin
 from holmes.media.pictures import ThumbnailStrip
 from holmes.media.pool import Outcome, Sign

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holmes.media.backbones import VisualBackbone, load_visual
-from holmes.media.features import FeatureFolder, VideoFeatures
+from holmes.media.feature_folder import FeatureFolder, VideoFeatures
 from holmes.media.one_video import extract_video, outcome_of
 from holmes.media.pool import Sign
 from holmes.media.shared_encoder import RemoteEncoder

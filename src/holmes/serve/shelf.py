@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from holmes.errors import HolmesError
-from holmes.media.features import video_id
+from holmes.media.feature_folder import video_id
 from holmes.media.find import SUFFIXES
 
 FOLDERS_LISTED = 500

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holmes.errors import HolmesError
 from holmes.index.store import FEATURES
-from holmes.media.features import FeatureFolder, Thumbnail
+from holmes.media.feature_folder import FeatureFolder, Thumbnail
 from holmes.media.pictures import thumbnail
 from holmes.media.reader import VideoReader
 from holmes.serve.shelf import Entry, NotFoundError, Shelf

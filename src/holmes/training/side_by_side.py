@@ -121,7 +121,7 @@ class Workers:
 
     def _start(self, log: IO[str], environment: dict[str, str]) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "holmes.training.worker"],
+            [sys.executable, "-m", "holmes.training.study_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
