@@ -15,14 +15,8 @@ from numpy.typing import NDArray
 
 from holmes.confidence.answered import OURS, Asked, as_numpy
 from holmes.confidence.baselines import sigmoid
-from holmes.confidence.confidence_metrics import (
-    Counts,
-    area_under_risk_coverage,
-    auroc,
-    bootstrap_counts,
-    calibration_error,
-    estimate,
-)
+from holmes.confidence.confidence_metrics import area_under_risk_coverage, auroc, calibration_error
+from holmes.evaluation.estimates import Counts, bootstrap_counts, estimate
 from holmes.evidence.confidence import background
 from holmes.evidence.diagnosis import Calibration
 

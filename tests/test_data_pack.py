@@ -299,11 +299,11 @@ from pathlib import Path
 from holmes.data import pack
 from holmes.data import feature_files
 pack.COMMIT_VIDEOS, pack.COMMIT_QUERIES = 2, 3
-read = features.HDF5Features.rows
+read = feature_files.HDF5Features.rows
 def slow(self, name):
     time.sleep(0.05)
     return read(self, name)
-features.HDF5Features.rows = slow
+feature_files.HDF5Features.rows = slow
 pack.pack(pack.Source(Path(sys.argv[1])), Path(sys.argv[2]))
 """
 
@@ -324,9 +324,9 @@ def test_a_killed_pack_goes_on(tmp_path: Path, after: str, monkeypatch: pytest.M
     assert not (tmp_path / "store").exists() and done["queries"] < 7
 
     read_again: list[str] = []
-    read = features.HDF5Features.rows
+    read = feature_files.HDF5Features.rows
     monkeypatch.setattr(
-        features.HDF5Features, "rows", lambda self, name: (read_again.append(name), read(self, name))[1]
+        feature_files.HDF5Features, "rows", lambda self, name: (read_again.append(name), read(self, name))[1]
     )
     store = pack(Source(tiny.folder), tmp_path / "store")
     assert store.info.digest == whole.info.digest

@@ -21,10 +21,8 @@ from holmes.confidence.confidence_metrics import (
     area_under_risk_coverage,
     auroc,
     auroc_within,
-    bootstrap_counts,
     calibration_error,
     equal_bins,
-    estimate,
     reliability,
     risk_coverage,
 )
@@ -34,6 +32,7 @@ from holmes.confidence.quantity_checks import smaller_gallery
 from holmes.data.bank import FeatureBank
 from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint, update_extras
 from holmes.errors import HolmesError
+from holmes.evaluation.estimates import bootstrap_counts, estimate
 from holmes.evidence.diagnosis import EXTRA, read_calibration
 from holmes.evidence.fitting import without
 from holmes.records import Scores

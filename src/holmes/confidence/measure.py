@@ -13,12 +13,9 @@ from typing import Any
 from holmes.confidence.answered import OURS, Asked, Floats, ask
 from holmes.confidence.baselines import PASSES, logistic_curve, standardised
 from holmes.confidence.confidence_metrics import (
-    Counts,
     area_under_risk_coverage,
     auroc,
-    bootstrap_counts,
     calibration_error,
-    estimate,
     reliability,
     risk_coverage,
 )
@@ -27,6 +24,7 @@ from holmes.confidence.quantity_checks import gallery_sizes, hard_queries, kinds
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import Checkpoint
+from holmes.evaluation.estimates import Counts, bootstrap_counts, estimate
 from holmes.evidence.diagnosis import Calibration
 
 REPEATS = 1000

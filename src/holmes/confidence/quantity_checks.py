@@ -15,19 +15,12 @@ from torch import Tensor
 
 from holmes.confidence.answered import OURS, Asked, Floats, as_numpy, score_baselines
 from holmes.confidence.baselines import encode_queries
-from holmes.confidence.confidence_metrics import (
-    Counts,
-    auroc,
-    auroc_within,
-    bootstrap_counts,
-    calibration_error,
-    estimate,
-    finite,
-)
+from holmes.confidence.confidence_metrics import auroc, auroc_within, calibration_error
 from holmes.confidence.corruptions import Corruption, Reader, corrupted_source, read_source
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.model import HolmesModel
+from holmes.evaluation.estimates import Counts, bootstrap_counts, estimate, finite
 from holmes.evaluation.partition import agreement
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import score_all

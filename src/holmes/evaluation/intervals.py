@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from holmes.confidence.confidence_metrics import Estimate, estimate
+from holmes.evaluation.estimates import Estimate, estimate
 from holmes.evaluation.recall import CUTOFFS
 from holmes.evaluation.spread import Spread, spread
 from holmes.files import atomic_file, read_file
