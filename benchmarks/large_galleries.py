@@ -23,8 +23,9 @@ from holmes.data.bank import FeatureBank
 from holmes.data.pooling import video_clips, video_frames
 from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import Checkpoint
+from holmes.encoders.precision import encoder_precision
 from holmes.evaluation.recall import rank_of_owner
-from holmes.evaluation.scoring import Encoded, encode_split, encoder_precision, score_all, unit_videos
+from holmes.evaluation.scoring import Encoded, encode_split, score_all, unit_videos
 from holmes.evidence.diagnosis import Calibration
 from holmes.records import CLIPS, FRAMES, Scores
 from holmes.worlds.planted.scenery import Eye, Hardship, film

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from holmes.encoders.model import HolmesModel
-from holmes.evaluation.scoring import Encoded, chunks, encoder_precision, joined, score_all, unit_queries
+from holmes.encoders.precision import encoder_precision
+from holmes.evaluation.scoring import Encoded, chunks, joined, score_all, unit_queries
 
 Floats = NDArray[np.float64]
 QuerySource = Callable[[Tensor], tuple[Tensor, Tensor]]  # store indices → token features and lengths

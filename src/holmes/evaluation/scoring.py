@@ -5,7 +5,6 @@ Q queries, V videos, F frames, C clips, D width
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import Tensor
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split
 from holmes.encoders.model import HolmesModel
+from holmes.encoders.precision import encoder_precision
 from holmes.parallel import ALONE, World, gather_rows
 from holmes.records import QueryEmbedding, Scores, VideoEmbedding
 from holmes.similarity import guided_match, masked_max_dot
@@ -48,11 +48,6 @@ class Encoded:
     def has_frames(self) -> bool:
         """Whether the frame branch follows the video too, and not only its whole or its clips."""
         return not self.guided and self.videos.frames_VFD.shape[1] > 1
-
-
-def encoder_precision(device: torch.device) -> AbstractContextManager[Any]:
-    """bf16 for the encoders on a GPU, float32 elsewhere."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
 
 
 @torch.inference_mode()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from holmes.encoders.model import HolmesModel
-from holmes.evaluation.scoring import encoder_precision
+from holmes.encoders.precision import encoder_precision
 from holmes.losses.objective import Layout, Objective, kind_shares
 from holmes.parallel import ALONE, World
 from holmes.records import Batch, QueryEmbedding, QueryType, Stage, VideoEmbedding
