@@ -23,8 +23,8 @@ from large_galleries import large_galleries
 from uncertainty_page import tables, write_docs
 from worlds import study_parser, world_stores
 
-from holmes.cli.evaluate import find_reader
 from holmes.confidence.answered import OURS, ask
+from holmes.confidence.readers import find_reader
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig, to_dict, with_changes
 from holmes.data.bank import FeatureBank

@@ -26,9 +26,10 @@ from holmes.confidence.confidence_metrics import (
     reliability,
     risk_coverage,
 )
-from holmes.confidence.corruptions import Corruption, corrupt_caption, corrupt_tokens, planted_reader
+from holmes.confidence.corruptions import Corruption, corrupt_caption, corrupt_tokens
 from holmes.confidence.measure import comparable, evaluate_uncertainty
 from holmes.confidence.quantity_checks import smaller_gallery
+from holmes.confidence.readers import planted_reader
 from holmes.data.bank import FeatureBank
 from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint, update_extras
 from holmes.errors import HolmesError

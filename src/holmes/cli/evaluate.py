@@ -11,8 +11,6 @@ from holmes.cli.options import Device, Form, check_form, counted, parse_protocol
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
-    from holmes.confidence.corruptions import Reader
-    from holmes.data.store import Store
     from holmes.evaluation.per_query import QueryTable
     from holmes.runs.evaluated import Revisited, RunFolder
 
@@ -120,6 +118,7 @@ def add_uncertainty(
     abstain_below: float | None,
 ) -> None:
     """`uncertainty` and its details in every report, and the figures over the seeds of a setting."""
+    from holmes.confidence.readers import find_reader
     from holmes.data.store import Store
     from holmes.runs.evaluated import store_of
     from holmes.runs.run_confidence import UncalibratedError, mean_figures, run_uncertainty
@@ -144,17 +143,3 @@ def add_uncertainty(
     means = {name: mean_figures(reports) for name, reports in by_group.items()}
     found["uncertainty"] = means.get("honest", next(iter(means.values())))
     found["uncertainty_by_protocol"] = means
-
-
-def find_reader(store: Store) -> Reader | None:
-    """What can read a corrupted caption into this store's token features: nothing, for most stores."""
-    from holmes.confidence.corruptions import planted_reader
-
-    if store.info.text.startswith("minilm"):
-        from holmes.media.backbones.text import load_minilm
-
-        try:
-            return load_minilm().tokens
-        except HolmesError:
-            return None
-    return planted_reader(store)

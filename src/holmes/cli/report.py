@@ -60,8 +60,8 @@ def report(
 
 def look_at_confidence(run: RunFolder, store: Path | None, split: str, device: str) -> Sureness:
     """How far the run's confidence can be trusted; or why that is not known."""
-    from holmes.cli.evaluate import find_reader
     from holmes.confidence.confidence_tables import uncertainty_grids
+    from holmes.confidence.readers import find_reader
     from holmes.plots.confidence_figures import no_sureness, sureness
     from holmes.runs.evaluated import store_of
     from holmes.runs.run_confidence import run_uncertainty

@@ -20,8 +20,6 @@ from torch import Tensor
 
 from holmes.data.bank import FeatureBank
 from holmes.data.pooling import query_tokens
-from holmes.data.store import Store
-from holmes.worlds.planted.language import Dictionary, token_vectors
 
 Reader = Callable[[Sequence[str]], Sequence[NDArray[np.float32]]]  # captions → the token features of each
 
@@ -105,19 +103,5 @@ def read_source(
             place_TD[: len(rows_TD)] = rows_TD
         lengths = [*map(len, rows), *[0] * (len(index_Q) - len(rows))]
         return torch.from_numpy(padded).to(bank.device, bank.dtype), torch.tensor(lengths, device=bank.device)
-
-    return read
-
-
-def planted_reader(store: Store) -> Reader | None:
-    """The planted world can read any sentence; None for other stores."""
-    recipe = store.info.provenance.get("planted")
-    if store.info.collection != "planted" or not isinstance(recipe, dict):
-        return None
-    dictionary, rng = Dictionary(store.info.text_width), np.random.default_rng(0)
-
-    def read(captions: Sequence[str]) -> list[NDArray[np.float32]]:
-        rows, lengths_Q = token_vectors(captions, dictionary, float(recipe["difficulty"]), rng)
-        return np.split(rows, np.cumsum(lengths_Q)[:-1])
 
     return read
