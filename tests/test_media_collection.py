@@ -9,10 +9,11 @@ import pytest
 pytest.importorskip("av")
 from holmes.data.pack import Source, pack
 from holmes.errors import HolmesError
-from holmes.media.collection import Sentence, world_sentences, write_collection
+from holmes.media.collection import Sentence, write_collection
 from holmes.media.extract import extract
 from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.worlds.rendered import RenderSettings, render_world
+from holmes.worlds.rendered.sentences import world_sentences
 from test_media_extract import MeanColour, seconds_of_gray
 
 

@@ -130,9 +130,10 @@ def extract_features(parts: Demo) -> None:
 def pack_store(parts: Demo) -> None:
     from holmes.data.pack import Source, pack
     from holmes.media.backbones import load_text
-    from holmes.media.collection import world_sentences, write_collection
+    from holmes.media.collection import write_collection
     from holmes.media.feature_folder import FeatureFolder
     from holmes.worlds.rendered import RenderedWorld
+    from holmes.worlds.rendered.sentences import world_sentences
 
     if not parts.collection.exists():
         features = FeatureFolder.open(parts.features)

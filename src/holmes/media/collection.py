@@ -25,7 +25,6 @@ from holmes.media.backbones.base import Matrix, TextBackbone
 from holmes.media.feature_folder import FeatureFolder
 from holmes.progress import progress_bar
 from holmes.records import QueryType
-from holmes.worlds.rendered import RenderedWorld
 
 SENTENCES_AT_ONCE = 256
 SPLITS = ("train", "val", "test")
@@ -77,25 +76,6 @@ def write_collection(
     finally:
         shutil.rmtree(growing, ignore_errors=True)
     return folder
-
-
-def world_sentences(world: RenderedWorld, features: FeatureFolder) -> list[Sentence]:
-    """The rendered world's captions, for the videos that were extracted from it."""
-    at = {video.source: video.id for video in features}
-    id_of = {video.id: at[path] for video in world.videos if (path := world.path(video).absolute()) in at}
-    return [
-        Sentence(
-            video=id_of[caption.video],
-            text=caption.text,
-            split=group,
-            moment=(caption.start, caption.end),
-            kind=caption.kind.name.lower(),
-            also_fits=tuple(id_of[other] for other in caption.also_fits if other in id_of),
-        )
-        for group in ("train", "test")
-        for caption in world.captions_of(group)
-        if caption.video in id_of
-    ]
 
 
 def _check(sentence: Sentence) -> None:
