@@ -11,7 +11,7 @@ import numpy as np
 
 from holmes.confidence.answered import OURS
 from holmes.confidence.confidence_tables import FIGURES, NAMES, interval, short
-from holmes.plots.confidence_figures import draw_gallery_sizes, draw_sureness
+from holmes.plots.confidence_figures import draw_confidence, draw_gallery_sizes
 from holmes.plots.style import LIGHT, svg
 from holmes.runs.run_confidence import mean, mean_figures
 
@@ -184,7 +184,7 @@ def write_docs(page: Path, made: dict[str, str], found: list[dict[str, Any]], ti
     figures.mkdir(exist_ok=True)
     for of_one in found:
         first = of_one["reports"][0]["uncertainty_details"]
-        (figures / f"sureness-{of_one['world']}.svg").write_bytes(svg(draw_sureness(first, LIGHT)))
+        (figures / f"sureness-{of_one['world']}.svg").write_bytes(svg(draw_confidence(first, LIGHT)))
     sizes = {of_one["world"]: gallery_rows(of_one) for of_one in found if of_one["galleries"]}
     if sizes:
         (figures / "gallery-sizes.svg").write_bytes(svg(draw_gallery_sizes(sizes, LIGHT)))

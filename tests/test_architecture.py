@@ -27,18 +27,26 @@ MAY_IMPORT: dict[str, set[str]] = {
     "encoders": {"config", "similarity", *LEAVES},
     "data": {"config", *LEAVES},
     "media": {"config", "data", *LEAVES},
-    # Evaluation gathers the plain numbers that figures are made of.
-    "evaluation": {"config", "data", "encoders", "plots", *MATHS, *LEAVES},
-    "training": {"config", "data", "encoders", "evaluation", "losses", *MATHS, *LEAVES},
+    # Worlds made on purpose: planted as features, rendered as video files.
+    "worlds": {"config", "data", "media", *LEAVES},
+    "evaluation": {"config", "data", "encoders", *MATHS, *LEAVES},
+    # How sure an answer is, measured on retrieval; worlds and text backbones read corrupted captions again.
+    "confidence": {"config", "data", "encoders", "evaluation", "media", "worlds", *MATHS, *LEAVES},
+    "training": {"config", "data", "encoders", "evaluation", "confidence", "losses", *MATHS, *LEAVES},
+    # Trained runs looked at again: nothing in training knows of it.
+    "runs": {"config", "data", "encoders", "evaluation", "confidence", "training", *MATHS, *LEAVES},
     "index": {"config", "data", "encoders", "media", "evidence", "similarity", *LEAVES},
     # The client of a server is no more than answers over HTTP; the rest is the page and its API.
     "serve": {"config", "data", "encoders", "media", "evidence", "index", *LEAVES},
     # Figures come from report files: no torch, and so no records either.
     "plots": {"errors", "files", "printable", "progress"},
+    # A report's data, as the records that plots draws.
+    "report": {"config", "data", "encoders", "evaluation", "confidence", "plots", "runs", "training"}
+    | {*MATHS, *LEAVES},
     # Where parts of one's own are added to the tables of all parts.
     "extend": {*LEAVES, *MATHS, "config", "encoders", "losses", "training"},
-    "cli": {*LEAVES, *MATHS, "config", "data", "encoders", "evaluation", "extend", "index", "losses", "media"}
-    | {"plots", "serve", "training"},
+    "cli": {*LEAVES, *MATHS, "config", "confidence", "data", "encoders", "evaluation", "extend", "index"}
+    | {"losses", "media", "plots", "report", "runs", "serve", "training", "worlds"},
 }
 REQUIRED = {"torch", "numpy", "h5py", "safetensors", "typer", "rich", "matplotlib"}  # always installed
 

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from data_layouts import Miniature
 from holmes.cli.data import app
+from holmes.data import feature_files
 from holmes.data.check import check_store
 from holmes.data.pack import Source, pack
 from holmes.data.store import Store
@@ -296,8 +297,7 @@ def test_the_command_exits_2_with_one_line(tmp_path: Path) -> None:
 SLOW_PACK = """
 import sys, time
 from pathlib import Path
-from holmes.data import pack
-from holmes.data import feature_files
+from holmes.data import feature_files, pack
 pack.COMMIT_VIDEOS, pack.COMMIT_QUERIES = 2, 3
 read = feature_files.HDF5Features.rows
 def slow(self, name):

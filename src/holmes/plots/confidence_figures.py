@@ -30,24 +30,24 @@ diagonal it is true. Whiskers are 95 % intervals."""
 
 
 @dataclass(frozen=True)
-class Sureness:
+class ConfidencePart:
     """The part of a report on how far to trust the confidence."""
 
     section: Section
     pictures: tuple[Picture, ...] = ()
 
 
-def sureness(found: Mapping[str, Any], grids: Sequence[Tabular]) -> Sureness:
-    picture = Picture("sureness", TITLE, CAPTION, partial(draw_sureness, found["uncertainty_details"]))
+def confidence_part(found: Mapping[str, Any], grids: Sequence[Tabular]) -> ConfidencePart:
+    picture = Picture("sureness", TITLE, CAPTION, partial(draw_confidence, found["uncertainty_details"]))
     tables = "".join(table(grid, ours=("our confidence",)) for grid in grids)
-    return Sureness(Section(TITLE, picture.html() + tables), (picture,))
+    return ConfidencePart(Section(TITLE, picture.html() + tables), (picture,))
 
 
-def no_sureness(why: str) -> Sureness:
-    return Sureness(Section(TITLE, paragraph(f"Not measured: {why}")))
+def unmeasured(why: str) -> ConfidencePart:
+    return ConfidencePart(Section(TITLE, paragraph(f"Not measured: {why}")))
 
 
-def draw_sureness(details: Mapping[str, Any], theme: Theme = LIGHT) -> Figure:
+def draw_confidence(details: Mapping[str, Any], theme: Theme = LIGHT) -> Figure:
     """Risk-coverage curves of all confidences, and the reliability of ours."""
     with theme.applied():
         figure = Figure((WIDTH, 2.9), layout="constrained")
