@@ -119,9 +119,9 @@ def looped_losses(
         )
     scores = Scores(cosine["frame"], cosine["clip"])
     flat = Layout(owner_Q, owner_Q, torch.ones_like(owner_Q, dtype=torch.bool), layout.queries_per_video)
-    types_Q = objective.identify_queries(scores, flat)
+    kinds_Q = objective.identify_queries(scores, flat)
     label_QV = one_hot_label(owner_Q, videos)
-    target_QV = calibrated_target(label_QV, scores.frame_QV, scores.clip_QV, types_Q, objective.smoothing)
+    target_QV = calibrated_target(label_QV, scores.frame_QV, scores.clip_QV, kinds_Q, objective.smoothing)
     frame_evidence, clip_evidence = (
         objective.evidence(value, objective.inter_temperature) for value in cosine.values()
     )

@@ -25,7 +25,7 @@ from holmes.config.schema import with_changes
 from holmes.evaluation.partition import partition
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.evaluation.split_report import evaluate_split
-from holmes.records import QueryType
+from holmes.records import QueryKind
 from holmes.training.assemble import build_alignments, build_identifier
 from holmes.training.device import choose_device
 from holmes.training.protocol import Protocol
@@ -49,7 +49,7 @@ def measure(job: Job, device: str) -> dict[str, Any]:
     )
     encoded = encode_split(run.model, run.bank, split)
     kinds_Q = partition(score_all(encoded), encoded.owner_Q, identify, batch)
-    shares = np.bincount(kinds_Q, minlength=len(QueryType)) / len(kinds_Q)
+    shares = np.bincount(kinds_Q, minlength=len(QueryKind)) / len(kinds_Q)
     return {
         "metrics": report["metrics"],
         "kinds": shares.tolist(),
@@ -83,7 +83,7 @@ def summary(collection: str, row: str, found: list[dict[str, Any]]) -> dict[str,
 
 def flat(entry: dict[str, Any]) -> dict[str, float]:
     """Every figure of a job under one name."""
-    kinds = {f"share {kind.name.lower()}": entry["kinds"][kind] for kind in QueryType if "kinds" in entry}
+    kinds = {f"share {kind.name.lower()}": entry["kinds"][kind] for kind in QueryKind if "kinds" in entry}
     mass = {f"mass {name}": value for name, value in (entry.get("mass") or {}).items()}
     single = {name: entry[name] for name in SINGLE if entry.get(name) is not None}
     metrics: dict[str, float] = entry["metrics"]
@@ -113,7 +113,7 @@ def shown(row: dict[str, Any]) -> dict[str, str]:
     }
     if "share precise" in means:
         line["precise / poly / under"] = " / ".join(
-            f"{100 * means[f'share {kind.name.lower()}']:.0f}" for kind in QueryType
+            f"{100 * means[f'share {kind.name.lower()}']:.0f}" for kind in QueryKind
         )
         known = "macro_F1" in means
         line["macro-F1 (chance)"] = f"{means['macro_F1']:.2f} ({means['chance_F1']:.2f})" if known else ""

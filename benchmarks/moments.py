@@ -20,7 +20,7 @@ from rich.table import Table
 import holmes
 from holmes.index.answers import Answer
 from holmes.moments import Moment
-from holmes.records import QueryType
+from holmes.records import QueryKind
 from holmes.worlds.rendered import Caption, RenderedWorld
 
 
@@ -35,7 +35,7 @@ def main(
     result = []
     for among in ("*", "*/test/*"):
         answers = index.search_many([caption.text for caption in captions], top=1, filter=among)
-        for kind in QueryType:
+        for kind in QueryKind:
             pairs = [(c, a) for c, a in zip(captions, answers, strict=True) if c.kind == kind]
             found = [overlap(a.hits[0].moments[0], c) for c, a in pairs if is_right(a, paths[c.video])]
             row = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import twins
 from holmes.evidence.label_calibration import calibrated_target, one_hot_label
-from holmes.records import QueryType
+from holmes.records import QueryKind
 from small import assert_close, tensor
 
 
@@ -28,7 +28,7 @@ def test_targets_equal_the_twin(seed, queries, videos, gamma):
 def test_only_polysemous_queries_are_softened():
     label = one_hot_label(torch.tensor([0, 0, 0]), 2)
     scores = tensor([[0.0, 0.0]] * 3)
-    kinds = torch.tensor([QueryType.PRECISE, QueryType.POLYSEMOUS, QueryType.UNDERDETERMINED])
+    kinds = torch.tensor([QueryKind.PRECISE, QueryKind.POLYSEMOUS, QueryKind.UNDERDETERMINED])
     target = calibrated_target(label, scores, scores, kinds, smoothing=0.2)
     assert_close(target, [[1, 0], [0.9, 0.1], [1, 0]])
 
@@ -37,7 +37,7 @@ def test_branches_share_the_softening_equally():
     """One branch is sure of each video; only a half-and-half mean leaves the shares equal."""
     label = one_hot_label(torch.tensor([0]), 2)
     target = calibrated_target(
-        label, tensor([[40.0, -40.0]]), tensor([[-40.0, 40.0]]), torch.tensor([QueryType.POLYSEMOUS]), 0.2
+        label, tensor([[40.0, -40.0]]), tensor([[-40.0, 40.0]]), torch.tensor([QueryKind.POLYSEMOUS]), 0.2
     )
     assert_close(target, [[0.9, 0.1]])
 

@@ -28,7 +28,7 @@ from holmes.config.schema import (
 )
 from holmes.encoders.build import ENCODERS
 from holmes.errors import HolmesError
-from holmes.evidence import dirichlet, query_types
+from holmes.evidence import dirichlet, query_kinds
 from holmes.training.assemble import (
     DIVERSITY_FORMS,
     EVIDENCE_FORMS,
@@ -145,9 +145,9 @@ def test_both_evidence_forms_are_settings():
 
 def test_both_median_rules_are_settings():
     rules = {
-        "batch_median": query_types.below_batch_median,
-        "candidate_median": query_types.below_candidate_median,
-        "none": query_types.keep_candidates,
+        "batch_median": query_kinds.below_batch_median,
+        "candidate_median": query_kinds.below_candidate_median,
+        "none": query_kinds.keep_candidates,
     }
     for name, rule in rules.items():
         assert build_objective(with_changes(preset("tvr"), {"refine": name})).refine is rule

@@ -24,7 +24,7 @@ from holmes.evaluation.split_report import evaluate_split
 from holmes.evaluation.spread import spread
 from holmes.evaluation.tables import Grid, results_grid
 from holmes.moments import grow_moments
-from holmes.records import QueryType, Scores
+from holmes.records import QueryKind, Scores
 from holmes.training.assemble import build_alignments, build_identifier, build_objective
 from holmes.training.run import fit_to_store
 from small import embedded, tensor
@@ -292,12 +292,12 @@ def test_agreement_equals_counting(pairs):
         assert ours is None
         return
     scores = []
-    for kind in QueryType:
+    for kind in QueryKind:
         right = sum(k == f == kind for k, f in pairs)
         either = sum((k == kind) + (f == kind) for k, f in pairs)
         scores.append(2 * right / either if either else 0.0)
         assert ours["confusion"][kind] == [
-            sum(pair == (kind, other) for pair in pairs) for other in QueryType
+            sum(pair == (kind, other) for pair in pairs) for other in QueryKind
         ]
     assert ours["F1"] == pytest.approx(scores)
     assert ours["macro_F1"] == pytest.approx(np.mean(scores))

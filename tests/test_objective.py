@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import twins
 from holmes.evidence.dirichlet import bounded_evidence
-from holmes.evidence.query_types import (
+from holmes.evidence.query_kinds import (
     below_candidate_median,
     confidence_dominance,
     keep_candidates,
@@ -22,7 +22,7 @@ from holmes.evidence.query_types import (
     uncertainty_dominance,
 )
 from holmes.losses.objective import Layout, Objective, Weights, kind_shares
-from holmes.records import QueryEmbedding, QueryType, Scores, Stage, VideoEmbedding
+from holmes.records import QueryEmbedding, QueryKind, Scores, Stage, VideoEmbedding
 from holmes.similarity import cosine_and_dot
 from small import Embedded, assert_close, embedded, features, tensor, tiny_model
 
@@ -64,7 +64,7 @@ def twin_parts(world: Embedded, stage: Stage) -> tuple[dict[str, float], list[in
     """Every part by the slow way, with hardest negatives."""
     s = twin_scores(world)
     kinds = twins.merged_partition(*(twins.partition(s[b], world.owner, 0.2) for b in ("frame", "clip")))
-    softened = kinds if stage is Stage.CALIBRATED else [QueryType.PRECISE] * len(kinds)
+    softened = kinds if stage is Stage.CALIBRATED else [QueryKind.PRECISE] * len(kinds)
     rows = zip(s["frame"], s["clip"], world.owner, softened, strict=True)
     targets = np.array([twins.calibrated_label(f, c, o, kind, 0.2) for f, c, o, kind in rows])
     parts = {
@@ -92,14 +92,14 @@ def test_parts_and_total_equal_the_twins(stage, dual, seed, spare):
     assert {name: pytest.approx(part.item(), rel=2e-4, abs=1e-6) for name, part in ours.parts.items()} == twin
     total = sum(PART_WEIGHTS[name] * value for name, value in twin.items())
     assert ours.total.item() == pytest.approx(total, rel=1e-4)
-    assert ours.types_Q[: len(kinds)].tolist() == kinds
+    assert ours.kinds_Q[: len(kinds)].tolist() == kinds
 
 
 def test_stages_differ_in_what_the_paper_says():
     """Stage 2 adds L_intra, calibrated labels and hard negatives; the rest is the same."""
     world = embedded(3)
     first, second = losses(world, Stage.WARM_UP, hard=None), losses(world, Stage.CALIBRATED, hard=None)
-    assert (first.types_Q == QueryType.POLYSEMOUS).any()
+    assert (first.kinds_Q == QueryKind.POLYSEMOUS).any()
     changed = {name for name in first.parts if first.parts[name] != second.parts[name]}
     assert changed == {"triplet_frame", "triplet_clip", "inter_frame", "inter_clip", "inter_fused"}
     assert set(second.parts) - set(first.parts) == {"intra"}
@@ -191,7 +191,7 @@ def test_more_padding_changes_nothing(stage, seed, dual, hard, **spare):
     for name, part in one.parts.items():
         assert other.parts[name].item() == pytest.approx(part.item(), rel=1e-4, abs=1e-6), name
     assert other.total.item() == pytest.approx(one.total.item(), rel=1e-4)
-    assert torch.equal(other.types_Q[: len(plain.owner)], one.types_Q)
+    assert torch.equal(other.kinds_Q[: len(plain.owner)], one.kinds_Q)
 
 
 @given(seeds, st.permutations(range(4)))
@@ -206,7 +206,7 @@ def test_permuted_videos_permute_nothing_but_themselves(seed, order):
     )
     one, other = losses(world, Stage.CALIBRATED), losses(moved, Stage.CALIBRATED)
     assert other.total.item() == pytest.approx(one.total.item(), rel=1e-4)
-    assert torch.equal(one.types_Q, other.types_Q)
+    assert torch.equal(one.kinds_Q, other.kinds_Q)
 
 
 @pytest.mark.parametrize("stage", Stage)
@@ -323,7 +323,7 @@ def test_no_gradient_through_kinds_or_thresholds():
     world = embedded(2)
     leaf = world.query.query_QD.clone().requires_grad_()
     ours = losses(replace(world, query=replace(world.query, query_QD=leaf)), Stage.CALIBRATED)
-    assert not ours.types_Q.requires_grad
+    assert not ours.kinds_Q.requires_grad
     assert ours.total.requires_grad
 
 

@@ -11,7 +11,7 @@ import pytest
 from holmes.data.check import check_store
 from holmes.data.store import Store
 from holmes.errors import HolmesError
-from holmes.records import QueryType
+from holmes.records import QueryKind
 from holmes.worlds.planted import Mix, PlantSettings, plant
 from holmes.worlds.planted.generate import generator
 from holmes.worlds.planted.language import Dictionary, token_vectors, words
@@ -65,19 +65,19 @@ def test_every_word_means_one_thing() -> None:
 def test_kinds_and_fits_follow_from_the_words(store: Store, split: str) -> None:
     seen = set()
     for query in store.split(split).queries.tolist():
-        owner, kind = int(store.owner_Q[query]), QueryType(store.kinds_Q[query])
+        owner, kind = int(store.owner_Q[query]), QueryKind(store.kinds_Q[query])
         fits = fitting_videos(store, split, query)
         assert owner in fits
         others = sorted(fits - {owner})
         seen.add(kind)
-        if kind == QueryType.PRECISE:
+        if kind == QueryKind.PRECISE:
             assert others == [] and query not in store.also_fits
-        elif kind == QueryType.POLYSEMOUS:
+        elif kind == QueryKind.POLYSEMOUS:
             assert others == store.also_fits[query] and others
         else:
             assert len(others) >= 10 or len(told(store.captions[query])) == 0
             assert query not in store.also_fits
-    assert seen == set(QueryType)
+    assert seen == set(QueryKind)
 
 
 def test_moments_lie_on_the_told_event(store: Store) -> None:

@@ -10,7 +10,7 @@ pytest.importorskip("av")
 from by_hand import seal
 from holmes.errors import HolmesError
 from holmes.media.reader import VideoReader
-from holmes.records import QueryType
+from holmes.records import QueryKind
 from holmes.worlds.rendered import RenderedWorld, RenderSettings, Scene, render_world
 from holmes.worlds.rendered.vocabulary import BACKGROUNDS, COLOURS, SHAPES
 
@@ -87,17 +87,17 @@ def test_kinds_and_fits_follow_from_what_the_words_say(world: RenderedWorld) -> 
             fitting = {video.id for video in group}
         assert fitting == {caption.video, *caption.also_fits}, caption.text
         if len(fitting) == 1:
-            wanted = QueryType.PRECISE
+            wanted = QueryKind.PRECISE
         elif len(fitting) > len(group) / 4:
-            wanted = QueryType.UNDERDETERMINED
+            wanted = QueryKind.UNDERDETERMINED
         else:
-            wanted = QueryType.POLYSEMOUS
+            wanted = QueryKind.POLYSEMOUS
         assert caption.kind == wanted
         seen.add(caption.kind)
         scenes = videos[caption.video].scenes
         (scene,) = [s for s in scenes if (s.start, s.end) == (caption.start, caption.end)]
         assert fits(scene, caption.text)
-    assert {QueryType.PRECISE, QueryType.UNDERDETERMINED} <= seen
+    assert {QueryKind.PRECISE, QueryKind.UNDERDETERMINED} <= seen
 
 
 def test_a_part_of_the_test_videos_has_no_captions(world: RenderedWorld) -> None:
@@ -113,7 +113,7 @@ def test_the_full_plan_has_all_kinds_in_both_groups() -> None:
     captions = plan_captions(settings, videos)
     for group in ("train", "test"):
         kinds = [c.kind for c in captions if c.video.startswith(group)]
-        assert all(kinds.count(kind) >= 10 for kind in QueryType)
+        assert all(kinds.count(kind) >= 10 for kind in QueryKind)
 
 
 def test_a_world_that_lies_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from holmes.encoders.released import published_config, published_state, rename
 from holmes.evaluation.recall import rank_of_owner, recall
 from holmes.evidence.dirichlet import concentration, opinion
 from holmes.evidence.fusion import dempster_combine, fuse_evidence
-from holmes.evidence.query_types import trust_clip, trust_frame
+from holmes.evidence.query_kinds import trust_clip, trust_frame
 from holmes.losses.intra_video import clip_query_similarity
 from holmes.losses.objective import Layout, Objective
 from holmes.records import QueryEmbedding, Scores, Stage, VideoEmbedding
@@ -233,10 +233,10 @@ def loss_rows(golden: Golden, source: str) -> Iterator[Row]:
     ):
         yield Row(f"{source}: {name}", relative_error(value, golden.tensor(f"{source}/{key}")))
     for branch, trust in (("frame", trust_frame), ("clip", trust_clip)):
-        types_Q = replace(objective, fuse_partitions=trust).identify_queries(cosine, golden.layout)
+        kinds_Q = replace(objective, fuse_partitions=trust).identify_queries(cosine, golden.layout)
         yield Row(
             f"{source}: partition {branch}",
-            relative_error(types_Q, golden.tensor(f"{source}/partition_{branch}")),
+            relative_error(kinds_Q, golden.tensor(f"{source}/partition_{branch}")),
         )
 
 

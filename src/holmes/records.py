@@ -23,7 +23,7 @@ class Stage(IntEnum):
     CALIBRATED = 2
 
 
-class QueryType(IntEnum):
+class QueryKind(IntEnum):
     """Kinds of query, ordered by uncertainty dominance (Definition 3.6): branches merge by maximum."""
 
     PRECISE = 0

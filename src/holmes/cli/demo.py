@@ -193,15 +193,15 @@ def build(parts: Demo) -> None:
 
 def ask(parts: Demo) -> None:
     from holmes.cli.search import search
-    from holmes.records import QueryType
+    from holmes.records import QueryKind
     from holmes.worlds.rendered import RenderedWorld
 
     captions = RenderedWorld.open(parts.world).captions_of("test")
-    of_kind = {kind: [caption for caption in captions if caption.kind is kind] for kind in QueryType}
+    of_kind = {kind: [caption for caption in captions if caption.kind is kind] for kind in QueryKind}
     chosen = {
-        "precise": of_kind[QueryType.PRECISE][0],
-        "polysemous": max(of_kind[QueryType.POLYSEMOUS], key=lambda caption: len(caption.also_fits)),
-        "under-determined": min(of_kind[QueryType.UNDERDETERMINED], key=lambda caption: len(caption.text)),
+        "precise": of_kind[QueryKind.PRECISE][0],
+        "polysemous": max(of_kind[QueryKind.POLYSEMOUS], key=lambda caption: len(caption.also_fits)),
+        "under-determined": min(of_kind[QueryKind.UNDERDETERMINED], key=lambda caption: len(caption.text)),
     }
     for kind, caption in chosen.items():
         fits = f", true of {len(caption.also_fits)} more" if caption.also_fits else ", and true of no other"

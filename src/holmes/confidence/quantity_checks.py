@@ -27,7 +27,7 @@ from holmes.evaluation.scoring import score_all
 from holmes.evidence.answer_kinds import AnswerKind
 from holmes.evidence.diagnosis import Calibration
 from holmes.evidence.fitting import judge_all, without
-from holmes.records import QueryType, Scores
+from holmes.records import QueryKind, Scores
 
 GALLERY_SHARES = (0.25, 0.5, 1.0)
 SMALLEST_GALLERY = 10
@@ -55,7 +55,7 @@ def several_fit(
     queries, inside = asked.split.queries, set(asked.split.videos.tolist())
     fits_Q = np.array([any(v in inside for v in store.also_fits.get(int(q), ())) for q in queries])
     # Of under-determined queries nobody lists the fitting videos.
-    known_Q = store.kinds_Q[queries] != QueryType.UNDERDETERMINED
+    known_Q = store.kinds_Q[queries] != QueryKind.UNDERDETERMINED
     fits_Q, some_BQ = fits_Q[known_Q], counts_BQ[:, known_Q]
     if not 0 < fits_Q.sum() < len(fits_Q):
         return None
@@ -148,7 +148,7 @@ def kinds(store: Store, asked: Asked) -> dict[str, Any]:
 
 def as_known(found_Q: NDArray[np.int64]) -> NDArray[np.int64]:
     """Kinds of answers as kinds of queries: one that seems not to be here says too little of any video."""
-    return np.minimum(found_Q, QueryType.UNDERDETERMINED)
+    return np.minimum(found_Q, QueryKind.UNDERDETERMINED)
 
 
 def gallery_sizes(asked: Asked, calibration: Calibration, seed: int) -> list[dict[str, float | None]]:

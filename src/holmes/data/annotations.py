@@ -25,7 +25,7 @@ from holmes.data.captions import Captions
 from holmes.errors import HolmesError
 from holmes.files import read_file, read_json
 from holmes.printable import shown
-from holmes.records import QueryType
+from holmes.records import QueryKind
 from holmes.typed import build
 
 # What the readers below stumble over in files that are something else.
@@ -182,7 +182,7 @@ def read_kinds(path: Path, captions: Captions) -> NDArray[np.int8]:
     """Caption id → precise, polysemous or underdetermined; -1 where unknown."""
     given: dict[str, str] = checked(path, dict[str, str])
     refuse_other_ids(path, given, captions)
-    kinds = {kind.name.lower(): int(kind) for kind in QueryType}
+    kinds = {kind.name.lower(): int(kind) for kind in QueryKind}
     for name, kind in given.items():
         if kind not in kinds:
             raise HolmesError(f"{path}: {name[:60]} has the kind {shown(kind)}; known: {', '.join(kinds)}.")

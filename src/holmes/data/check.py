@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from holmes.data.store import DAMAGED, Store
 from holmes.errors import HolmesError
 from holmes.progress import progress_bar
-from holmes.records import QueryType
+from holmes.records import QueryKind
 
 READ_BYTES = 16 << 20
 UNIT = 1.002  # a unit row in float16 may be a little longer than 1
@@ -73,7 +73,7 @@ def problems(store: Store) -> Iterator[str]:
     known = store.moments_Q2[~np.isnan(store.moments_Q2).any(1)]
     if ((known < 0) | (known > 1)).any() or (known[:, 0] > known[:, 1]).any():
         yield "a moment is not a start and an end within its video"
-    if not np.isin(store.kinds_Q, [-1, *QueryType]).all():
+    if not np.isin(store.kinds_Q, [-1, *QueryKind]).all():
         yield "a query has a kind that does not exist"
     for query, videos in store.also_fits.items():
         if (

@@ -19,7 +19,7 @@ from holmes.errors import HolmesError
 from holmes.files import atomic_file, sync_folder, write_json
 from holmes.printable import shown as named
 from holmes.progress import progress_bar
-from holmes.records import QueryType
+from holmes.records import QueryKind
 
 PLAIN = re.compile(r"(?!/)[^\s\0\ud800-\udfff]+(?<!/)")  # of ids: a slash makes a folder inside the HDF5 file
 LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029\0\ud800-\udfff]+")
@@ -109,7 +109,7 @@ def write_knowledge(store: Store, folder: Path) -> None:
     known = np.flatnonzero(~np.isnan(bounds_Q2).any(1))
     moments = {store.query_ids[q]: [*bounds_Q2[q].round(3).tolist(), int(frames_Q[q])] for q in known}
     kinds = {
-        store.query_ids[q]: QueryType(store.kinds_Q[q]).name.lower()
+        store.query_ids[q]: QueryKind(store.kinds_Q[q]).name.lower()
         for q in np.flatnonzero(store.kinds_Q >= 0)
     }
     fits = {store.query_ids[q]: [store.video_ids[v] for v in videos] for q, videos in store.also_fits.items()}

@@ -11,7 +11,7 @@
     query_offsets.npy     V + 1: a video's queries are neighbours
     moments.npy           Q × 2: start and end as fractions of the video, NaN where unknown
     durations.npy         V: seconds, NaN where unknown
-    kinds.npy             Q: QueryType, -1 where unknown
+    kinds.npy             Q: QueryKind, -1 where unknown
     also_fits.json        query → other videos that fit it
     split.<name>.videos.npy, split.<name>.queries.npy
 

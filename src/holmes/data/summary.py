@@ -10,7 +10,7 @@ from rich.text import Text
 
 from holmes.data.store import Store
 from holmes.printable import printable
-from holmes.records import QueryType
+from holmes.records import QueryKind
 
 
 def summary_tables(store: Store) -> list[Table]:
@@ -69,6 +69,6 @@ def split_figures(store: Store, name: str) -> dict[str, str]:
         "moment / video": f"{lengths[known].mean():.2f} on average" if known.any() else "-",
         "other videos fit": f"{fits:.0%} of queries",
     }
-    for kind in QueryType:
+    for kind in QueryKind:
         figures[kind.name.lower()] = f"{np.mean(kinds == kind):.0%} of queries" if (kinds >= 0).any() else "-"
     return figures

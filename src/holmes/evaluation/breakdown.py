@@ -15,7 +15,7 @@ from torch import Tensor
 from holmes.data.store import Split, Store
 from holmes.evaluation.intervals import Draws, draw_videos, recall_intervals
 from holmes.evaluation.recall import recall
-from holmes.records import QueryType
+from holmes.records import QueryKind
 
 LENGTHS = {"1-5 words": 5, "6-10 words": 10, "11-15 words": 15, "16-20 words": 20, "21+ words": np.inf}
 RATIOS = {"(0, .2]": 0.2, "(.2, .4]": 0.4, "(.4, .6]": 0.6, "(.6, .8]": 0.8, "(.8, 1]": 1.0}
@@ -64,7 +64,7 @@ def intervals_by(ranks_Q: Tensor, groups: Groups, draws: Draws) -> dict[str, dic
 
 
 def by_kind(kinds_Q: NDArray[np.int8]) -> Groups:
-    return taken({kind.name.lower(): kinds_Q == kind for kind in QueryType})
+    return taken({kind.name.lower(): kinds_Q == kind for kind in QueryKind})
 
 
 def by_length(captions: list[str]) -> Groups:

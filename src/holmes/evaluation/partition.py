@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holmes.records import QueryType, Scores
+from holmes.records import QueryKind, Scores
 
 BATCH_VIDEOS = 128  # uncertainty depends on the number of videos: the usual batch
 Identify = Callable[[Scores, Tensor], Tensor]  # both branches' cosines and the owners → kinds
@@ -49,12 +49,12 @@ def agreement(found_Q: NDArray[np.int64], known_Q: NDArray[np.int8]) -> dict[str
     rows_Q = known_Q >= 0
     if not rows_Q.any():
         return None
-    kinds = len(QueryType)
+    kinds = len(QueryKind)
     pairs_Q = known_Q[rows_Q].astype(np.int64) * kinds + found_Q[rows_Q]
     confusion = np.bincount(pairs_Q, minlength=kinds * kinds).reshape(kinds, kinds)
     by_chance = np.outer(confusion.sum(1), confusion.sum(0)) / confusion.sum()
     return {
-        "kinds": [kind.name.lower() for kind in QueryType],
+        "kinds": [kind.name.lower() for kind in QueryKind],
         "confusion": confusion.tolist(),
         "F1": f1_scores(confusion).tolist(),
         "macro_F1": float(f1_scores(confusion).mean()),

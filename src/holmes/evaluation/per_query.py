@@ -22,13 +22,13 @@ from holmes.evidence.answer_kinds import AnswerKind
 from holmes.evidence.diagnosis import Calibration
 from holmes.evidence.fitting import judge_all
 from holmes.evidence.quantities import Quantities, candidate_quantities
-from holmes.evidence.query_types import label_consistency
+from holmes.evidence.query_kinds import label_consistency
 from holmes.files import atomic_file
 from holmes.moments import best_windows
-from holmes.records import QueryType, Scores
+from holmes.records import QueryKind, Scores
 
 CANDIDATES = 100  # of which u and ξ are told where a model has no calibration
-KINDS = {int(kind): kind.name.lower() for kind in QueryType}
+KINDS = {int(kind): kind.name.lower() for kind in QueryKind}
 
 
 @dataclass(frozen=True)

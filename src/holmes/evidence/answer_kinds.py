@@ -9,7 +9,7 @@ for which no evidence stands. Kinds, sentences, numbers and bars come from it, s
     not here, it seems     there is less evidence than queries with an answer had, and none is precise
 
 How much "most" and "less" are, held-out queries say (`holmes.evidence.fitting`). This is not the partition of
-training (`QueryType`), which knows the right video.
+training (`QueryKind`), which knows the right video.
 
 Q queries, K candidates (best first)
 """

@@ -15,7 +15,7 @@ from holmes.evidence.confidence import Background, background, fit_score_evidenc
 from holmes.evidence.diagnosis import SMALLEST_VACUITY, Calibration, Judgement, judge
 from holmes.evidence.odds import fit_odds_correction
 from holmes.evidence.quantities import fit_temperature
-from holmes.records import QueryType, Scores
+from holmes.records import QueryKind, Scores
 
 CANDIDATES = 100
 TEMPERATURES = tuple(torch.logspace(-2, 0, 41).tolist())  # τ to choose from
@@ -42,7 +42,7 @@ def fit_calibration(
 ) -> Calibration | None:
     """A calibration from the scores of held-out queries over their gallery; None if they are too few.
 
-    `known_Q` are their kinds as a `QueryType`, -1 where nobody knows.
+    `known_Q` are their kinds as a `QueryKind`, -1 where nobody knows.
     """
     queries, videos = scores.clip_QV.shape
     if queries < FEWEST_QUERIES or videos < 2:
@@ -69,7 +69,7 @@ def fit_calibration(
         queries=queries,
     )
     fitted = fit_floors(fitted, scores, owner_Q, ahead_Q < FOUND)
-    if known_Q is not None and min((known_Q == kind).sum() for kind in QueryType) >= FEWEST_OF_A_KIND:
+    if known_Q is not None and min((known_Q == kind).sum() for kind in QueryKind) >= FEWEST_OF_A_KIND:
         return fit_known_kinds(fitted, scores, known_Q)
     return fitted
 
@@ -107,7 +107,7 @@ def fit_known_kinds(fitted: Calibration, scores: Scores, known_Q: Tensor) -> Cal
         2
         * (said_SSQ & (known_Q == kind)).sum(-1)
         / (said_SSQ[..., known_Q >= 0].sum(-1) + (known_Q == kind).sum())
-        for kind, said_SSQ in zip(QueryType, (precise_SSQ, several_SSQ, none_SSQ), strict=True)
+        for kind, said_SSQ in zip(QueryKind, (precise_SSQ, several_SSQ, none_SSQ), strict=True)
     )
     assert isinstance(f1_SS, Tensor)
     best = int(f1_SS.argmax())

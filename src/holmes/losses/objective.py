@@ -21,7 +21,7 @@ from holmes.evidence.dirichlet import (
     sharp_evidence,
 )
 from holmes.evidence.label_calibration import calibrated_target, one_hot_label
-from holmes.evidence.query_types import (
+from holmes.evidence.query_kinds import (
     MedianRule,
     PartitionFusion,
     ThresholdRule,
@@ -36,7 +36,7 @@ from holmes.losses.diversity import diversity_loss
 from holmes.losses.inter_video import TERMS, inter_video_loss
 from holmes.losses.intra_video import intra_video_loss
 from holmes.losses.triplet import triplet_loss
-from holmes.records import QueryEmbedding, QueryType, Scores, Stage, VideoEmbedding
+from holmes.records import QueryEmbedding, QueryKind, Scores, Stage, VideoEmbedding
 from holmes.similarity import cosine_and_dot
 from holmes.transport.alignment import Alignment, flexible_alignment
 
@@ -83,7 +83,7 @@ class LossParts:
 
     total: Tensor
     parts: dict[str, Tensor]
-    types_Q: Tensor
+    kinds_Q: Tensor
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class LossInputs:
     layout: Layout
     cosine: Scores
     dot: Scores
-    types_Q: Tensor
+    kinds_Q: Tensor
     stage: Stage
 
 
@@ -145,17 +145,17 @@ class Objective:
 
         parts = self.similarity_loss(cosine, dot, layout, uniform_QV, hard)
         parts["diversity"] = self.diversify(query_VMD, mask_VM, self.diversity_margin, self.diversity_scale)
-        types_Q = self.identify_queries(cosine, layout)
+        kinds_Q = self.identify_queries(cosine, layout)
         if self.weights.inter:
-            parts |= self.inter_video_loss(cosine, layout, types_Q, calibrated=second and self.calibrate)
+            parts |= self.inter_video_loss(cosine, layout, kinds_Q, calibrated=second and self.calibrate)
         if second and self.weights.intra:
             clips_VCD = video.clips_VCD[:, : self.timeline]
             parts["intra"] = intra_video_loss(
                 query_VMD, clips_VCD, mask_VM, self.intra_temperature, self.align, self.evidence
             )
-        inputs = LossInputs(query, video, layout, cosine, dot, types_Q, stage)
+        inputs = LossInputs(query, video, layout, cosine, dot, kinds_Q, stage)
         parts |= {name: term(inputs) for name, (_, term) in self.extra.items()}
-        return LossParts(self.weighted_sum(parts), parts, types_Q)
+        return LossParts(self.weighted_sum(parts), parts, kinds_Q)
 
     def similarity_loss(
         self, cosine: Scores, dot: Scores, layout: Layout, uniform_QV: Tensor, hard: bool
@@ -203,12 +203,12 @@ class Objective:
         return self.fuse_partitions(partition(cosine.frame_QV), partition(cosine.clip_QV))
 
     def inter_video_loss(
-        self, cosine: Scores, layout: Layout, types_Q: Tensor, calibrated: bool
+        self, cosine: Scores, layout: Layout, kinds_Q: Tensor, calibrated: bool
     ) -> dict[str, Tensor]:
         """L_inter on one-hot labels, or on calibrated ones."""
         target_QV = one_hot_label(layout.owner_Q, cosine.frame_QV.shape[1])
         if calibrated:
-            target_QV = calibrated_target(target_QV, cosine.frame_QV, cosine.clip_QV, types_Q, self.smoothing)
+            target_QV = calibrated_target(target_QV, cosine.frame_QV, cosine.clip_QV, kinds_Q, self.smoothing)
         return inter_video_loss(
             self.evidence(cosine.frame_QV, self.inter_temperature),
             self.evidence(cosine.clip_QV, self.inter_temperature),
@@ -234,7 +234,7 @@ class Objective:
         return torch.stack([weight[name] * value for name, value in parts.items()]).sum()
 
 
-def kind_shares(types_Q: Tensor, mask_Q: Tensor) -> Tensor:
-    """The share of each QueryType among the valid queries."""
-    counts = torch.stack([((types_Q == kind) & mask_Q).sum() for kind in QueryType])
+def kind_shares(kinds_Q: Tensor, mask_Q: Tensor) -> Tensor:
+    """The share of each QueryKind among the valid queries."""
+    counts = torch.stack([((kinds_Q == kind) & mask_Q).sum() for kind in QueryKind])
     return counts / mask_Q.sum().clamp(min=1)

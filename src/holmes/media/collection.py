@@ -24,11 +24,11 @@ from holmes.files import atomic_file, sync_folder, write_json
 from holmes.media.backbones.base import Matrix, TextBackbone
 from holmes.media.feature_folder import FeatureFolder
 from holmes.progress import progress_bar
-from holmes.records import QueryType
+from holmes.records import QueryKind
 
 SENTENCES_AT_ONCE = 256
 SPLITS = ("train", "val", "test")
-KINDS = tuple(kind.name.lower() for kind in QueryType)
+KINDS = tuple(kind.name.lower() for kind in QueryKind)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from holmes.printable import printable_lines
 
 WIDTH = 7.0  # inches: a two-column figure
-KINDS = ("precise", "polysemous", "under-determined")  # in the order of QueryType
+KINDS = ("precise", "polysemous", "under-determined")  # in the order of QueryKind
 KIND_MARKERS = ("o", "^", "s")
 
 RC: dict[Any, Any] = {

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from holmes.data.store import Split, Store
 from holmes.evidence.dirichlet import EvidenceForm, concentration, expected_entropy, opinion
-from holmes.evidence.query_types import (
+from holmes.evidence.query_kinds import (
     MedianRule,
     PartitionFusion,
     adaptive_thresholds,
@@ -23,7 +23,7 @@ from holmes.evidence.query_types import (
 )
 from holmes.plots.examples import TOP, Example, Found
 from holmes.plots.plane import BranchPlane
-from holmes.records import QueryType
+from holmes.records import QueryKind
 from holmes.report.moment_figures import Seen, moment_of, track
 
 EXAMPLES = 2  # of each kind
@@ -109,7 +109,7 @@ def judge(name: str, similarity_QV: Tensor, owner_Q: Tensor, rules: KindRules) -
 
 def entropy_cut(entropy_Q: Tensor, kinds_Q: Tensor) -> float | None:
     """Half-way between the candidates that stayed precise and those that did not."""
-    precise_Q = kinds_Q == QueryType.PRECISE
+    precise_Q = kinds_Q == QueryKind.PRECISE
     if not precise_Q.any() or precise_Q.all():
         return None
     return float(entropy_Q[precise_Q].max() + entropy_Q[~precise_Q].min()) / 2
@@ -120,7 +120,7 @@ def kind_examples(seen: Seen, batch: KindBatch, store: Store, split: Split) -> l
     """Of each kind the queries nearest to its median uncertainty: neither the clearest nor the oddest."""
     examples = []
     uncertainty_Q = np.where(batch.deciding, batch.clip.uncertainty_Q, batch.frame.uncertainty_Q)
-    for kind in QueryType:
+    for kind in QueryKind:
         members = np.flatnonzero(batch.kinds_Q == kind)
         if len(members) == 0:
             continue

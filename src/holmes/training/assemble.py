@@ -10,7 +10,7 @@ from torch import Tensor
 from holmes.config.names import weighted_names
 from holmes.config.schema import AlignmentConfig, HolmesConfig
 from holmes.evaluation.partition import Identify
-from holmes.evidence import dirichlet, query_types
+from holmes.evidence import dirichlet, query_kinds
 from holmes.evidence.dirichlet import EvidenceForm
 from holmes.losses import diversity
 from holmes.losses.objective import ExtraLoss, Layout, Objective, Weights
@@ -27,19 +27,19 @@ DIVERSITY_FORMS = {"pairs": diversity.diversity_loss, "pooled": diversity.pooled
 EXTRA_ALIGNMENTS: dict[str, Alignment] = {}  # of your own
 EXTRA_LOSSES: dict[str, ExtraLoss] = {}  # of your own
 THRESHOLD_RULES = {
-    "absolute": query_types.adaptive_thresholds,
-    "relative": query_types.relative_thresholds,
+    "absolute": query_kinds.adaptive_thresholds,
+    "relative": query_kinds.relative_thresholds,
 }
 MEDIAN_RULES = {
-    "batch_median": query_types.below_batch_median,
-    "candidate_median": query_types.below_candidate_median,
-    "none": query_types.keep_candidates,
+    "batch_median": query_kinds.below_batch_median,
+    "candidate_median": query_kinds.below_candidate_median,
+    "none": query_kinds.keep_candidates,
 }
 PARTITION_FUSIONS = {
-    "uncertainty": query_types.uncertainty_dominance,
-    "confidence": query_types.confidence_dominance,
-    "frame": query_types.trust_frame,
-    "clip": query_types.trust_clip,
+    "uncertainty": query_kinds.uncertainty_dominance,
+    "confidence": query_kinds.confidence_dominance,
+    "frame": query_kinds.trust_frame,
+    "clip": query_kinds.trust_clip,
 }
 
 

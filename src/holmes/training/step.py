@@ -15,7 +15,7 @@ from holmes.encoders.model import HolmesModel
 from holmes.encoders.precision import encoder_precision
 from holmes.losses.objective import Layout, Objective, kind_shares
 from holmes.parallel import ALONE, World
-from holmes.records import Batch, QueryEmbedding, QueryType, Stage, VideoEmbedding
+from holmes.records import Batch, QueryEmbedding, QueryKind, Stage, VideoEmbedding
 from holmes.training.distributed import add_up, whole_batch
 from holmes.training.optimizer import FlatAdam
 
@@ -69,8 +69,8 @@ class TrainStep:
     ) -> dict[str, Tensor]:
         """The total, its parts, and the share of each kind of query."""
         loss = self.objective(query, video, layout, stage, uniform_QV)
-        shares = kind_shares(loss.types_Q, layout.mask_Q)
-        named = {f"share_{kind.name.lower()}": shares[kind] for kind in QueryType}
+        shares = kind_shares(loss.kinds_Q, layout.mask_Q)
+        named = {f"share_{kind.name.lower()}": shares[kind] for kind in QueryKind}
         return {"total": loss.total, **loss.parts, **named}
 
 

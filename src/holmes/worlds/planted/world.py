@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from holmes.records import QueryType
+from holmes.records import QueryKind
 from holmes.worlds.planted.vocabulary import ATTRIBUTES, SIZES
 
 Ints = NDArray[np.int64]
@@ -73,9 +73,9 @@ def plan_world(videos: int, mix: Mix, rng: np.random.Generator) -> WorldPlan:
     query_event_Q = plan_query_events(event_video_E, videos, rng)
     shares = [1 - mix.polysemous - mix.underdetermined, mix.polysemous, mix.underdetermined]
     wanted_Q = rng.choice(3, len(query_event_Q), p=shares)
-    corrupted_Q = (wanted_Q == QueryType.UNDERDETERMINED) & (rng.random(len(wanted_Q)) < CORRUPTED_SHARE)
+    corrupted_Q = (wanted_Q == QueryKind.UNDERDETERMINED) & (rng.random(len(wanted_Q)) < CORRUPTED_SHARE)
     query_mask_Q, kinds_Q = choose_masks(census, query_event_Q, wanted_Q, corrupted_Q, rng)
-    polysemous = np.flatnonzero(kinds_Q == QueryType.POLYSEMOUS)
+    polysemous = np.flatnonzero(kinds_Q == QueryKind.POLYSEMOUS)
     also_fits = {
         int(query): census.other_videos(int(query_event_Q[query]), int(query_mask_Q[query]))
         for query in polysemous
@@ -180,5 +180,5 @@ def choose_masks(
     mask_Q = np.where(eligible_QM, rng.random(eligible_QM.shape), -1).argmax(1)
     mask_Q[~found_Q] = EVERYTHING
     unique_Q = census.others_ME[EVERYTHING, query_event_Q] == 0
-    whole_event_Q = np.where(unique_Q, QueryType.PRECISE, QueryType.POLYSEMOUS)
+    whole_event_Q = np.where(unique_Q, QueryKind.PRECISE, QueryKind.POLYSEMOUS)
     return mask_Q, np.where(found_Q, wanted_Q, whole_event_Q).astype(np.int8)

@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 import numpy as np
 
 from holmes.errors import HolmesError
-from holmes.records import QueryType
+from holmes.records import QueryKind
 from holmes.typed import Matching, PlainName
 from holmes.worlds.rendered import vocabulary as words
 
@@ -69,7 +69,7 @@ class Caption:
     text: str
     start: float  # seconds: the scene it was written for
     end: float
-    kind: QueryType
+    kind: QueryKind
     also_fits: tuple[str, ...] = field(default=())  # other videos of the group it is true of
 
 
@@ -117,10 +117,10 @@ def _caption(
         if any(all(getattr(s, name) == getattr(scene, name) for name in seen) for s in other.scenes)
     ]
     if len(fits) == 1:
-        kind = QueryType.PRECISE
+        kind = QueryKind.PRECISE
     else:
         vague = len(fits) > VAGUE_SHARE * len(group)
-        kind = QueryType.UNDERDETERMINED if vague else QueryType.POLYSEMOUS
+        kind = QueryKind.UNDERDETERMINED if vague else QueryKind.POLYSEMOUS
     also_fits = tuple(other for other in fits if other != video.id)
     return Caption(id, video.id, text, scene.start, scene.end, kind, also_fits)
 

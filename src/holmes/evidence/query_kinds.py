@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from holmes.records import QueryType
+from holmes.records import QueryKind
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,14 @@ def identify(
     refine: MedianRule = below_batch_median,
     thresholds: ThresholdRule = adaptive_thresholds,
 ) -> Tensor:
-    """A branch's partition as QueryType values: split on the c-u plane (eq. 10), refine along ξ (eq. 12)."""
+    """A branch's partition as QueryKind values: split on the c-u plane (eq. 10), refine along ξ (eq. 12)."""
     limits = thresholds(uncertainty_Q, label_consistency_Q, correct_Q & mask_Q, beta)
     underdetermined_Q = uncertainty_Q > limits.uncertainty_ceiling
     candidate_Q = mask_Q & ~underdetermined_Q & (label_consistency_Q >= limits.consistency_floor)
     precise_Q = refine(entropy_Q, candidate_Q, mask_Q)
-    types_Q = torch.full_like(underdetermined_Q, QueryType.POLYSEMOUS, dtype=torch.long)
-    types_Q = types_Q.masked_fill(precise_Q, QueryType.PRECISE)
-    return types_Q.masked_fill(underdetermined_Q, QueryType.UNDERDETERMINED)
+    kinds_Q = torch.full_like(underdetermined_Q, QueryKind.POLYSEMOUS, dtype=torch.long)
+    kinds_Q = kinds_Q.masked_fill(precise_Q, QueryKind.PRECISE)
+    return kinds_Q.masked_fill(underdetermined_Q, QueryKind.UNDERDETERMINED)
 
 
 def uncertainty_dominance(frame_Q: Tensor, clip_Q: Tensor) -> Tensor:

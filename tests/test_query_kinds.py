@@ -18,7 +18,7 @@ from holmes.evidence.dirichlet import (
     opinion,
     sharp_evidence,
 )
-from holmes.evidence.query_types import (
+from holmes.evidence.query_kinds import (
     adaptive_thresholds,
     below_batch_median,
     below_candidate_median,
@@ -32,10 +32,10 @@ from holmes.evidence.query_types import (
     trust_frame,
     uncertainty_dominance,
 )
-from holmes.records import QueryType
+from holmes.records import QueryKind
 from small import assert_close, tensor
 
-P, N, U = QueryType.PRECISE, QueryType.POLYSEMOUS, QueryType.UNDERDETERMINED
+P, N, U = QueryKind.PRECISE, QueryKind.POLYSEMOUS, QueryKind.UNDERDETERMINED
 RULES = {"batch": below_batch_median, "candidates": below_candidate_median, "none": keep_candidates}
 FORMS = {
     "released": (sharp_evidence, twins.released_evidence),
@@ -176,7 +176,7 @@ def test_label_consistency_is_the_owners_response_or_nothing():
     assert_close(label_consistency(tensor([[0.1, 0.7], [-0.4, 0.2]]), torch.tensor([1, 0])), [0.7, 0.0])
 
 
-@pytest.mark.parametrize("frame, clip", list(product(QueryType, repeat=2)))
+@pytest.mark.parametrize("frame, clip", list(product(QueryKind, repeat=2)))
 def test_every_pair_of_kinds_merges_as_printed(frame, clip):
     """Eq. 14, all nine cases, and the alternatives of the ablation table."""
     f, c = torch.tensor([int(frame)]), torch.tensor([int(clip)])
