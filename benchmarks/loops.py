@@ -19,7 +19,7 @@ from holmes.evidence.dirichlet import concentration
 from holmes.evidence.label_calibration import calibrated_target, one_hot_label
 from holmes.losses.evidential import evidential_loss
 from holmes.losses.inter_video import inter_video_loss
-from holmes.losses.objective import Layout, Objective
+from holmes.losses.objective import Objective, QueryOwners
 from holmes.records import Batch, Scores
 from holmes.transport.alignment import flexible_alignment, scale_to_unit
 
@@ -69,8 +69,8 @@ def looped_step(
         branch(model.clip_branch, batch.clips_VCD, None),
     )
     query_QD, again_QD = queries(), queries()
-    layout = Layout(batch.owner_Q, batch.slot_Q, batch.query_mask_Q, batch.queries_per_video)
-    loss = looped_losses(objective, query_QD, again_QD, frames_VFD, mask_VF, clips_VCD, layout)
+    owners = QueryOwners(batch.owner_Q, batch.slot_Q, batch.query_mask_Q, batch.queries_per_video)
+    loss = looped_losses(objective, query_QD, again_QD, frames_VFD, mask_VF, clips_VCD, owners)
     loss.backward()
     looped_update(model, state, rate)
 
@@ -82,10 +82,10 @@ def looped_losses(
     frames_VFD: Tensor,
     mask_VF: Tensor,
     clips_VCD: Tensor,
-    layout: Layout,
+    owners: QueryOwners,
 ) -> Tensor:
-    owner_Q, videos = layout.owner_Q[layout.mask_Q], clips_VCD.shape[0]
-    query_QD, again_QD = query_QD[layout.mask_Q], again_QD[layout.mask_Q]
+    owner_Q, videos = owners.owner_Q[owners.mask_Q], clips_VCD.shape[0]
+    query_QD, again_QD = query_QD[owners.mask_Q], again_QD[owners.mask_Q]
     total = query_QD.new_zeros(())
     cosine = {}
     for name, positions in (("frame", frames_VFD), ("clip", clips_VCD)):
@@ -118,7 +118,7 @@ def looped_losses(
             total + objective.weights.intra * evidential_loss(concentration(evidence), target).mean() / videos
         )
     scores = Scores(cosine["frame"], cosine["clip"])
-    flat = Layout(owner_Q, owner_Q, torch.ones_like(owner_Q, dtype=torch.bool), layout.queries_per_video)
+    flat = QueryOwners(owner_Q, owner_Q, torch.ones_like(owner_Q, dtype=torch.bool), owners.queries_per_video)
     kinds_Q = objective.identify_queries(scores, flat)
     label_QV = one_hot_label(owner_Q, videos)
     target_QV = calibrated_target(label_QV, scores.frame_QV, scores.clip_QV, kinds_Q, objective.smoothing)

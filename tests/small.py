@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holmes.config.schema import ModelConfig
 from holmes.encoders.model import HolmesModel
-from holmes.losses.objective import Layout
+from holmes.losses.objective import QueryOwners
 from holmes.records import QueryEmbedding, VideoEmbedding
 
 NOISE = 50.0  # size of what stands in padded places: it would be noticed
@@ -34,7 +34,7 @@ class Embedded:
 
     query: QueryEmbedding
     video: VideoEmbedding
-    layout: Layout
+    owners: QueryOwners
     queries: np.ndarray
     tokens: list[np.ndarray]
     weights: list[np.ndarray]
@@ -101,14 +101,14 @@ def embedded(
         )
     slot = np.concatenate([np.arange(n) for n in counts])
     spare = np.zeros(spare_queries, dtype=int)
-    layout = Layout(
+    owners = QueryOwners(
         owner_Q=torch.from_numpy(np.concatenate([owner, spare])),
         slot_Q=torch.from_numpy(np.concatenate([slot, spare])),
         mask_Q=torch.arange(len(owner) + spare_queries) < len(owner),
         queries_per_video=max(counts) + spare_slots,
     )
     return Embedded(
-        query, video, layout, queries, tokens, weights, raw_weights, frames, clip_list, owner.tolist()
+        query, video, owners, queries, tokens, weights, raw_weights, frames, clip_list, owner.tolist()
     )
 
 
@@ -146,7 +146,7 @@ class Features:
     clips_VCD: Tensor
     tokens_QTD: Tensor
     token_lengths_Q: Tensor
-    layout: Layout
+    owners: QueryOwners
 
 
 def features(config: ModelConfig, counts: tuple[int, ...] = (2, 1, 3), seed: int = 0) -> Features:
@@ -159,7 +159,7 @@ def features(config: ModelConfig, counts: tuple[int, ...] = (2, 1, 3), seed: int
     tokens = rng.normal(size=(len(owner), config.tokens, config.text_width))
     for row, length in [*zip(frames, frame_lengths, strict=True), *zip(tokens, token_lengths, strict=True)]:
         row[length:] = 0
-    layout = Layout(
+    owners = QueryOwners(
         torch.from_numpy(owner),
         torch.from_numpy(np.concatenate([np.arange(n) for n in counts])),
         torch.ones(len(owner), dtype=torch.bool),
@@ -171,5 +171,5 @@ def features(config: ModelConfig, counts: tuple[int, ...] = (2, 1, 3), seed: int
         tensor(rng.normal(size=(len(counts), config.clips, config.video_width))),
         tensor(tokens),
         torch.from_numpy(token_lengths),
-        layout,
+        owners,
     )

@@ -169,7 +169,7 @@ def test_evaluation_scores_ms_sl_as_training_does(store, monkeypatch):
 
 def test_pooled_diversity_by_loops():
     world = embedded(3, (3, 1, 2), spare_queries=2, spare_slots=1)
-    query_VMD, mask_VM = world.layout.by_video(world.query.query_QD, 3)
+    query_VMD, mask_VM = world.owners.by_video(world.query.query_QD, 3)
     total = 0.0
     for group in world.groups:
         unit = group / np.linalg.norm(group, axis=1, keepdims=True)

@@ -279,8 +279,8 @@ def test_the_identifier_is_that_of_training():
     config = tiny_settings()
     objective = build_objective(config)
     cosine, _ = objective.score(batch.query, batch.video)
-    ours = build_identifier(config)(cosine, batch.layout.owner_Q)
-    assert ours.tolist() == objective.identify_queries(cosine, batch.layout).tolist()
+    ours = build_identifier(config)(cosine, batch.owners.owner_Q)
+    assert ours.tolist() == objective.identify_queries(cosine, batch.owners).tolist()
 
 
 @given(st.lists(st.tuples(st.integers(-1, 2), st.integers(0, 2)), min_size=1, max_size=40))

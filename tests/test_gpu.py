@@ -92,11 +92,11 @@ def test_gradients_in_bf16_stay_close_to_float32(dual: bool) -> None:
     for device in ("cpu", "cuda"):
         step, batch = make_step(device, dual), make_batch(device)
         query, video = step.encode(batch)
-        from holmes.losses.objective import Layout
+        from holmes.losses.objective import QueryOwners
 
-        layout = Layout(batch.owner_Q, batch.slot_Q, batch.query_mask_Q, batch.queries_per_video)
+        owners = QueryOwners(batch.owner_Q, batch.slot_Q, batch.query_mask_Q, batch.queries_per_video)
         uniform = torch.rand(len(batch.owner_Q), len(batch.frame_lengths_V), device=device)
-        step.losses(query, video, layout, Stage.CALIBRATED, uniform)["total"].backward()
+        step.losses(query, video, owners, Stage.CALIBRATED, uniform)["total"].backward()
         gradients[device] = step.optimizer.collect_gradients().cpu()
     cosine = torch.nn.functional.cosine_similarity(gradients["cpu"], gradients["cuda"], dim=0).item()
     assert cosine > 0.99

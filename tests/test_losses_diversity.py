@@ -23,7 +23,7 @@ from small import embedded, tensor
 )
 def test_loss_equals_the_twin_whatever_is_padded(seed, counts, spare_queries, spare_slots, margin):
     world = embedded(seed, counts, spare_queries=spare_queries, spare_slots=spare_slots)
-    query_VMD, mask_VM = world.layout.by_video(world.query.query_QD, len(counts))
+    query_VMD, mask_VM = world.owners.by_video(world.query.query_QD, len(counts))
     twin = twins.diversity(world.groups, margin)
     assert diversity_loss(query_VMD, mask_VM, margin).item() == pytest.approx(twin, rel=2e-5, abs=1e-6)
 

@@ -18,7 +18,7 @@ counts_of_queries = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tupl
 
 
 def inputs(world):
-    query_VMD, mask_VM = world.layout.by_video(world.query.query_QD, len(world.clips))
+    query_VMD, mask_VM = world.owners.by_video(world.query.query_QD, len(world.clips))
     return query_VMD, world.video.clips_VCD, mask_VM
 
 

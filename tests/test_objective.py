@@ -21,7 +21,7 @@ from holmes.evidence.query_kinds import (
     trust_frame,
     uncertainty_dominance,
 )
-from holmes.losses.objective import Layout, Objective, Weights, kind_shares
+from holmes.losses.objective import Objective, QueryOwners, Weights, kind_shares
 from holmes.records import QueryEmbedding, QueryKind, Scores, Stage, VideoEmbedding
 from holmes.similarity import cosine_and_dot
 from small import Embedded, assert_close, embedded, features, tensor, tiny_model
@@ -45,8 +45,8 @@ seeds = st.integers(0, 10_000)
 def losses(world: Embedded, stage: Stage, objective: Objective = OBJECTIVE, hard: bool | None = True):
     torch.manual_seed(0)
     # Drawn for more queries than there are: spare ones then leave the numbers of the others alone.
-    uniform_QV = torch.rand(32, len(world.clips))[: len(world.layout.owner_Q)]
-    return objective(world.query, world.video, world.layout, stage, uniform_QV, hard)
+    uniform_QV = torch.rand(32, len(world.clips))[: len(world.owners.owner_Q)]
+    return objective(world.query, world.video, world.owners, stage, uniform_QV, hard)
 
 
 def twin_scores(world: Embedded) -> dict[str, np.ndarray]:
@@ -155,7 +155,7 @@ def test_partition_rules_are_swapped_by_passing_another(seed):
     cosine = Scores(tensor(scores["frame"], torch.float64), tensor(scores["clip"], torch.float64))
 
     def kinds(**changes):
-        return replace(OBJECTIVE, **changes).identify_queries(cosine, world.layout).tolist()
+        return replace(OBJECTIVE, **changes).identify_queries(cosine, world.owners).tolist()
 
     def by_sets(**options):
         return [twins.partition(scores[b], world.owner, 0.2, **options) for b in ("frame", "clip")]
@@ -202,7 +202,7 @@ def test_permuted_videos_permute_nothing_but_themselves(seed, order):
     moved = replace(
         world,
         video=VideoEmbedding(*(value[list(order)] for value in vars(world.video).values())),
-        layout=replace(world.layout, owner_Q=place[world.layout.owner_Q]),
+        owners=replace(world.owners, owner_Q=place[world.owners.owner_Q]),
     )
     one, other = losses(world, Stage.CALIBRATED), losses(moved, Stage.CALIBRATED)
     assert other.total.item() == pytest.approx(one.total.item(), rel=1e-4)
@@ -229,7 +229,7 @@ def test_a_video_without_queries_changes_only_what_it_must():
     frames = torch.cat([world.video.frames_VFD[:, :1], extra.video.frames_VFD[:, :1]]).requires_grad_()
     clips = torch.cat([world.video.clips_VCD, extra.video.clips_VCD]).requires_grad_()
     video = VideoEmbedding(frames, torch.ones(3, 1, dtype=torch.bool), clips)
-    ours = OBJECTIVE(world.query, video, world.layout, Stage.CALIBRATED, torch.rand(5, 3), True)
+    ours = OBJECTIVE(world.query, video, world.owners, Stage.CALIBRATED, torch.rand(5, 3), True)
     ours.total.backward()
     twin = twins.intra_video_loss(world.groups, world.clips, 0.15)
     assert ours.parts["intra"].item() == pytest.approx(twin, rel=1e-4)
@@ -245,13 +245,13 @@ def test_similarities_of_one_and_minus_one_are_finite(stage):
     clips = torch.stack([torch.stack([axis] * 8), torch.stack([axis, -axis] * 4)]).requires_grad_()
     frames = torch.stack([torch.stack([-axis] * 5), torch.stack([axis] * 5)]).requires_grad_()
     video = VideoEmbedding(frames, torch.ones(2, 5, dtype=torch.bool), clips)
-    layout = Layout(
+    owners = QueryOwners(
         torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1]), torch.ones(4, dtype=torch.bool), 2
     )
     objective = replace(OBJECTIVE, inter_temperature=0.04, intra_temperature=0.04)
     cosine, _ = cosine_and_dot(QueryEmbedding(queries), video)
     assert set(cosine.frame_QV.flatten().tolist()) == {-1.0, 1.0}
-    ours = objective(QueryEmbedding(queries), video, layout, stage, torch.rand(4, 2))
+    ours = objective(QueryEmbedding(queries), video, owners, stage, torch.rand(4, 2))
     ours.total.backward()
     assert torch.isfinite(ours.total)
     for leaf in (queries, clips, frames):
@@ -263,7 +263,7 @@ def forward(model, fed, stage, objective=OBJECTIVE):
     query = model.encode_queries(fed.tokens_QTD, fed.token_lengths_Q)
     torch.manual_seed(0)
     uniform_QV = torch.rand(len(fed.token_lengths_Q), len(fed.frame_lengths_V))
-    return objective(query, video, fed.layout, stage, uniform_QV, True)
+    return objective(query, video, fed.owners, stage, uniform_QV, True)
 
 
 @pytest.mark.parametrize("dual", [False, True])
@@ -328,14 +328,14 @@ def test_no_gradient_through_kinds_or_thresholds():
 
 
 def test_regrouping_by_video():
-    layout = Layout(
+    owners = QueryOwners(
         owner_Q=torch.tensor([0, 0, 2, 0]),
         slot_Q=torch.tensor([0, 1, 0, 0]),
         mask_Q=torch.tensor([True, True, True, False]),
         queries_per_video=2,
     )
     queries = torch.arange(1.0, 5).unsqueeze(1).requires_grad_()
-    grouped, mask = layout.by_video(queries, videos=3)
+    grouped, mask = owners.by_video(queries, videos=3)
     assert mask.tolist() == [[True, True], [False, False], [True, False]]
     assert grouped.squeeze(-1).tolist() == [[1, 2], [0, 0], [3, 0]]
     grouped.sum().backward()

@@ -195,7 +195,7 @@ def test_kinds_are_found_without_a_graph():
 
     objective = Objective(Weights(0.1, 0.1, 0.1, 0.1, 0.1), 0.1, 0.1, evidence=watched_evidence)
     batch = embedded(0, (2, 1, 3))
-    objective.identify_queries(branch_scores(batch.query, batch.video), batch.layout)
+    objective.identify_queries(branch_scores(batch.query, batch.video), batch.owners)
     assert seen == [False, False]
 
 

@@ -33,7 +33,7 @@ from holmes.evidence.dirichlet import concentration, opinion
 from holmes.evidence.fusion import dempster_combine, fuse_evidence
 from holmes.evidence.query_kinds import trust_clip, trust_frame
 from holmes.losses.intra_video import clip_query_similarity
-from holmes.losses.objective import Layout, Objective
+from holmes.losses.objective import Objective, QueryOwners
 from holmes.records import QueryEmbedding, Scores, Stage, VideoEmbedding
 from holmes.similarity import branch_scores
 from holmes.training.assemble import build_objective
@@ -68,7 +68,7 @@ class Golden:
         self.token_lengths_Q = self.tensor("batch/query_mask").sum(1).long()
         owner_Q = self.tensor("batch/query_owner")
         slot_Q = torch.tensor([int((owner_Q[:i] == owner).sum()) for i, owner in enumerate(owner_Q)])
-        self.layout = Layout(owner_Q, slot_Q, self.token_lengths_Q > 0, int(slot_Q.max()) + 1)
+        self.owners = QueryOwners(owner_Q, slot_Q, self.token_lengths_Q > 0, int(slot_Q.max()) + 1)
         self.videos = len(self.frame_lengths_V)
         self.objective = build_objective(self.config)
         if self.has_padding:
@@ -90,7 +90,7 @@ class Golden:
     def loss(self, stage: Stage, objective: Objective) -> Tensor:
         query, video = self.encode()
         uniform_QV = torch.rand(len(self.token_lengths_Q), self.videos)
-        return objective(query, video, self.layout, stage, uniform_QV, hard_negatives=True).total
+        return objective(query, video, self.owners, stage, uniform_QV, hard_negatives=True).total
 
 
 def released_scores(query: QueryEmbedding, video: VideoEmbedding) -> tuple[Scores, Scores]:
@@ -159,7 +159,7 @@ def encoder_rows(golden: Golden) -> Iterator[Row]:
 
 def transport_rows(golden: Golden) -> Iterator[Row]:
     query, video = golden.encode()
-    query_VMD, mask_VM = golden.layout.by_video(query.query_QD, golden.videos)
+    query_VMD, mask_VM = golden.owners.by_video(query.query_QD, golden.videos)
     similarity_VMC = clip_query_similarity(query_VMD, video.clips_VCD, mask_VM)
     align = golden.objective.align
     yield Row("transport: similarity", relative_error(similarity_VMC, golden.tensor("out/intra_similarity")))
@@ -192,7 +192,7 @@ def loss_rows(golden: Golden, source: str) -> Iterator[Row]:
     objective = replace(golden.objective, score=score)
     uniform_QV = torch.rand(len(golden.token_lengths_Q), golden.videos)
     stage_losses = {
-        stage: objective(query, video, golden.layout, stage, uniform_QV, hard_negatives=True)
+        stage: objective(query, video, golden.owners, stage, uniform_QV, hard_negatives=True)
         for stage in Stage
     }
     first, second = stage_losses[Stage.WARM_UP].parts, stage_losses[Stage.CALIBRATED].parts
@@ -233,7 +233,7 @@ def loss_rows(golden: Golden, source: str) -> Iterator[Row]:
     ):
         yield Row(f"{source}: {name}", relative_error(value, golden.tensor(f"{source}/{key}")))
     for branch, trust in (("frame", trust_frame), ("clip", trust_clip)):
-        kinds_Q = replace(objective, fuse_partitions=trust).identify_queries(cosine, golden.layout)
+        kinds_Q = replace(objective, fuse_partitions=trust).identify_queries(cosine, golden.owners)
         yield Row(
             f"{source}: partition {branch}",
             relative_error(kinds_Q, golden.tensor(f"{source}/partition_{branch}")),

@@ -56,7 +56,7 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Layout:
+class QueryOwners:
     """Who belongs to whom in a batch."""
 
     owner_Q: Tensor
@@ -92,7 +92,7 @@ class LossInputs:
 
     query: QueryEmbedding
     video: VideoEmbedding
-    layout: Layout
+    owners: QueryOwners
     cosine: Scores
     dot: Scores
     kinds_Q: Tensor
@@ -132,7 +132,7 @@ class Objective:
         self,
         query: QueryEmbedding,
         video: VideoEmbedding,
-        layout: Layout,
+        owners: QueryOwners,
         stage: Stage,
         uniform_QV: Tensor,
         hard_negatives: bool | None = None,
@@ -141,36 +141,36 @@ class Objective:
         second = stage is Stage.CALIBRATED
         hard = second if hard_negatives is None else hard_negatives
         cosine, dot = self.score(query, video)
-        query_VMD, mask_VM = layout.by_video(query.query_QD, video.clips_VCD.shape[0])
+        query_VMD, mask_VM = owners.by_video(query.query_QD, video.clips_VCD.shape[0])
 
-        parts = self.similarity_loss(cosine, dot, layout, uniform_QV, hard)
+        parts = self.similarity_loss(cosine, dot, owners, uniform_QV, hard)
         parts["diversity"] = self.diversify(query_VMD, mask_VM, self.diversity_margin, self.diversity_scale)
-        kinds_Q = self.identify_queries(cosine, layout)
+        kinds_Q = self.identify_queries(cosine, owners)
         if self.weights.inter:
-            parts |= self.inter_video_loss(cosine, layout, kinds_Q, calibrated=second and self.calibrate)
+            parts |= self.inter_video_loss(cosine, owners, kinds_Q, calibrated=second and self.calibrate)
         if second and self.weights.intra:
             clips_VCD = video.clips_VCD[:, : self.timeline]
             parts["intra"] = intra_video_loss(
                 query_VMD, clips_VCD, mask_VM, self.intra_temperature, self.align, self.evidence
             )
-        inputs = LossInputs(query, video, layout, cosine, dot, kinds_Q, stage)
+        inputs = LossInputs(query, video, owners, cosine, dot, kinds_Q, stage)
         parts |= {name: term(inputs) for name, (_, term) in self.extra.items()}
         return LossParts(self.weighted_sum(parts), parts, kinds_Q)
 
     def similarity_loss(
-        self, cosine: Scores, dot: Scores, layout: Layout, uniform_QV: Tensor, hard: bool
+        self, cosine: Scores, dot: Scores, owners: QueryOwners, uniform_QV: Tensor, hard: bool
     ) -> dict[str, Tensor]:
         """L_sim on both branches: triplet on cosines, InfoNCE on dot products, and on cosines where asked."""
         pool = self.hard_pool if hard else None
         triplet = partial(
             triplet_loss,
-            owner_Q=layout.owner_Q,
-            mask_Q=layout.mask_Q,
+            owner_Q=owners.owner_Q,
+            mask_Q=owners.mask_Q,
             uniform_QV=uniform_QV,
             margin=self.margin,
             hard_pool=pool,
         )
-        contrastive = partial(contrastive_loss, owner_Q=layout.owner_Q, mask_Q=layout.mask_Q)
+        contrastive = partial(contrastive_loss, owner_Q=owners.owner_Q, mask_Q=owners.mask_Q)
         parts = {
             "triplet_frame": triplet(cosine.frame_QV),
             "triplet_clip": triplet(cosine.clip_QV),
@@ -183,7 +183,7 @@ class Objective:
         return parts
 
     @torch.no_grad()
-    def identify_queries(self, cosine: Scores, layout: Layout) -> Tensor:
+    def identify_queries(self, cosine: Scores, owners: QueryOwners) -> Tensor:
         """The kind of every query: both branches' partitions, merged (section 3.2)."""
 
         def partition(similarity_QV: Tensor) -> Tensor:
@@ -191,10 +191,10 @@ class Objective:
             evidence_QV = self.evidence(similarity_QV, self.inter_temperature)
             return identify(
                 uncertainty_Q=opinion(evidence_QV).uncertainty_Q,
-                label_consistency_Q=label_consistency(similarity_QV, layout.owner_Q),
+                label_consistency_Q=label_consistency(similarity_QV, owners.owner_Q),
                 entropy_Q=expected_entropy(concentration(evidence_QV)),
-                correct_Q=similarity_QV.argmax(1) == layout.owner_Q,
-                mask_Q=layout.mask_Q,
+                correct_Q=similarity_QV.argmax(1) == owners.owner_Q,
+                mask_Q=owners.mask_Q,
                 beta=self.beta,
                 refine=self.refine,
                 thresholds=self.thresholds,
@@ -203,17 +203,17 @@ class Objective:
         return self.fuse_partitions(partition(cosine.frame_QV), partition(cosine.clip_QV))
 
     def inter_video_loss(
-        self, cosine: Scores, layout: Layout, kinds_Q: Tensor, calibrated: bool
+        self, cosine: Scores, owners: QueryOwners, kinds_Q: Tensor, calibrated: bool
     ) -> dict[str, Tensor]:
         """L_inter on one-hot labels, or on calibrated ones."""
-        target_QV = one_hot_label(layout.owner_Q, cosine.frame_QV.shape[1])
+        target_QV = one_hot_label(owners.owner_Q, cosine.frame_QV.shape[1])
         if calibrated:
             target_QV = calibrated_target(target_QV, cosine.frame_QV, cosine.clip_QV, kinds_Q, self.smoothing)
         return inter_video_loss(
             self.evidence(cosine.frame_QV, self.inter_temperature),
             self.evidence(cosine.clip_QV, self.inter_temperature),
             target_QV,
-            layout.mask_Q,
+            owners.mask_Q,
             self.inter_terms,
         )
 

@@ -13,7 +13,7 @@ from holmes.evaluation.partition import Identify
 from holmes.evidence import dirichlet, query_kinds
 from holmes.evidence.dirichlet import EvidenceForm
 from holmes.losses import diversity
-from holmes.losses.objective import ExtraLoss, Layout, Objective, Weights
+from holmes.losses.objective import ExtraLoss, Objective, QueryOwners, Weights
 from holmes.records import Scores
 from holmes.similarity import cosine_and_dot, guided_cosine_and_dot
 from holmes.transport import alignment
@@ -108,6 +108,8 @@ def build_identifier(config: HolmesConfig) -> Identify:
 
     def identify(cosine: Scores, owner_Q: Tensor) -> Tensor:
         everyone_Q = torch.ones_like(owner_Q, dtype=torch.bool)
-        return objective.identify_queries(cosine, Layout(owner_Q, torch.zeros_like(owner_Q), everyone_Q, 1))
+        return objective.identify_queries(
+            cosine, QueryOwners(owner_Q, torch.zeros_like(owner_Q), everyone_Q, 1)
+        )
 
     return identify

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from holmes.losses.objective import Layout
+from holmes.losses.objective import QueryOwners
 from holmes.parallel import World, gather_rows
 from holmes.records import QueryEmbedding, VideoEmbedding
 
@@ -34,11 +34,11 @@ class GatherRows(torch.autograd.Function):
 
 
 def whole_batch(
-    query: QueryEmbedding, video: VideoEmbedding, layout: Layout, world: World
-) -> tuple[QueryEmbedding, VideoEmbedding, Layout]:
+    query: QueryEmbedding, video: VideoEmbedding, owners: QueryOwners, world: World
+) -> tuple[QueryEmbedding, VideoEmbedding, QueryOwners]:
     """The batch of all ranks from this rank's share, with gradients."""
     if world.size == 1:
-        return query, video, layout
+        return query, video, owners
 
     def gathered(record: Any) -> Any:
         values = {f.name: getattr(record, f.name) for f in fields(record)}
@@ -48,10 +48,10 @@ def whole_batch(
 
     videos = video.clips_VCD.shape[0]
     whole = replace(
-        layout,
-        owner_Q=gather_rows(layout.owner_Q + world.rank * videos, world),
-        slot_Q=gather_rows(layout.slot_Q, world),
-        mask_Q=gather_rows(layout.mask_Q, world),
+        owners,
+        owner_Q=gather_rows(owners.owner_Q + world.rank * videos, world),
+        slot_Q=gather_rows(owners.slot_Q, world),
+        mask_Q=gather_rows(owners.mask_Q, world),
     )
     return gathered(query), gathered(video), whole
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from holmes.encoders.model import HolmesModel
 from holmes.encoders.precision import encoder_precision
-from holmes.losses.objective import Layout, Objective, kind_shares
+from holmes.losses.objective import Objective, QueryOwners, kind_shares
 from holmes.parallel import ALONE, World
 from holmes.records import Batch, QueryEmbedding, QueryKind, Stage, VideoEmbedding
 from holmes.training.distributed import add_up, whole_batch
@@ -49,9 +49,9 @@ class TrainStep:
             optimizer.update = torch.compile(optimizer.update, dynamic=False)
 
     def __call__(self, batch: Batch, stage: Stage, uniform_QV: Tensor, learning_rate: Tensor) -> StepReport:
-        layout = Layout(batch.owner_Q, batch.slot_Q, batch.query_mask_Q, batch.queries_per_video)
-        query, video, layout = whole_batch(*self.encode(batch), layout, self.world)
-        values = self.losses(query, video, layout, stage, uniform_QV)
+        owners = QueryOwners(batch.owner_Q, batch.slot_Q, batch.query_mask_Q, batch.queries_per_video)
+        query, video, owners = whole_batch(*self.encode(batch), owners, self.world)
+        values = self.losses(query, video, owners, stage, uniform_QV)
         values["total"].backward()
         add_up(self.optimizer.collect_gradients(), self.world)
         norms_N = self.optimizer.step(learning_rate)
@@ -65,11 +65,16 @@ class TrainStep:
         return in_float32(query), in_float32(video)
 
     def losses(
-        self, query: QueryEmbedding, video: VideoEmbedding, layout: Layout, stage: Stage, uniform_QV: Tensor
+        self,
+        query: QueryEmbedding,
+        video: VideoEmbedding,
+        owners: QueryOwners,
+        stage: Stage,
+        uniform_QV: Tensor,
     ) -> dict[str, Tensor]:
         """The total, its parts, and the share of each kind of query."""
-        loss = self.objective(query, video, layout, stage, uniform_QV)
-        shares = kind_shares(loss.kinds_Q, layout.mask_Q)
+        loss = self.objective(query, video, owners, stage, uniform_QV)
+        shares = kind_shares(loss.kinds_Q, owners.mask_Q)
         named = {f"share_{kind.name.lower()}": shares[kind] for kind in QueryKind}
         return {"total": loss.total, **loss.parts, **named}
 
