@@ -18,8 +18,8 @@ from holmes import __version__
 from holmes.data.annotations import read_also_fits, read_annotations, read_kinds, refuse_strangers
 from holmes.data.captions import Captions, read_captions
 from holmes.data.feature_files import Features, open_features
-from holmes.data.feature_source import Layout, find_layout
 from holmes.data.pooling import query_tokens, video_clips, video_frames
+from holmes.data.source_files import SourceFiles, find_source_files
 from holmes.data.store import Store
 from holmes.data.writer import Catalogue, StoreWriter
 from holmes.errors import HolmesError
@@ -48,16 +48,16 @@ class Source:
 
 def pack(source: Source, target: Path, overwrite: bool = False, shown: bool = False) -> Store:
     """Write the store; `shown` draws progress bars."""
-    layout = find_layout(source.folder, source.collection, source.visual, source.text)
-    with StoreWriter(target, fingerprint(layout, source), overwrite) as writer:
-        captions = read_captions(layout.captions)
-        with open_features(layout.visual) as visual, open_features(layout.text) as text:
+    files = find_source_files(source.folder, source.collection, source.visual, source.text)
+    with StoreWriter(target, fingerprint(files, source), overwrite) as writer:
+        captions = read_captions(files.captions)
+        with open_features(files.visual) as visual, open_features(files.text) as text:
             counts_V, video_width = scan(visual, captions.video_ids, "video", "frames", shown)
             counts_Q, text_width = scan(text, captions.query_ids, "caption", "tokens", shown)
-            writer.start(describe(source, layout, captions, counts_V, counts_Q), video_width, text_width)
+            writer.start(describe(source, files, captions, counts_V, counts_Q), video_width, text_width)
             pack_videos(visual, captions.video_ids, source, writer, shown)
             pack_queries(text, captions.query_ids, source, writer, shown)
-        writer.finish(provenance(source, layout))
+        writer.finish(provenance(source, files))
     return Store.open(target)
 
 
@@ -117,7 +117,7 @@ def finite_rows(features: Features, name: str, what: str) -> NDArray[Any]:
 
 def describe(
     source: Source,
-    layout: Layout,
+    files: SourceFiles,
     captions: Captions,
     counts_V: NDArray[np.int64],
     counts_Q: NDArray[np.int64],
@@ -135,9 +135,9 @@ def describe(
         durations_V = np.where(np.isnan(durations_V), counts_V / source.rows_per_second, durations_V)
         annotations.durations |= dict(zip(captions.video_ids, durations_V.tolist(), strict=True))
     return Catalogue(
-        collection=layout.collection,
-        visual=layout.visual_name,
-        text=layout.text.stem,
+        collection=files.collection,
+        visual=files.visual_name,
+        text=files.text.stem,
         video_ids=captions.video_ids,
         query_ids=captions.query_ids,
         captions=captions.texts,
@@ -155,9 +155,9 @@ def describe(
     )
 
 
-def fingerprint(layout: Layout, source: Source) -> dict[str, Any]:
+def fingerprint(files: SourceFiles, source: Source) -> dict[str, Any]:
     """Tells whether a stopped pack was of the same files."""
-    stats = {str(path.resolve()): path.stat() for path in layout.files()}
+    stats = {str(path.resolve()): path.stat() for path in files.files()}
     return {
         "pack": __version__,
         "lengths": [source.frames, source.clips, source.tokens],
@@ -165,8 +165,8 @@ def fingerprint(layout: Layout, source: Source) -> dict[str, Any]:
     }
 
 
-def provenance(source: Source, layout: Layout) -> dict[str, Any]:
-    files = [*layout.files(), *source.annotations]
+def provenance(source: Source, files: SourceFiles) -> dict[str, Any]:
+    files = [*files.files(), *source.annotations]
     return {
         "holmes": __version__,
         "packed": str(source.folder.resolve()),

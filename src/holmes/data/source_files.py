@@ -12,7 +12,7 @@ SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
-class Layout:
+class SourceFiles:
     source: Path
     collection: str
     captions: dict[str, Path]  # split → file
@@ -30,9 +30,9 @@ class Layout:
         return [*self.captions.values(), *visual, self.text]
 
 
-def find_layout(
+def find_source_files(
     source: Path, collection: str | None = None, visual: str | None = None, text: str | None = None
-) -> Layout:
+) -> SourceFiles:
     if not source.is_dir():
         raise HolmesError(f"{source} is not a folder; give the one that holds TextData and FeatureData.")
     found = caption_files(source)
@@ -41,7 +41,7 @@ def find_layout(
         visual_sets(source), visual, "visual feature set", source / "FeatureData", "--visual NAME"
     )
     _, text_path = chosen(text_sets(source), text, "text feature file", source / "TextData", "--text FILE")
-    return Layout(source, name, found[name], visual_name, visual_path, text_path)
+    return SourceFiles(source, name, found[name], visual_name, visual_path, text_path)
 
 
 def caption_files(source: Path) -> dict[str, dict[str, Path]]:
