@@ -28,7 +28,7 @@ from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import Encoded, encode_split, score_all, unit_videos
 from holmes.evidence.diagnosis import Calibration
 from holmes.records import CLIPS, FRAMES, Scores
-from holmes.worlds.planted.scenery import Eye, Hardship, film
+from holmes.worlds.planted.scenery import Disturbance, FeatureMap, film
 from holmes.worlds.planted.world import Mix, plan_world
 
 CHUNK = 500
@@ -40,7 +40,7 @@ def plant_chunk(number: int, videos: int, width: int, difficulty: float) -> Chun
     """Padded frames, their lengths, and clips of videos that belong to no split."""
     rng = np.random.default_rng([SEED, number])
     plan = plan_world(videos, Mix(), rng)
-    rows = film(plan, 0, videos, Eye(width), Hardship().times(difficulty), rng)
+    rows = film(plan, 0, videos, FeatureMap(width), Disturbance().times(difficulty), rng)
     frames_VFD = np.zeros((videos, FRAMES, width), np.float16)
     clips_VCD = np.zeros((videos, CLIPS, width), np.float16)
     lengths_V = np.minimum(plan.frame_counts_V, FRAMES)

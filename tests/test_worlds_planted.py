@@ -15,7 +15,7 @@ from holmes.records import QueryKind
 from holmes.worlds.planted import Mix, PlantSettings, plant
 from holmes.worlds.planted.generate import generator
 from holmes.worlds.planted.language import Dictionary, token_vectors, words
-from holmes.worlds.planted.scenery import Eye, Hardship, film
+from holmes.worlds.planted.scenery import Disturbance, FeatureMap, film
 from holmes.worlds.planted.vocabulary import ATTRIBUTES
 from holmes.worlds.planted.world import WorldPlan, plan_world
 
@@ -131,7 +131,7 @@ def test_frames_of_one_event_look_alike_and_difficulty_hides_it() -> None:
     start = np.cumsum(plan.frame_counts_V) - plan.frame_counts_V
     gaps = []
     for difficulty in (0.0, 1.0, 3.0):
-        rows = film(plan, 0, 40, Eye(64), Hardship().times(difficulty), np.random.default_rng(3))
+        rows = film(plan, 0, 40, FeatureMap(64), Disturbance().times(difficulty), np.random.default_rng(3))
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         first = rows[start[plan.event_video_E] + plan.event_start_E]
         last = rows[start[plan.event_video_E] + plan.event_end_E - 1]

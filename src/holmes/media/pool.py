@@ -159,7 +159,7 @@ class _Worker:
         self.last_sign = time.monotonic()
         line = self._answers.readline()
         if not line:
-            return self._buried()
+            return self._crashed()
         answer = json.loads(line)
         if "encode" in answer and self._office is not None:
             self._office.submit(self._room, answer["encode"], self._reply)
@@ -191,7 +191,7 @@ class _Worker:
         if self._room_file is not None:
             self._room_file.close()
 
-    def _buried(self) -> Outcome:
+    def _crashed(self) -> Outcome:
         code = self._process.wait()
         self._words.seek(0)
         words = self._words.read().decode(errors="replace").strip().splitlines()

@@ -32,9 +32,9 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 # Compiling takes about a minute and saves some ten milliseconds a step.
-STEPS_THAT_PAY = 4000
+FEWEST_STEPS_TO_COMPILE = 4000
 
 
 def should_compile(device: torch.device, steps: int) -> bool:
     """Whether a run on this device is long enough to win back the time compiling takes."""
-    return device.type == "cuda" and steps >= STEPS_THAT_PAY
+    return device.type == "cuda" and steps >= FEWEST_STEPS_TO_COMPILE

@@ -14,7 +14,7 @@ from holmes.errors import HolmesError
 from holmes.progress import progress_bar
 from holmes.records import FRAMES, TOKENS
 from holmes.worlds.planted.language import Dictionary, tell, token_vectors, words
-from holmes.worlds.planted.scenery import Eye, Hardship, film
+from holmes.worlds.planted.scenery import Disturbance, FeatureMap, film
 from holmes.worlds.planted.world import Mix, WorldPlan, plan_world
 
 CHUNK_VIDEOS = 256
@@ -67,8 +67,8 @@ def plant(target: Path, settings: PlantSettings, overwrite: bool = False, shown:
         for name, videos in settings.splits.items()
     }
     captions = {name: tell(plan, generator(settings, name, "tell")) for name, plan in plans.items()}
-    eye, dictionary = Eye(settings.video_width), Dictionary(settings.text_width)
-    hard = Hardship().times(settings.difficulty)
+    feature_map, dictionary = FeatureMap(settings.video_width), Dictionary(settings.text_width)
+    disturbance = Disturbance().times(settings.difficulty)
     recipe = {"planted": asdict(settings), "generator": VERSION}
     with (
         StoreWriter(target, recipe, overwrite) as writer,
@@ -80,7 +80,7 @@ def plant(target: Path, settings: PlantSettings, overwrite: bool = False, shown:
             rng = generator(settings, name, "film")
             for first in range(0, settings.splits[name], CHUNK_VIDEOS):
                 last = min(first + CHUNK_VIDEOS, settings.splits[name])
-                rows = film(plan, first, last, eye, hard, rng)
+                rows = film(plan, first, last, feature_map, disturbance, rng)
                 videos = np.split(rows, np.cumsum(plan.frame_counts_V[first:last])[:-1])
                 frames = np.concatenate([video_frames(video) for video in videos])
                 writer.add_videos(frames, np.stack([video_clips(video) for video in videos]))

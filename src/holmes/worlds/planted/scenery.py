@@ -22,14 +22,14 @@ Floats = NDArray[np.float32]
 
 LATENT = 128
 HIDDEN = 512
-EYE_SEED = 1887  # every world looks through the same eye
+MAP_SEED = 1887  # every world looks through the same feature_map
 FAMILY_PART, VALUE_PART = 0.5, 0.85
 DISTRACTORS = 12  # kinds of frames that show nothing of the story
 GAIN = 1.2  # how strongly the map bends
 
 
 @dataclass(frozen=True)
-class Hardship:
+class Disturbance:
     """What hides the event, at difficulty 1; each grows in proportion to the difficulty."""
 
     style: float = 0.55
@@ -39,8 +39,8 @@ class Hardship:
     distractors: float = 0.1  # chance that a frame shows something else
     blur: float = 0.35  # noise on the features
 
-    def times(self, difficulty: float) -> Hardship:
-        return Hardship(
+    def times(self, difficulty: float) -> Disturbance:
+        return Disturbance(
             style=self.style * difficulty,
             drift=self.drift * difficulty,
             noise=self.noise * difficulty,
@@ -50,11 +50,11 @@ class Hardship:
         )
 
 
-class Eye:
+class FeatureMap:
     """The fixed maps: a look for every value, and the bent view of a state."""
 
     def __init__(self, width: int) -> None:
-        rng = np.random.default_rng([EYE_SEED, width])
+        rng = np.random.default_rng([MAP_SEED, width])
         self.look_A = [self._looks(rng, len(attribute), attribute.visible) for attribute in ATTRIBUTES]
         self.ending_action = self._looks(rng, len(ATTRIBUTES[1]), ATTRIBUTES[1].visible)
         self.background = unit(rng, len(ATTRIBUTES[3]))
@@ -84,7 +84,12 @@ def gaussian(rng: np.random.Generator, count: int) -> Floats:
 
 
 def film(
-    plan: WorldPlan, first: int, last: int, eye: Eye, hard: Hardship, rng: np.random.Generator
+    plan: WorldPlan,
+    first: int,
+    last: int,
+    feature_map: FeatureMap,
+    disturbance: Disturbance,
+    rng: np.random.Generator,
 ) -> Floats:
     """The feature rows of videos first … last - 1, one after the other."""
     counts_V = plan.frame_counts_V[first:last]
@@ -92,21 +97,21 @@ def film(
     start_V = np.cumsum(counts_V) - counts_V
     frame_N = np.arange(len(video_N)) - start_V[video_N]
 
-    state_NZ = shown_events(plan, first, last, start_V, len(video_N), eye, hard, rng)
-    state_NZ += hard.style * gaussian(rng, len(counts_V))[video_N]
-    state_NZ += drift(counts_V, video_N, frame_N, hard.drift, rng)
-    state_NZ += hard.noise * gaussian(rng, len(video_N))
-    elsewhere_N = rng.random(len(video_N)) < hard.distractors
-    state_NZ[elsewhere_N] = eye.distractor[rng.integers(0, DISTRACTORS, elsewhere_N.sum())]
-    state_NZ[elsewhere_N] += hard.noise * gaussian(rng, int(elsewhere_N.sum()))
-    rows_ND = eye.view(state_NZ)
+    state_NZ = shown_events(plan, first, last, start_V, len(video_N), feature_map, disturbance, rng)
+    state_NZ += disturbance.style * gaussian(rng, len(counts_V))[video_N]
+    state_NZ += drift(counts_V, video_N, frame_N, disturbance.drift, rng)
+    state_NZ += disturbance.noise * gaussian(rng, len(video_N))
+    elsewhere_N = rng.random(len(video_N)) < disturbance.distractors
+    state_NZ[elsewhere_N] = feature_map.distractor[rng.integers(0, DISTRACTORS, elsewhere_N.sum())]
+    state_NZ[elsewhere_N] += disturbance.noise * gaussian(rng, int(elsewhere_N.sum()))
+    rows_ND = feature_map.view(state_NZ)
     scale = float(np.sqrt((rows_ND**2).mean()))
-    rows_ND += hard.blur * scale * rng.standard_normal(rows_ND.shape, np.float32)
+    rows_ND += disturbance.blur * scale * rng.standard_normal(rows_ND.shape, np.float32)
     return rows_ND
 
 
 def shown_events(
-    plan: WorldPlan, first: int, last: int, start_V: NDArray[np.int64], frames: int, eye: Eye, hard: Hardship,
+    plan: WorldPlan, first: int, last: int, start_V: NDArray[np.int64], frames: int, feature_map: FeatureMap, disturbance: Disturbance,
     rng: np.random.Generator,
 ) -> Floats:  # fmt: skip
     """Background everywhere, and where an event runs, its values as far as they are in sight."""
@@ -120,16 +125,16 @@ def shown_events(
 
     values_KA = plan.values_EA[event_K]
     place_N[frame_K] = values_KA[:, 3]
-    state_NZ = eye.background[place_N]
+    state_NZ = feature_map.background[place_N]
     progress_K = ((within_K + 0.5) / (plan.event_end_E - plan.event_start_E)[event_K]).astype(np.float32)
-    for column, looks in enumerate(eye.look_A):
+    for column, looks in enumerate(feature_map.look_A):
         look_KZ = looks[values_KA[:, column]]
         if ATTRIBUTES[column].name == "action":
             look_KZ = (
                 look_KZ * (1 - progress_K)[:, None]
-                + eye.ending_action[values_KA[:, column]] * progress_K[:, None]
+                + feature_map.ending_action[values_KA[:, column]] * progress_K[:, None]
             )
-        in_sight_K = rng.random(len(event_K)) >= hard.out_of_sight
+        in_sight_K = rng.random(len(event_K)) >= disturbance.out_of_sight
         state_NZ[frame_K[in_sight_K]] += look_KZ[in_sight_K]
     return state_NZ
 
