@@ -48,16 +48,16 @@ class Source:
 
 def pack(source: Source, target: Path, overwrite: bool = False, shown: bool = False) -> Store:
     """Write the store; `shown` draws progress bars."""
-    files = find_source_files(source.folder, source.collection, source.visual, source.text)
-    with StoreWriter(target, fingerprint(files, source), overwrite) as writer:
-        captions = read_captions(files.captions)
-        with open_features(files.visual) as visual, open_features(files.text) as text:
+    found = find_source_files(source.folder, source.collection, source.visual, source.text)
+    with StoreWriter(target, fingerprint(found, source), overwrite) as writer:
+        captions = read_captions(found.captions)
+        with open_features(found.visual) as visual, open_features(found.text) as text:
             counts_V, video_width = scan(visual, captions.video_ids, "video", "frames", shown)
             counts_Q, text_width = scan(text, captions.query_ids, "caption", "tokens", shown)
-            writer.start(describe(source, files, captions, counts_V, counts_Q), video_width, text_width)
+            writer.start(describe(source, found, captions, counts_V, counts_Q), video_width, text_width)
             pack_videos(visual, captions.video_ids, source, writer, shown)
             pack_queries(text, captions.query_ids, source, writer, shown)
-        writer.finish(provenance(source, files))
+        writer.finish(provenance(source, found))
     return Store.open(target)
 
 
@@ -117,7 +117,7 @@ def finite_rows(features: Features, name: str, what: str) -> NDArray[Any]:
 
 def describe(
     source: Source,
-    files: SourceFiles,
+    found: SourceFiles,
     captions: Captions,
     counts_V: NDArray[np.int64],
     counts_Q: NDArray[np.int64],
@@ -135,9 +135,9 @@ def describe(
         durations_V = np.where(np.isnan(durations_V), counts_V / source.rows_per_second, durations_V)
         annotations.durations |= dict(zip(captions.video_ids, durations_V.tolist(), strict=True))
     return Catalogue(
-        collection=files.collection,
-        visual=files.visual_name,
-        text=files.text.stem,
+        collection=found.collection,
+        visual=found.visual_name,
+        text=found.text.stem,
         video_ids=captions.video_ids,
         query_ids=captions.query_ids,
         captions=captions.texts,
@@ -155,9 +155,9 @@ def describe(
     )
 
 
-def fingerprint(files: SourceFiles, source: Source) -> dict[str, Any]:
+def fingerprint(found: SourceFiles, source: Source) -> dict[str, Any]:
     """Tells whether a stopped pack was of the same files."""
-    stats = {str(path.resolve()): path.stat() for path in files.files()}
+    stats = {str(path.resolve()): path.stat() for path in found.files()}
     return {
         "pack": __version__,
         "lengths": [source.frames, source.clips, source.tokens],
@@ -165,8 +165,8 @@ def fingerprint(files: SourceFiles, source: Source) -> dict[str, Any]:
     }
 
 
-def provenance(source: Source, files: SourceFiles) -> dict[str, Any]:
-    files = [*files.files(), *source.annotations]
+def provenance(source: Source, found: SourceFiles) -> dict[str, Any]:
+    files = [*found.files(), *source.annotations]
     return {
         "holmes": __version__,
         "packed": str(source.folder.resolve()),

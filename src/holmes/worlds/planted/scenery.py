@@ -22,7 +22,7 @@ Floats = NDArray[np.float32]
 
 LATENT = 128
 HIDDEN = 512
-MAP_SEED = 1887  # every world looks through the same feature_map
+MAP_SEED = 1887  # every world looks through the same map
 FAMILY_PART, VALUE_PART = 0.5, 0.85
 DISTRACTORS = 12  # kinds of frames that show nothing of the story
 GAIN = 1.2  # how strongly the map bends
@@ -111,7 +111,8 @@ def film(
 
 
 def shown_events(
-    plan: WorldPlan, first: int, last: int, start_V: NDArray[np.int64], frames: int, feature_map: FeatureMap, disturbance: Disturbance,
+    plan: WorldPlan, first: int, last: int, start_V: NDArray[np.int64], frames: int,
+    feature_map: FeatureMap, disturbance: Disturbance,
     rng: np.random.Generator,
 ) -> Floats:  # fmt: skip
     """Background everywhere, and where an event runs, its values as far as they are in sight."""
