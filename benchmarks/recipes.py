@@ -18,8 +18,8 @@ import torch
 from fleet import Job, train_to_the_end
 from method import study
 
-from holmes.confidence.answered import as_numpy, judge_all
-from holmes.confidence.confidence_metrics import area_under_risk_coverage, bootstrap_counts, calibration_error
+from holmes.confidence.answered import as_numpy
+from holmes.confidence.confidence_metrics import area_under_risk_coverage, calibration_error
 from holmes.config.ablations import FULL, Ablation
 from holmes.evaluation.calibrate import fit_calibration
 from holmes.evaluation.estimates import bootstrap_counts
