@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from holmes.errors import HolmesError
+from holmes.index import rescore
 from holmes.index import scan as scanning
 from holmes.index.gallery import Gallery, GallerySlab, open_gallery
 from holmes.index.manifest import Manifest
 from holmes.index.nearest import nearest_videos
+from holmes.index.rescore import score_pairs
 from holmes.index.scan import Probes, make_probes, scan
 from holmes.index.segment import StoredVideo, pack_parts, pack_video, video_key
 from holmes.index.store import IndexStore, IndexWriter, create_index
@@ -161,6 +163,31 @@ def test_a_bound_that_claims_too_little_would_be_noticed(monkeypatch: pytest.Mon
     probes = make_probes(QueryEmbedding(torch.randn(50, 256)), 0.4, 0.6)
     monkeypatch.setattr(scanning, "LONGEST_ROW", 0.0)
     assert (scan(gallery, probes, None)[0] < _in_float64(gallery, probes)).any()
+
+
+@pytest.mark.parametrize("likeness", [0.0, 0.999, 1.0], ids=["random", "alike", "still"])
+@pytest.mark.parametrize("dual", [False, True])
+def test_chosen_pairs_are_scored_exactly(likeness: float, dual: bool) -> None:
+    """Also where every row of a part may be its best, and where probes have no weight in a branch."""
+    gallery = random_gallery(40, 64, likeness)
+    torch.manual_seed(2)
+    tokens_QTD, weights_QT = (torch.randn(13, 5, 64), torch.rand(13, 5)) if dual else (None, None)
+    probes = make_probes(QueryEmbedding(torch.randn(13, 64), tokens_QTD, weights_QT), 0.4, 0.6)
+    pairs_N2 = (torch.rand(13, 40) < 0.7).nonzero()
+    found = score_pairs(gallery, probes, *pairs_N2.unbind(1))
+    exact_QS = _in_float64(gallery, probes)
+    torch.testing.assert_close(found.score_N, exact_QS[tuple(pairs_N2.T)], atol=1e-7, rtol=0)
+    assert torch.equal(torch.stack([found.query_N, found.part_N], 1), pairs_N2)
+
+
+def test_rows_left_out_wrongly_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    gallery = random_gallery(300, 256, 0.0)
+    gallery.slabs[0].numbers_S3[:, 1:] = 0  # as if the codes were exact
+    monkeypatch.setattr(rescore, "SLACK", 0.0)
+    probes = make_probes(QueryEmbedding(torch.randn(50, 256)), 0.4, 0.6)
+    query_N, part_N = torch.ones(50, 300).nonzero().unbind(1)
+    exact_N = _in_float64(gallery, probes).flatten()
+    assert (rescore.score_pairs(gallery, probes, query_N, part_N).score_N < exact_N - 1e-6).any()
 
 
 def test_shards_add_up_to_the_whole_bit_for_bit(tmp_path: Path) -> None:

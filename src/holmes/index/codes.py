@@ -28,11 +28,17 @@ SCALE, FRAME_ERROR, CLIP_ERROR = range(3)  # the columns of a part's numbers
 
 @dataclass(frozen=True)
 class ProbeCodes:
-    """Queries as codes."""
+    """Queries as codes: coarse ones for the scan, and fine ones that what these leave is rounded to."""
 
-    codes_RD: Tensor  # int8
+    coarse_RD: Tensor  # int8
+    fine_RD: Tensor
     scale_R: Tensor
-    error_R: Tensor  # ρ_q
+    fine_scale_R: Tensor
+    error_R: Tensor  # ρ_q of the coarse codes alone
+    fine_error_R: Tensor  # of both together
+
+    def __getitem__(self, at_R: Tensor) -> ProbeCodes:
+        return ProbeCodes(*(value[at_R] for value in vars(self).values()))
 
 
 @lru_cache
@@ -66,7 +72,18 @@ def encode_probes(rows_RD: Tensor) -> ProbeCodes:
     """Queries on their device; in float64, so that one is the same alone and in a batch."""
     turn_DD = torch.from_numpy(rotation(rows_RD.shape[1])).to(rows_RD.device)
     rotated_RD = rows_RD.double() @ turn_DD.T
-    scale_R1 = rotated_RD.abs().amax(1, keepdim=True).clamp(min=1e-30) / LARGEST
-    codes_RD = (rotated_RD / scale_R1).round()
-    error_R = (rotated_RD - scale_R1 * codes_RD).norm(dim=1)
-    return ProbeCodes(codes_RD.to(torch.int8), scale_R1[:, 0].float(), error_R.float() + SLACK)
+    coarse_RD, scale_R1 = _rounded(rotated_RD)
+    left_RD = rotated_RD - scale_R1 * coarse_RD
+    fine_RD, fine_scale_R1 = _rounded(left_RD)
+    error_R, fine_error_R = (rest.norm(dim=1) for rest in (left_RD, left_RD - fine_scale_R1 * fine_RD))
+    return ProbeCodes(
+        *(codes_RD.to(torch.int8) for codes_RD in (coarse_RD, fine_RD)),
+        *(scale_R1[:, 0].float() for scale_R1 in (scale_R1, fine_scale_R1)),
+        *(error_R.float() + SLACK for error_R in (error_R, fine_error_R)),
+    )
+
+
+def _rounded(numbers_RD: Tensor) -> tuple[Tensor, Tensor]:
+    """Whole numbers, and the scale of each row."""
+    scale_R1 = numbers_RD.abs().amax(1, keepdim=True).clamp(min=1e-30) / LARGEST
+    return (numbers_RD / scale_R1).round(), scale_R1

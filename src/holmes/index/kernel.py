@@ -3,8 +3,7 @@
 The scan multiplies codes in int8 and adds up in int32, without rounding. On a CPU few probes go through
 NumKong's kernels, which are as fast as the memory, many through torch's. `gpu_kernel.py` has those of a GPU.
 
-R probes, S parts, P rows of a part (frames, then clips), N rows of all parts, or chosen pairs of a query and
-a part, T probes of a query, D width
+R probes, S parts, P rows of a part (frames, then clips), D width
 """
 
 from __future__ import annotations
@@ -25,47 +24,37 @@ except ImportError:  # then torch multiplies few probes too, more slowly
 FEW = 16  # probes up to which NumKong is faster than torch on a CPU
 
 
-Best = Callable[[Tensor, int], tuple[Tensor, Tensor]]
+Products = Callable[[Tensor], Tensor]
 
 
-def best_codes(probes_RD: Tensor) -> Best:
-    """A function of codes, S × P × D, and the number of clips: max over frames and max over clips of
-    ⟨probe, row⟩, each R × S, int32."""
+def code_products(probes_RD: Tensor) -> Products:
+    """A function of codes, S × P × D: ⟨probe, row⟩ of every row, S P × R; whole numbers."""
     if probes_RD.device.type != "cpu":
-        return partial(_best_in_float, probes_RD.float())
+        return partial(_in_float, probes_RD.float().T)
     if numkong is not None and len(probes_RD) <= FEW:
-        return partial(_best_of_few, numkong.dots_pack(probes_RD.numpy()))
-    return partial(_best_of_many, probes_RD.T)
+        return partial(_of_few, numkong.dots_pack(probes_RD.numpy()))
+    return partial(_of_many, probes_RD.T)
 
 
-def _best_of_few(packed: Any, codes_SPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
-    similarity_NR = numkong.dots_packed(codes_SPD.flatten(0, 1).numpy(), packed)
-    return _best_rows(torch.from_numpy(np.asarray(similarity_NR)), codes_SPD, clips)
+def best_codes(probes_RD: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
+    """A function of codes and the number of clips: max over frames and max over clips, each R × S."""
+    products = code_products(probes_RD)
+
+    def best(codes_SPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
+        similarity_SPR = products(codes_SPD).view(*codes_SPD.shape[:2], -1)
+        return similarity_SPR[:, :-clips].amax(1).T, similarity_SPR[:, -clips:].amax(1).T
+
+    return best
 
 
-def _best_of_many(probes_DR: Tensor, codes_SPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
-    return _best_rows(torch._int_mm(codes_SPD.flatten(0, 1), probes_DR), codes_SPD, clips)
+def _of_few(packed: Any, codes_SPD: Tensor) -> Tensor:
+    return torch.from_numpy(np.asarray(numkong.dots_packed(codes_SPD.flatten(0, 1).numpy(), packed)))
 
 
-def _best_in_float(probes_RD: Tensor, codes_SPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
+def _of_many(probes_DR: Tensor, codes_SPD: Tensor) -> Tensor:
+    return torch._int_mm(codes_SPD.flatten(0, 1), probes_DR)
+
+
+def _in_float(probes_DR: Tensor, codes_SPD: Tensor) -> Tensor:
     """For devices without an integer product; whole numbers up to 2^24 are exact in float32."""
-    return _best_rows(codes_SPD.flatten(0, 1).float() @ probes_RD.T, codes_SPD, clips)
-
-
-def _best_rows(similarity_NR: Tensor, codes_SPD: Tensor, clips: int) -> tuple[Tensor, Tensor]:
-    similarity_SPR = similarity_NR.view(*codes_SPD.shape[:2], -1)
-    return similarity_SPR[:, :-clips].amax(1).T, similarity_SPR[:, -clips:].amax(1).T
-
-
-def best_of_pairs(
-    probes_QTD: Tensor,
-    query_N: Tensor,
-    rows_SPD: Tensor,
-    part_N: Tensor,
-    clips: int,
-    dtype: torch.dtype = torch.float64,
-) -> tuple[Tensor, Tensor]:
-    """The best frame and the best clip of one part for all probes of one query, each N × T."""
-    rows_NPD = rows_SPD.index_select(0, part_N).float().to(dtype)  # by way of float32: eight times as fast
-    similarity_NTP = probes_QTD.index_select(0, query_N).to(dtype) @ rows_NPD.transpose(1, 2)
-    return similarity_NTP[..., :-clips].amax(-1), similarity_NTP[..., -clips:].amax(-1)
+    return codes_SPD.flatten(0, 1).float() @ probes_DR

@@ -6,29 +6,22 @@ part, D width
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from holmes.errors import HolmesError
 from holmes.evidence.parts import first_of_each
-from holmes.index.gallery import Gallery, GallerySlab
-from holmes.index.grid import WEIGHT_STEP, on_grid
-from holmes.index.kernel import best_of_pairs
-from holmes.index.scan import NOT_FINITE, Probes, scan
+from holmes.index.gallery import Gallery
+from holmes.index.rescore import Pairs, score_pairs
+from holmes.index.scan import Probes, scan
 from holmes.index.score_sums import ScoreSums
-from holmes.index.threads import in_threads
-
-if torch.cuda.is_available():  # a CPU has no use for Triton, which takes long to import
-    from holmes.index.gpu_kernel import HAS_TRITON, best_of_pairs_fused
-else:
-    HAS_TRITON = False
+from holmes.index.threads import in_threads, one_thread_an_operation
 
 MARGIN = 6  # parts scored again at first beyond those asked for
 PAIRS_AT_ONCE = 2**20  # of queries and parts to score again
-SCORED_AT_ONCE = (2**22, 2**30)  # bytes of rows gathered to score again: fit for a CPU's cache, for a GPU
+QUERIES_OF_A_THREAD = 8  # of one probe
 
 Scored = tuple[Tensor, Tensor, Tensor, Tensor]  # parts, scores, frame and clip similarities, each Q × K
 
@@ -57,12 +50,13 @@ def nearest_videos(
     gallery: Gallery, probes: Probes, top: int, candidates: int = 0, allowed_S: Tensor | None = None
 ) -> Nearest:
     """The `top` best live videos of every query, and at least so many candidates: the best parts of any."""
-    compared_S = _compared(gallery, allowed_S)
-    bound_QS, all_scores = scan(gallery, probes, compared_S)
-    wanted = min(max(top, candidates), all_scores.count)
-    best = prove_best(gallery, probes, bound_QS, wanted, all_scores.count)
-    hits = min(top, _count_videos(gallery, compared_S, all_scores.count))
-    hit_QH, hit_score_QH = best_of_each_video(gallery, probes, bound_QS, best, hits, all_scores.count)
+    with one_thread_an_operation():  # its pieces go to threads of their own
+        compared_S = _compared(gallery, allowed_S)
+        bound_QS, all_scores = scan(gallery, probes, compared_S)
+        wanted = min(max(top, candidates), all_scores.count)
+        best = prove_best(gallery, probes, bound_QS, wanted, all_scores.count)
+        hits = min(top, _count_videos(gallery, compared_S, all_scores.count))
+        hit_QH, hit_score_QH = best_of_each_video(gallery, probes, bound_QS, best, hits, all_scores.count)
     return Nearest(*best, gallery.video_S[best[0]], hit_QH, hit_score_QH, all_scores)
 
 
@@ -72,43 +66,78 @@ def prove_best(gallery: Gallery, probes: Probes, bound_QS: Tensor, top: int, cou
     A few are scored first. Whatever has a bound below the `top`-th of them cannot belong among the best; all
     the others are scored. Bounds have slack for the rounding of float32.
     """
-    size = min(top + MARGIN, count)
-    best = _score_highest(gallery, probes, bound_QS, size, top)
+    at_once = max(1, QUERIES_OF_A_THREAD // probes.rows_QTD.shape[1])
+    step = at_once if gallery.device.type == "cpu" else max(1, len(bound_QS))
+    starts = range(0, max(1, len(bound_QS)), step)
+
+    def prove(start: int) -> Scored:
+        some = slice(start, start + step)
+        return _prove(gallery, probes[some], bound_QS[some], top, count)
+
+    parts, scores, frames, clips = zip(*in_threads(prove, starts, gallery.device), strict=True)
+    return torch.cat(parts), torch.cat(scores), torch.cat(frames), torch.cat(clips)
+
+
+def _prove(gallery: Gallery, probes: Probes, bound_QS: Tensor, top: int, count: int) -> Scored:
+    """`prove_best`, in one thread."""
+    first_QM = bound_QS.topk(min(top + MARGIN, count)).indices.sort(1).values
+    query_QM = torch.arange(len(bound_QS), device=gallery.device).unsqueeze(1).expand_as(first_QM)
+    first = _score(gallery, probes, bound_QS, query_QM.flatten(), first_QM.flatten())
     if not top:
-        return best
-    needed_Q = ((bound_QS >= best[1][:, -1:].float()) & ~bound_QS.isneginf()).sum(1)
-    open_Q = (needed_Q > size).nonzero()[:, 0]
-    while len(open_Q):
-        # Queries that need about equally many go together, as long as they are not too many at once.
-        least = int(needed_Q[open_Q].min())
-        some_Q = open_Q[needed_Q[open_Q] <= 2 * least][: max(1, PAIRS_AT_ONCE // (2 * least))]
-        most = int(needed_Q[some_Q].max())
-        found = _score_highest(gallery, _rows(probes, some_Q), bound_QS[some_Q], most, top)
-        for whole_QK, part_QK in zip(best, found, strict=True):
-            whole_QK[some_Q] = part_QK
-        needed_Q[some_Q] = 0
-        open_Q = (needed_Q > size).nonzero()[:, 0]
-    return best
+        return _best_of(gallery, probes, [first], first.score_N.new_zeros(len(bound_QS)), 0)
+    least_Q = first.score_N.view_as(first_QM).topk(top).values[:, -1]
+    open_QS = bound_QS >= least_Q.float().unsqueeze(1)
+    open_QS &= ~bound_QS.isneginf()
+    open_QS.scatter_(1, first_QM, False)
+    found = [first]
+    # All queries at once, as long as their pairs are not too many.
+    group_Q = open_QS.sum(1).cumsum(0) // PAIRS_AT_ONCE
+    for start, queries in _runs(group_Q):
+        query_N, part_N = open_QS[start : start + queries].nonzero().unbind(1)
+        if len(part_N):
+            found.append(_score(gallery, probes, bound_QS, query_N + start, part_N))
+    return _best_of(gallery, probes, found, least_Q, top)
 
 
-def _score_highest(gallery: Gallery, probes: Probes, bound_QS: Tensor, size: int, top: int) -> Scored:
-    """The best `top` of those `size` parts that have the highest bounds."""
-    parts_QM = bound_QS.topk(size).indices.sort(1).values
-    if size > 2 * (top + MARGIN) and _place(gallery).type == "cpu":
-        parts_QM = _best_roughly(gallery, probes, bound_QS, parts_QM, top)
-    scored = rescore(gallery, probes, parts_QM, bound_QS.gather(1, parts_QM).isneginf())
-    return scored[0][:, :top], scored[1][:, :top], scored[2][:, :top], scored[3][:, :top]
+def _runs(group_Q: Tensor) -> list[tuple[int, int]]:
+    """Where queries of one group begin, and how many they are."""
+    counts = torch.unique_consecutive(group_Q, return_counts=True)[1].tolist()
+    return list(zip(accumulate([0, *counts]), counts, strict=False))
 
 
-def _best_roughly(gallery: Gallery, probes: Probes, bound_QS: Tensor, parts_QM: Tensor, top: int) -> Tensor:
-    """Of many parts those that float32, which a CPU is three times as fast in, leaves among the best."""
-    frame_QM, clip_QM = _branch_scores(gallery, probes, parts_QM, torch.float32)
-    near_QM = (frame_QM + clip_QM).masked_fill(bound_QS.gather(1, parts_QM).isneginf(), -torch.inf)
-    # The error of a float32 sum of products of unit vectors, and that of a sum over the probes, each doubled.
-    error = 4 * (probes.rows_QTD.shape[2] + probes.rows_QTD.shape[1]) * torch.finfo(torch.float32).eps
-    least_Q1 = near_QM.topk(top).values[:, -1:] - error
-    kept = int((near_QM >= least_Q1).sum(1).max())
-    return parts_QM.gather(1, near_QM.topk(kept).indices).sort(1).values
+def _score(gallery: Gallery, probes: Probes, bound_QS: Tensor, query_N: Tensor, part_N: Tensor) -> Pairs:
+    """Pairs with their exact scores; those that were set aside have -inf."""
+    pairs = score_pairs(gallery, probes, query_N, part_N)
+    aside_N = bound_QS[query_N, part_N].isneginf()
+    return replace(pairs, frame_N=pairs.frame_N.masked_fill(aside_N, -torch.inf))
+
+
+def _best_of(gallery: Gallery, probes: Probes, found: list[Pairs], least_Q: Tensor, top: int) -> Scored:
+    """The best `top` pairs of every query, none of which scores less than `least_Q`, sorted by score."""
+    pairs = Pairs(
+        *(torch.cat(values) for values in zip(*(vars(some).values() for some in found), strict=True))
+    )
+    kept_N = (pairs.score_N >= least_Q[pairs.query_N]).nonzero()[:, 0]
+    pairs = pairs[kept_N]
+    order_N = pairs.part_N.argsort(stable=True)
+    for value_N, falling in (
+        (gallery.key_S[pairs.part_N], False),
+        (pairs.score_N, True),
+        (pairs.query_N, False),
+    ):
+        order_N = order_N[value_N[order_N].argsort(stable=True, descending=falling)]
+    count_Q = pairs.query_N.bincount(minlength=len(least_Q))
+    start_Q1 = (count_Q.cumsum(0) - count_Q).unsqueeze(1)
+    best_QK = order_N[start_Q1 + torch.arange(top, device=gallery.device)]
+    weights = (
+        weight_QT.double().sum(1, keepdim=True).clamp(min=1e-12)
+        for weight_QT in (probes.frame_weight_QT, probes.clip_weight_QT)
+    )
+    frame_QK, clip_QK = (
+        (branch_N[best_QK] / weight_Q1).float()
+        for branch_N, weight_Q1 in zip((pairs.frame_N, pairs.clip_N), weights, strict=True)
+    )
+    return pairs.part_N[best_QK], pairs.score_N[best_QK], frame_QK, clip_QK
 
 
 def best_of_each_video(
@@ -136,71 +165,8 @@ def best_of_each_video(
             return hit_QH[:, :hits], hit_score_QH[:, :hits]
         aside_QS = _parts_of(gallery, gallery.video_S[parts_QK[left_Q]])
         bound_QS = bound_QS[left_Q].masked_fill(aside_QS, -torch.inf)
-        probes, open_Q, found_Q = _rows(probes, left_Q), open_Q[left_Q], found_Q[left_Q]
+        probes, open_Q, found_Q = probes[left_Q], open_Q[left_Q], found_Q[left_Q]
         parts_QK, score_QK = prove_best(gallery, probes, bound_QS, hits, count)[:2]
-
-
-def rescore(gallery: Gallery, probes: Probes, parts_QM: Tensor, aside_QM: Tensor) -> Scored:
-    """These parts of each query exactly, sorted by score, those that were set aside last, with -inf.
-
-    `parts_QM` rises in every row.
-    """
-    frame_QM, clip_QM = _branch_scores(gallery, probes, parts_QM, torch.float64)
-    order_QM = gallery.key_S[parts_QM].argsort(dim=1, stable=True)
-    score_QM = (frame_QM + clip_QM).masked_fill(aside_QM, -torch.inf).gather(1, order_QM)
-    score_QM, by_score_QM = score_QM.sort(dim=1, descending=True, stable=True)
-    order_QM = order_QM.gather(1, by_score_QM)
-    frame_weight_Q1, clip_weight_Q1 = (
-        weight_QT.double().sum(1, keepdim=True).clamp(min=1e-12)
-        for weight_QT in (probes.frame_weight_QT, probes.clip_weight_QT)
-    )
-    return (
-        parts_QM.gather(1, order_QM),
-        score_QM,
-        (frame_QM.gather(1, order_QM) / frame_weight_Q1).float(),
-        (clip_QM.gather(1, order_QM) / clip_weight_Q1).float(),
-    )
-
-
-def _branch_scores(
-    gallery: Gallery, probes: Probes, parts_QM: Tensor, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """The weighted sums over the probes of the best frames and of the best clips; exact in float64."""
-    frame_QM, clip_QM = torch.zeros((2, *parts_QM.shape), dtype=dtype, device=gallery.device).unbind(0)
-    place = _place(gallery)
-    best = best_of_pairs_fused if place.type == "cuda" and HAS_TRITON else partial(best_of_pairs, dtype=dtype)
-    frame_weight_QT, clip_weight_QT = probes.frame_weight_QT.to(dtype), probes.clip_weight_QT.to(dtype)
-    rows_QTD = probes.rows_QTD.to(place)
-
-    def score_pairs(pairs: tuple[GallerySlab, Tensor]) -> None:
-        slab, (query_N, at_N) = pairs[0], pairs[1].unbind(1)
-        part_N = parts_QM[query_N, at_N] - slab.first
-        best_NT = best(rows_QTD, query_N.to(place), slab.rows_SPD, part_N.to(place), gallery.clips)
-        best_frame_NT, best_clip_NT = (on_grid(branch.to(gallery.device), WEIGHT_STEP) for branch in best_NT)
-        frame_QM[query_N, at_N] = (frame_weight_QT[query_N] * best_frame_NT).sum(-1)
-        clip_QM[query_N, at_N] = (clip_weight_QT[query_N] * best_clip_NT).sum(-1)
-
-    in_threads(score_pairs, _pairs(gallery, parts_QM), gallery.device)
-    if not bool((frame_QM + clip_QM).isfinite().all()):
-        raise HolmesError(NOT_FINITE)
-    return frame_QM, clip_QM
-
-
-def _place(gallery: Gallery) -> torch.device:
-    """Where the float16 rows are: in the memory of the host, if a GPU has no room for them."""
-    return gallery.slabs[0].rows_SPD.device if gallery.slabs else gallery.device
-
-
-def _pairs(gallery: Gallery, parts_QM: Tensor) -> list[tuple[GallerySlab, Tensor]]:
-    """The (query, place) pairs whose part lies in a slab, a bounded number of them at once."""
-    at_once = SCORED_AT_ONCE[gallery.device.type != "cpu"]
-    pieces = []
-    for slab in gallery.slabs:
-        inside_QM = (parts_QM >= slab.first) & (parts_QM < slab.first + len(slab.rows_SPD))
-        pairs_N2 = inside_QM.nonzero()
-        step = max(1, at_once // (8 * slab.rows_SPD[:1].numel()))
-        pieces += [(slab, pairs_N2[at : at + step]) for at in range(0, len(pairs_N2), step)]
-    return pieces
 
 
 def _compared(gallery: Gallery, allowed_S: Tensor | None) -> Tensor | None:
@@ -220,7 +186,3 @@ def _parts_of(gallery: Gallery, video_QK: Tensor) -> Tensor:
     """Q × S: whether a part belongs to one of the query's videos."""
     of_query_QV = torch.zeros((len(video_QK), gallery.videos), dtype=torch.bool, device=gallery.device)
     return of_query_QV.scatter(1, video_QK, True)[:, gallery.video_S]
-
-
-def _rows(probes: Probes, at_Q: Tensor) -> Probes:
-    return Probes(probes.rows_QTD[at_Q], probes.frame_weight_QT[at_Q], probes.clip_weight_QT[at_Q])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -43,6 +44,19 @@ class Probes:
     frame_weight_QT: Tensor
     clip_weight_QT: Tensor
 
+    @cached_property
+    def codes(self) -> ProbeCodes:
+        """All probes, those of one query after the other's, as codes."""
+        return encode_probes(self.rows_QTD.flatten(0, 1))
+
+    def __getitem__(self, at_Q: Tensor | slice) -> Probes:
+        """Some of the queries, with their codes."""
+        some = Probes(self.rows_QTD[at_Q], self.frame_weight_QT[at_Q], self.clip_weight_QT[at_Q])
+        number_QT = torch.arange(self.frame_weight_QT.numel(), device=self.rows_QTD.device)
+        number_QT = number_QT.view_as(self.frame_weight_QT)[at_Q]
+        some.__dict__["codes"] = self.codes[number_QT.flatten()]
+        return some
+
     def to(self, device: torch.device | str) -> Probes:
         return Probes(
             *(part.to(device) for part in (self.rows_QTD, self.frame_weight_QT, self.clip_weight_QT))
@@ -73,10 +87,8 @@ def scan(gallery: Gallery, probes: Probes, compared_S: Tensor | None) -> tuple[T
 
     Parts that are not compared get -inf; `compared_S` is None where all are.
     """
-    queries, (rows_RD, frame_weight_R, clip_weight_R, owner_R) = len(probes.rows_QTD), _in_use(probes)
-    codes = encode_probes(rows_RD)
-    weights_R2 = torch.stack([frame_weight_R, clip_weight_R], 1)
-    score = block_scores(codes.codes_RD, codes.scale_R.unsqueeze(1) * weights_R2)
+    queries, (codes, weights_R2, owner_R) = len(probes.rows_QTD), _in_use(probes)
+    score = block_scores(codes.coarse_RD, codes.scale_R.unsqueeze(1) * weights_R2)
     error_Q3 = _by_query(_error_weights(codes, weights_R2), owner_R, queries)
     bound_QS = torch.zeros((queries, len(gallery)), device=gallery.device)
 
@@ -93,7 +105,7 @@ def scan(gallery: Gallery, probes: Probes, compared_S: Tensor | None) -> tuple[T
             bound_QS[:, at].masked_fill_(~compared, -torch.inf)
         return sum_Q, squares_Q, finite
 
-    done = in_threads(scan_block, blocks(gallery, len(rows_RD)), gallery.device)
+    done = in_threads(scan_block, blocks(gallery, len(weights_R2)), gallery.device)
     nothing_Q = bound_QS.new_zeros(queries, dtype=torch.int64)
     nothing = (nothing_Q, nothing_Q, torch.ones((), dtype=torch.bool, device=gallery.device))
     sum_BQ, squares_BQ, finite_B = map(torch.stack, zip(nothing, *done, strict=True))
@@ -117,22 +129,13 @@ def _by_query(value_RX: Tensor, owner_R: Tensor | None, queries: int) -> Tensor:
     return value_RX.new_zeros((queries, value_RX.shape[1])).index_add_(0, owner_R, value_RX)
 
 
-def _in_use(probes: Probes) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """The probes of weight, in a row, and the query of each; none where every query is one probe."""
-    if probes.rows_QTD.shape[1] == 1:
-        return (
-            probes.rows_QTD[:, 0],
-            probes.frame_weight_QT[:, 0].contiguous(),
-            probes.clip_weight_QT[:, 0].contiguous(),
-            None,
-        )
-    used_QT = probes.frame_weight_QT + probes.clip_weight_QT > 0
-    return (
-        probes.rows_QTD[used_QT],
-        probes.frame_weight_QT[used_QT],
-        probes.clip_weight_QT[used_QT],
-        used_QT.nonzero()[:, 0],
-    )
+def _in_use(probes: Probes) -> tuple[ProbeCodes, Tensor, Tensor | None]:
+    """The probes of weight, their weights, and the query of each; none where every query is one probe."""
+    weights_QT2 = torch.stack([probes.frame_weight_QT, probes.clip_weight_QT], 2)
+    if weights_QT2.shape[1] == 1:
+        return probes.codes, weights_QT2[:, 0], None
+    used_QT = weights_QT2.sum(2) > 0
+    return probes.codes[used_QT.flatten()], weights_QT2[used_QT], used_QT.nonzero()[:, 0]
 
 
 def blocks(gallery: Gallery, probes: int) -> list[GallerySlab]:

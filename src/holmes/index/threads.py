@@ -28,6 +28,9 @@ def one_thread_an_operation() -> Iterator[None]:
     For few sentences: the many small operations of an encoder gain nothing from a second core, and wait for
     it at the end of each where it has other work to do.
     """
+    if hasattr(_cores, "count"):  # it is so already
+        yield
+        return
     allowed = torch.get_num_threads()
     _cores.count = allowed
     torch.set_num_threads(1)
