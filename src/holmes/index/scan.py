@@ -141,7 +141,7 @@ def _in_use(probes: Probes) -> tuple[ProbeCodes, Tensor, Tensor | None]:
 def blocks(gallery: Gallery, probes: int) -> list[GallerySlab]:
     """Slabs cut into pieces: what is written for one stays in the cache of a CPU, or in a GB of a GPU."""
     if gallery.device.type == "cpu":
-        rows = 20480 if probes <= FEW else min(1280, 2**21 // probes)
+        rows = 65536 if probes <= FEW else 20480
     else:
         rows = (TILE if HAS_TRITON else 1) * GPU_WRITES // probes
     pieces = []
