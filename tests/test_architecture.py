@@ -38,6 +38,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "index": {"config", "data", "encoders", "media", "evidence", "similarity", *LEAVES},
     # The client of a server is no more than answers over HTTP; the rest is the page and its API.
     "serve": {"config", "data", "encoders", "media", "evidence", "index", *LEAVES},
+    # Many machines: shards of an index, and extraction over nodes.
+    "cluster": {"config", "data", "encoders", "media", "evidence", "index", *LEAVES},
     # Figures come from report files: no torch, and so no records either.
     "plots": {"errors", "files", "printable", "progress"},
     # A report's data, as the records that plots draws.
@@ -45,8 +47,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {*MATHS, *LEAVES},
     # Where parts of one's own are added to the tables of all parts.
     "extend": {*LEAVES, *MATHS, "config", "encoders", "losses", "training"},
-    "cli": {*LEAVES, *MATHS, "config", "confidence", "data", "encoders", "evaluation", "extend", "index"}
-    | {"losses", "media", "plots", "report", "runs", "serve", "training", "worlds"},
+    "cli": {*LEAVES, *MATHS, "cluster", "config", "confidence", "data", "encoders", "evaluation", "extend"}
+    | {"index", "losses", "media", "plots", "report", "runs", "serve", "training", "worlds"},
 }
 REQUIRED = {"torch", "numpy", "h5py", "safetensors", "typer", "rich", "matplotlib"}  # always installed
 

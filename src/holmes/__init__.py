@@ -12,7 +12,7 @@ __all__ = ["connect", "open_index", "open_store", "preset", "queries", "train"]
 # The public verbs live where their work is done and are loaded when first used: `import holmes` is instant.
 _VERBS = {
     "connect": ("holmes.serve.client", "connect"),
-    "open_index": ("holmes.index.searcher", "open_index"),
+    "open_index": ("holmes.cluster.opening", "open_index"),
     "open_store": ("holmes.data.store", "Store.open"),
     "preset": ("holmes.config.presets", "preset"),
     "queries": ("holmes.runs.evaluated", "queries"),

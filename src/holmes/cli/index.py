@@ -51,12 +51,25 @@ def build(
     rate: Rate = None,
     fast: Fast = False,
     workers: Workers = None,
+    shards: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Make a sharded index: for several machines.")
+    ] = None,
 ) -> None:
     """Make an index of videos; run it again to go on with an unfinished one."""
     from holmes.index.builder import build_index
     from holmes.index.embedders import load_embedder
 
     embedder = load_embedder(model, visual, text)
+    if shards is not None:
+        from holmes.cluster.building import build_shards
+
+        _report(
+            index,
+            build_shards(
+                index, videos, embedder, shards, rate=rate, fast=fast, workers=workers, progress=True
+            ),
+        )
+        return
     summary = build_index(index, videos, embedder, rate=rate, fast=fast, workers=workers, progress=True)
     if embedder.calibration is None:
         _guess_confidence(index, embedder)
@@ -121,6 +134,37 @@ def sync(
         shown = (news.failures, news.duplicates, news.away)
         _report_sync(index, news, quiet=quiet or (not news.changes and shown == said))
         said = shown
+
+
+@app.command()
+def split(
+    index: Folder,
+    out: Annotated[
+        str, typer.Argument(metavar="OUT", help="A new folder, or object storage such as s3://bucket/films.")
+    ],
+    shards: Annotated[int, typer.Option(min=1, metavar="N", help="How many shards.")],
+) -> None:
+    """Make a sharded index of an index: a folder of indexes that many machines search together."""
+    from holmes.cluster.writing import split_index
+
+    made = split_index(index, out, shards, progress=True)
+    sizes = [entry.bytes / 2**20 for entry in made.shards]
+    say(
+        f"{counted(made.videos, 'video')} in {counted(len(made.shards), 'shard')} of {min(sizes):,.1f} to "
+        f"{max(sizes):,.1f} MiB: {out}"
+    )
+
+
+@app.command()
+def seal(
+    shards: Annotated[Path, typer.Argument(metavar="SHARDS", help="The folder of a sharded index.")],
+) -> None:
+    """Make what the shards hold now the next generation, after shards were changed by themselves."""
+    from holmes.cluster.writing import seal_shards
+
+    sealed = seal_shards(shards)
+    held = f"{counted(sealed.videos, 'video')} in {counted(len(sealed.shards), 'shard')}"
+    say(f"{held}, generation {sealed.generation}: {shards}")
 
 
 @app.command()

@@ -16,6 +16,7 @@ from holmes.printable import printable
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from holmes.cluster.searcher import ShardedIndex
     from holmes.index.answers import Answer, Hit
     from holmes.index.searcher import Index
 
@@ -28,7 +29,7 @@ COLOURS = {"precise": "green", "several_fit": "yellow", "too_little": "red", "no
 
 
 def search(
-    index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index.")],
+    index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index, sharded or not.")],
     sentence: Annotated[
         str | None, typer.Argument(help="What happens in the moment you look for.", show_default="ask for it")
     ] = None,
@@ -64,7 +65,7 @@ def search(
     Without a sentence it asks for one after the other; an empty line ends it. Sentences may also be piped in,
     one a line; each is printed above its answer.
     """
-    from holmes.index.searcher import open_index
+    from holmes.cluster.opening import open_index
 
     if device == "auto" and sentence is not None:
         device = "cpu"  # one search takes less time than moving the embeddings
@@ -110,7 +111,7 @@ def _line() -> str:
     return input().strip()
 
 
-def _show(index: Index, answer: Answer) -> None:
+def _show(index: Index | ShardedIndex, answer: Answer) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -126,7 +127,7 @@ def _show(index: Index, answer: Answer) -> None:
     if answer.abstained:
         console.print(f"I do not know. {diagnosis.advice}")
     for rank, hit in enumerate(answer.hits, start=1):
-        for part in _hit(rank, hit, index.store[hit.video].duration):
+        for part in _hit(rank, hit, index.duration(hit.video)):
             console.print(part)
 
 

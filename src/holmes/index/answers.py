@@ -50,6 +50,7 @@ class Answer:
     diagnosis: Diagnosis
     hits: tuple[Hit, ...]
     abstained: bool = False
+    missing: tuple[str, ...] = ()  # shards that did not answer: what they hold was not searched
 
     def __str__(self) -> str:
         """What a person wants to see of it: the sentence, the diagnosis, the hits with their best moments."""
@@ -70,6 +71,7 @@ class Answer:
         return self.hits[: self.diagnosis.group]
 
     def to_json(self) -> dict[str, Any]:
+        """`missing` is there only if something is."""
         return {
             "query": self.query,
             "diagnosis": {
@@ -85,4 +87,5 @@ class Answer:
                 **self.diagnosis.quantities,
             },
             "hits": [{**asdict(hit), "gone": hit.gone} for hit in self.hits],
+            **({"missing": list(self.missing)} if self.missing else {}),
         }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from holmes.errors import HolmesError
 from holmes.index.embedders import (
@@ -22,7 +23,7 @@ from holmes.index.manifest import FILE_NAME, Manifest, read_manifest
 from holmes.index.recognise import Catalogue, Duplicate, Moved, Recognised, in_order, old_name, recognise
 from holmes.index.store import FEATURES, IndexStore, IndexWriter, create_index
 from holmes.media.backbones.base import identify
-from holmes.media.extract import Failure, extract
+from holmes.media.extract import Crew, Failure, extract
 from holmes.media.feature_folder import MANIFEST as FEATURE_MANIFEST
 from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.find import find_videos
@@ -52,16 +53,19 @@ def build_index(
     fast: bool = False,
     workers: int | None = None,
     progress: bool = False,
+    crew: Crew | None = None,
 ) -> BuildSummary:
     """Make an index of `videos` (files, folders, or feature folders), or go on with an unfinished one."""
     path, videos = Path(path), list(videos)
     if not (path / FILE_NAME).exists():
-        _create(path, videos, embedder, rate)
-    return add_videos(path, videos, embedder, rate=rate, fast=fast, workers=workers, progress=progress)
+        create_index(path, first_manifest(videos, embedder, rate))
+    return add_videos(
+        path, videos, embedder, rate=rate, fast=fast, workers=workers, progress=progress, crew=crew
+    )
 
 
-def _create(path: Path, videos: list[Path | str], embedder: Embedder, rate: float | None) -> None:
-    """An empty index, made only if no mistake in the names or features of `videos` stops it from filling."""
+def first_manifest(videos: list[Path | str], embedder: Embedder, rate: float | None) -> Manifest:
+    """Of an empty index; only if no mistake in the names or features of `videos` stops it from filling."""
     folders, files = _sort_out(videos)
     if rate is None:
         rate = folders[0].rate if folders else embedder.visual.rate
@@ -71,7 +75,7 @@ def _create(path: Path, videos: list[Path | str], embedder: Embedder, rate: floa
     named = find_videos(files) if files or not folders else []
     if not folders and not any(os.path.exists(file) for file in named):
         raise HolmesError(f"{named[0]} does not exist; name video files, or folders with some.")
-    create_index(path, manifest)
+    return manifest
 
 
 def add_videos(
@@ -83,10 +87,16 @@ def add_videos(
     fast: bool = False,
     workers: int | None = None,
     progress: bool = False,
+    crew: Crew | None = None,
+    writer: Callable[[Path], Any] = IndexWriter,
 ) -> BuildSummary:
-    """Extract what is new or changed, embed it and add it, as the videos finish."""
+    """Extract what is new or changed, embed it and add it, as the videos finish.
+
+    `crew` extracts in place of processes of this machine, `writer` writes to something like an index.
+    """
     folders, files = _sort_out(videos)
-    with open_session(path, embedder, rate=rate, fast=fast, workers=workers, progress=progress) as session:
+    how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress, "crew": crew}
+    with open_session(path, embedder, rate=rate, writer=writer, **how) as session:
         for features in folders:
             _check_features(features, session.writer.store.manifest)
         for features in folders:
@@ -105,6 +115,7 @@ class Session:
     fast: bool
     workers: int | None
     progress: bool
+    crew: Crew | None = None
 
     def take_features(self, features: FeatureFolder) -> None:
         """All videos of a feature folder."""
@@ -167,6 +178,7 @@ class Session:
             workers=self.workers,
             progress=self.progress,
             finished=lambda source: self.intake.offer(video_id(source), features),
+            **({} if self.crew is None else {"crew": self.crew}),
         )
         for source in (*summary.reused, *summary.extracted):
             if not self.intake.has_seen(source):
@@ -184,15 +196,17 @@ def open_session(
     fast: bool = False,
     workers: int | None = None,
     progress: bool = False,
+    crew: Crew | None = None,
+    writer: Callable[[Path], Any] = IndexWriter,
 ) -> Iterator[Session]:
     """An index to add to, with the model it was made with; `model` says where a checkpoint is now."""
     path = Path(path)
-    with IndexWriter(path) as writer:
-        manifest = writer.store.manifest
+    with writer(path) as opened:
+        manifest = opened.store.manifest
         _check_extraction(path, manifest, rate)
         embedder = embedder or recorded_embedder(manifest.model, model)
         check_same_model(manifest.model, embedder)
-        yield Session(path, writer, embedder, Intake(writer, embedder), fast, workers, progress)
+        yield Session(path, opened, embedder, Intake(opened, embedder), fast, workers, progress, crew)
 
 
 def feature_folder(session: Session) -> FeatureFolder:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +24,11 @@ from holmes.evidence.fitting import FEWEST_QUERIES, fit_calibration, judge_all
 from holmes.evidence.rough import rough_calibration
 from holmes.files import write_json
 from holmes.index.diagnose import Diagnose, PlainDiagnose
+from holmes.index.embedders import Embedder
 from holmes.index.everyday import SENTENCES
 from holmes.index.nearest import nearest_videos
 from holmes.index.scan import Probes, make_probes
+from holmes.index.score_sums import ScoreSums
 from holmes.records import Scores
 
 if TYPE_CHECKING:
@@ -39,38 +41,60 @@ FEWEST_VIDEOS = 2
 
 def judge_of(index: Index) -> Diagnose:
     """The judge of an index's answers."""
-    digest, own = index.embedder.record["digest"], read_own(index)
+    return choose_judge(index.embedder, read_own(index), len(index), lambda: guess(index))
+
+
+def choose_judge(
+    embedder: Embedder, own: Calibration | None, videos: int, guessed: Callable[[], Calibration]
+) -> Diagnose:
+    """By what the collection was taught (`own`), else by what the model brings along, else by a guess."""
     if own is not None and not own.rough:
         return Diagnoser(own)
-    known = read_calibration(index.embedder.calibration, digest) or own
-    if known is None and len(index) >= FEWEST_VIDEOS:
-        known = guess(index)
+    known = read_calibration(embedder.calibration, embedder.record["digest"]) or own
+    if known is None and videos >= FEWEST_VIDEOS:
+        known = guessed()
     return PlainDiagnose() if known is None else Diagnoser(known)
 
 
 def read_own(index: Index) -> Calibration | None:
     """What the index's folder says; None where it says nothing, or speaks of the model it had before."""
     path = index.store.path / FILE
+    values = read_values(path)
+    return None if values is None else own_calibration(values, index.embedder.record["digest"], path)
+
+
+def read_values(path: Path) -> Any:
+    """What the file says, if there is one."""
     try:
         with open(path, "rb") as file:
-            values = json.loads(file.read(LARGEST))
+            return json.loads(file.read(LARGEST))
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
-        raise HolmesError(f"{path} is damaged; remove it, or run 'holmes index calibrate' again.") from None
-    digest = index.embedder.record["digest"]
+        raise _damaged(path) from None
+
+
+def own_calibration(values: Any, digest: str, path: Path | str) -> Calibration | None:
+    """The calibration that `path` holds for the model with this digest; None where it is another's."""
     if isinstance(values, dict) and values.get("model") != digest:
         return None
     try:
         return read_calibration(values, digest)
     except HolmesError:
-        raise HolmesError(f"{path} is damaged; remove it, or run 'holmes index calibrate' again.") from None
+        raise _damaged(path) from None
+
+
+def _damaged(path: Path | str) -> HolmesError:
+    return HolmesError(f"{path} is damaged; remove it, or run 'holmes index calibrate' again.")
 
 
 def guess(index: Index) -> Calibration:
     """A rough calibration from how far the scores of everyday sentences spread over the collection."""
     compared = nearest_videos(index.gallery, as_probes(index, SENTENCES), 1).to("cpu").all_scores
-    embedder = index.embedder
+    return guess_from(compared, index.embedder)
+
+
+def guess_from(compared: ScoreSums, embedder: Embedder) -> Calibration:
     return rough_calibration(
         compared.background,
         compared.count,

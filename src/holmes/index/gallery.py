@@ -66,8 +66,8 @@ class Gallery:
 
     @cached_property
     def in_parts(self) -> bool:
-        """Whether any video has more than one part."""
-        return bool((self.video_S[1:] == self.video_S[:-1]).any())
+        """Whether any video that has not been removed has more than one part."""
+        return bool(((self.video_S[1:] == self.video_S[:-1]) & self.live_S[1:]).any())
 
 
 def open_gallery(store: IndexStore, device: torch.device) -> Gallery:

@@ -78,8 +78,8 @@ def write_manifest(folder: Path, manifest: Manifest, still_wanted: Callable[[], 
     write_json(folder / FILE_NAME, {**body, "checksum": checksum(body)}, still_wanted)
 
 
-def read_manifest(folder: Path) -> Manifest:
-    path = folder / FILE_NAME
+def read_manifest(folder: Path, name: str = FILE_NAME) -> Manifest:
+    path = folder / name
     body = _read(folder, path)
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise HolmesError(f"{path} does not describe a Holmes index (no format '{FORMAT}').")

@@ -5,7 +5,7 @@ Q queries, S parts of videos, K candidates (the best parts), D width
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,17 +17,17 @@ import torch
 from holmes.errors import HolmesError
 from holmes.index.answers import Answer, Hit, Timeline
 from holmes.index.calibration import judge_of
-from holmes.index.diagnose import Diagnose, Diagnosis, PlainDiagnose
+from holmes.index.composing import Found, Question, check_sentence, compose_answers, compose_hits
+from holmes.index.diagnose import Diagnose
 from holmes.index.embedders import Embedder, recorded_embedder
 from holmes.index.gallery import Gallery, open_gallery
-from holmes.index.languages import with_language
 from holmes.index.manifest import read_manifest
 from holmes.index.nearest import Nearest, nearest_videos
 from holmes.index.scan import Probes, make_probes
 from holmes.index.segment import StoredVideo
 from holmes.index.store import IndexStore
 from holmes.index.timeline import find_moments, frame_at, timeline_of
-from holmes.records import QueryEmbedding, Scores
+from holmes.records import QueryEmbedding
 
 QUERIES_AT_ONCE = 1024  # of one pass over the embeddings
 
@@ -97,15 +97,24 @@ class Index:
         min_probability: float | None = None,
     ) -> list[Answer]:
         """As `search`, for many sentences in few passes over the index."""
-        self._refuse(sentences, top, abstain_below, min_probability)
-        allowed_S = None if filter is None else self._matching(filter)
+        question = Question(sentences, top, abstain_below, min_probability)
+        question.check()
+        if not len(self.store):
+            raise HolmesError(f"{self.store.path} holds no videos; add some with 'holmes index add'.")
+        allowed_S = None if filter is None else self.parts_of(filter)
         answers: list[Answer] = []
         for start in range(0, len(sentences), QUERIES_AT_ONCE):
-            some = sentences[start : start + QUERIES_AT_ONCE]
-            probes = self._probes(some).to(self.device)
-            nearest = nearest_videos(self.gallery, probes, top, self.judge.candidates, allowed_S)
-            thresholds = (abstain_below, min_probability)
-            answers += self._answers(some, probes.to("cpu"), nearest.to("cpu"), top, *thresholds)
+            some = question.some(slice(start, start + QUERIES_AT_ONCE))
+            probes = self._probes(some.sentences).to(self.device)
+            nearest = nearest_videos(self.gallery, probes, top, self.judge.candidates, allowed_S).to("cpu")
+            answers += compose_answers(
+                some,
+                nearest,
+                self.judge,
+                self.store.manifest.model,
+                self._finder(nearest, probes.to("cpu")),
+                in_parts=self.gallery.in_parts,
+            )
         return answers
 
     def like(self, video: str, time: float, top: int = 10) -> tuple[Hit, ...]:
@@ -118,7 +127,7 @@ class Index:
         weights = self.embedder.frame_weight, self.embedder.clip_weight
         probes = make_probes(QueryEmbedding(row_1D), *weights).to(self.device)
         nearest = nearest_videos(self.gallery, probes, top + 1).to("cpu")
-        hits = self._hits(0, None, probes.to("cpu"), nearest, top + 1)
+        hits = compose_hits(0, None, nearest, top + 1, self._finder(nearest, probes.to("cpu")))
         return tuple(hit for hit in hits if hit.video != video)[:top]
 
     def timelines(self, sentence: str, videos: Sequence[str]) -> list[Timeline]:
@@ -156,37 +165,6 @@ class Index:
     def gallery(self) -> Gallery:
         return open_gallery(self.store, self.device)
 
-    def _answers(
-        self,
-        sentences: Sequence[str],
-        probes: Probes,
-        nearest: Nearest,
-        top: int,
-        abstain_below: float | None,
-        min_probability: float | None,
-    ) -> list[Answer]:
-        count = self.judge.candidates
-        scores = Scores(nearest.frame_QK[:, :count], nearest.clip_QK[:, :count])
-        # Whose parts the candidates are; nobody needs to know where every video is a single part.
-        about: dict[str, Any] = {"video_QK": nearest.video_QK[:, :count]} if self.gallery.in_parts else {}
-        if min_probability is not None:
-            about["here_floor"] = min_probability
-        compared = nearest.all_scores
-        judge = self.judge if compared.count else PlainDiagnose()
-        diagnoses = judge(scores, compared.count, compared.background, **about)
-        answers = []
-        for q, diagnosis in enumerate(diagnoses):
-            if abstain_below is not None and diagnosis.probability is None:
-                raise HolmesError(
-                    "an index of a single video has nothing to compare it with, so it cannot abstain; "
-                    "ask without --abstain-below."
-                )
-            abstained = abstain_below is not None and (diagnosis.probability or 0.0) < abstain_below
-            hits = [] if abstained else self._hits(q, diagnosis, probes, nearest, top)
-            told = with_language(diagnosis, sentences[q], self.store.manifest.model)
-            answers.append(Answer(sentences[q], told, tuple(hits), abstained))
-        return answers
-
     def _probes(self, sentences: Sequence[str]) -> Probes:
         embedder = self.embedder
         return make_probes(embedder.queries(sentences), embedder.frame_weight, embedder.clip_weight)
@@ -196,61 +174,29 @@ class Index:
             raise HolmesError(f"{self.store.path} holds no video named '{name}'.")
         return self.store[name]
 
-    def _hits(
-        self, q: int, diagnosis: Diagnosis | None, probes: Probes, nearest: Nearest, top: int
-    ) -> list[Hit]:
-        beliefs = diagnosis.beliefs if diagnosis else ()
-        probabilities = diagnosis.probabilities if diagnosis else ()
-        hits = []
-        found = zip(nearest.hit_QH[q, :top], nearest.hit_score_QH[q, :top], strict=True)
-        for rank, (number, score) in enumerate(found):
-            video = self._video(int(number))
-            belief = beliefs[rank] if rank < len(beliefs) else 0.0
-            probability = probabilities[rank] if rank < len(probabilities) else None
-            hits.append(Hit(video.name, float(score), belief, probability, find_moments(video, probes, q)))
-        return hits
+    def _finder(self, nearest: Nearest, probes: Probes) -> Callable[[int, int], Found]:
+        def found(q: int, rank: int) -> Found:
+            video = self.video_of_part(int(nearest.hit_QH[q, rank]))
+            return video.name, find_moments(video, probes, q)
 
-    def _video(self, number: int) -> StoredVideo:
+        return found
+
+    def video_of_part(self, number: int) -> StoredVideo:
+        """The video that a part of the gallery belongs to."""
         segment, position = (int(place) for place in self.gallery.places_S2[number])
         return self.store.segments[segment].video(position)
 
-    def _matching(self, wanted_names: str | Collection[str]) -> torch.Tensor:
+    def duration(self, video: str) -> float:
+        """The seconds of one video."""
+        return self._stored(video).duration
+
+    def parts_of(self, wanted_names: str | Collection[str]) -> torch.Tensor:
         """Which parts of the gallery's videos fit a pattern, or have one of these names."""
         places = self.store.places
         names = self.store.matching(wanted_names) if isinstance(wanted_names, str) else wanted_names
         wanted = {places[name] for name in names if name in places}
         allowed_S = [(segment, at) in wanted for segment, at in self.gallery.places_S2.tolist()]
         return torch.tensor(allowed_S, device=self.device)
-
-    def _refuse(
-        self,
-        sentences: Sequence[str],
-        top: int,
-        abstain_below: float | None,
-        min_probability: float | None,
-    ) -> None:
-        if isinstance(sentences, str):
-            raise HolmesError("search_many takes a list of sentences; use search for one.")
-        for sentence in sentences:
-            check_sentence(sentence)
-        if not isinstance(top, int | np.integer) or top < 1:
-            raise HolmesError(f"top must be a whole number, at least 1, not {top!r}.")
-        for name, value in (("abstain_below", abstain_below), ("min_probability", min_probability)):
-            if value is not None and not 0 <= value <= 1:
-                raise HolmesError(f"{name} must be a probability, 0 to 1, not {value!r}.")
-        if not len(self.store):
-            raise HolmesError(f"{self.store.path} holds no videos; add some with 'holmes index add'.")
-
-
-def check_sentence(sentence: object) -> None:
-    if not isinstance(sentence, str):
-        raise HolmesError(f"a sentence must be text, not {str(sentence)[:40]!r}.")
-    if not sentence.strip():
-        raise HolmesError("the sentence is empty; describe a moment in a few words.")
-    try:
-        sentence.encode()
-    except UnicodeEncodeError:
-        raise HolmesError(f"the sentence {ascii(sentence)[:80]} is not valid UTF-8; type it anew.") from None
 
 
 def open_index(
@@ -261,9 +207,14 @@ def open_index(
     `device` is cpu, cuda or auto; `model` says where a trained checkpoint is now, if it has moved; `diagnose`
     judges the answers in place of what belongs to the model.
     """
+    return Index(IndexStore.open(path), choose_device(device), model, diagnose)
+
+
+def choose_device(device: str) -> torch.device:
+    """The device that is meant, if it is there."""
     name = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     if name.partition(":")[0] not in ("cpu", "cuda"):
         raise HolmesError(f"unknown device '{device}'; use auto, cpu or cuda.")
     if name != "cpu" and not torch.cuda.is_available():
         raise HolmesError(f"device '{device}' is not available here; use cpu.")
-    return Index(IndexStore.open(path), torch.device(name), model, diagnose)
+    return torch.device(name)

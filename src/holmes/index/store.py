@@ -3,6 +3,7 @@
     INDEX/manifest.json      what there is; replaced atomically
     INDEX/segments/00000001  files that are written once
     INDEX/lock               held by the one process that may change the index
+    INDEX/sealed-*.json      earlier manifests that others still read by; what they name is kept
 
 A reader opens what one manifest names and keeps seeing just that. A writer writes a segment, syncs it, then
 swaps the manifest; killed before, it leaves files that nothing names and the next writer sweeps away. Should
@@ -17,7 +18,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -27,6 +28,7 @@ from typing import IO, Any
 
 from holmes.errors import HolmesError
 from holmes.index.manifest import FILE_NAME, Manifest, SegmentEntry, damaged, read_manifest, write_manifest
+from holmes.index.sealed import sealed_segments
 from holmes.index.segment import TILE, Segment, StoredVideo, write_segment
 
 SEGMENTS, LOCK = "segments", "lock"
@@ -97,8 +99,8 @@ class IndexStore:
             if segment.positions[name] not in segment.removed
         }
 
-    def __contains__(self, name: str) -> bool:
-        return self.find(name) is not None
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.find(name) is not None
 
     def __getitem__(self, name: str) -> StoredVideo:
         place = self.find(name)
@@ -111,24 +113,32 @@ class IndexStore:
 
         What is named exactly is not a pattern: 'clip[1].mkv' is not clip1.mkv where there is such a file.
         """
-        for exact in (pattern, os.path.abspath(pattern)):
-            if exact in self:
-                return [exact]
-        inside = os.path.join(os.path.abspath(pattern), "")
-        names = [name for name in self.places if name.startswith(inside)]
-        names = names or [name for name in self.places if os.path.basename(name) == pattern]
+        names = fitting(self, lambda: self.places, pattern)
         if not names:
-            fits = re.compile(fnmatch.translate(pattern)).match
-            names = [name for name in self.places if fits(name) or fits(os.path.basename(name))]
-        if not names:
-            raise HolmesError(
-                f"no video of {self.path} matches '{pattern}'; 'holmes index info --json' lists them."
-            )
+            raise no_video_fits(self.path, pattern)
         return names
 
     def faults(self) -> list[str]:
         """What is wrong with the files; reads all of them."""
         return [fault for segment in self.segments for fault in segment.faults()]
+
+
+def fitting(held: Container[str], every: Callable[[], Iterable[str]], pattern: str) -> list[str]:
+    """The videos that a pattern stands for, see `IndexStore.matching`; all are listed only if need be."""
+    for exact in (pattern, os.path.abspath(pattern)):
+        if exact in held:
+            return [exact]
+    inside, videos = os.path.join(os.path.abspath(pattern), ""), every()
+    names = [name for name in videos if name.startswith(inside)]
+    names = names or [name for name in videos if os.path.basename(name) == pattern]
+    if names:
+        return names
+    fits = re.compile(fnmatch.translate(pattern)).match
+    return [name for name in videos if fits(name) or fits(os.path.basename(name))]
+
+
+def no_video_fits(index: Path | str, pattern: str) -> HolmesError:
+    return HolmesError(f"no video of {index} matches '{pattern}'; 'holmes index info --json' lists them.")
 
 
 def create_index(path: Path | str, manifest: Manifest) -> None:
@@ -301,7 +311,7 @@ class IndexWriter:
 
     def _sweep(self) -> None:
         """Delete what no manifest names: replaced segments, and what a killed writer left."""
-        named = {entry.name for entry in self.store.manifest.segments}
+        named = {entry.name for entry in self.store.manifest.segments} | sealed_segments(self.path)
         for name in set(os.listdir(self._segments)) - named:
             shutil.rmtree(name, ignore_errors=True, dir_fd=self._segments)
         for name in fnmatch.filter(os.listdir(self._folder), UNFINISHED):

@@ -41,6 +41,19 @@ class ExtractionSummary:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Work:
+    """Videos to extract into a folder, and how."""
+
+    sources: list[Path]
+    folder: FeatureFolder
+    backbone: str
+    fast: bool
+
+
+Crew = Callable[[Work], Iterator[Outcome]]  # what became of each source, in the order they finish
+
+
 def extract(
     videos: Iterable[Path | str],
     out: Path | str,
@@ -51,6 +64,7 @@ def extract(
     workers: int | None = None,
     progress: bool = False,
     finished: Callable[[Path], None] = lambda source: None,
+    crew: Crew | None = None,
 ) -> ExtractionSummary:
     """Features of all `videos` (files and folders) in the folder `out`, which is made or continued.
 
@@ -58,7 +72,8 @@ def extract(
     by this one, which then encodes what the others decode; one given as an object runs in this process.
     `rate` is samples a second (default: the encoder's own); `fast` decodes key frames alone where they are
     dense. `finished` hears of each video as soon as its features are there. Running it again does what is
-    left; killing it at any moment loses only the last seconds of the videos under way.
+    left; killing it at any moment loses only the last seconds of the videos under way. A `crew` does the work
+    in place of processes of this machine.
     """
     began = time.monotonic()
     encoder = load_visual(backbone) if isinstance(backbone, str) else backbone
@@ -70,7 +85,11 @@ def extract(
     waiting = [source for source in sources if source not in reused]
     extracted, failures, partial = [], [], []
     with film_bar(waiting, len(reused), progress) as shown:
-        for outcome in _outcomes(waiting, folder, encoder, backbone, workers, fast, shown.sign):
+        if crew is not None:
+            outcomes = crew(Work(waiting, folder, str(backbone), fast))
+        else:
+            outcomes = _outcomes(waiting, folder, encoder, backbone, workers, fast, shown.sign)
+        for outcome in outcomes:
             if outcome.fatal:
                 raise HolmesError(outcome.failure)
             if outcome.failure:

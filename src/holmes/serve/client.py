@@ -167,7 +167,7 @@ def _answer(plain: dict[str, Any]) -> Answer:
         beliefs=tuple(hit.belief for hit in hits),
         quantities={name: value for name, value in told.items() if name not in WORDS},
     )
-    return Answer(plain["query"], diagnosis, hits, told["abstained"])
+    return Answer(plain["query"], diagnosis, hits, told["abstained"], tuple(plain.get("missing", ())))
 
 
 def _hit(plain: dict[str, Any]) -> Hit:

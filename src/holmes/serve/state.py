@@ -15,7 +15,7 @@ import numpy as np
 
 from holmes.errors import HolmesError
 from holmes.index.answers import Hit, Timeline
-from holmes.index.searcher import check_sentence
+from holmes.index.composing import check_sentence
 from holmes.serve.batching import Batcher, Question, Reply
 from holmes.serve.metrics import Metrics
 from holmes.serve.searcher import Searcher

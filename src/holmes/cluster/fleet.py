@@ -1,0 +1,63 @@
+"""Who answers for the shards. Here they are all open in this process; `ray_fleet.py` has them on nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from holmes.cluster.manifest import Shards
+from holmes.cluster.places import Place
+from holmes.cluster.shard import Shard
+
+
+class Fleet(Protocol):
+    """Asks shards by name. Every question names the state in which it is to be answered."""
+
+    def ready(self, shards: Shards) -> bool:
+        """Begin, or go on, to make all shards ready in these states; whether they are."""
+        ...
+
+    def settle(self, shards: Shards) -> None:
+        """Nothing but these states will be asked for from now on."""
+        ...
+
+    def ask(self, shards: Shards, method: str, orders: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+        """What each named shard answers to its order; those that do not answer in time are left out."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class LocalFleet:
+    """All shards in this process, one after the other: for a few of them, and to compare with."""
+
+    def __init__(self, place: Place, cache: Path | None = None, device: str = "cpu") -> None:
+        self.place, self.device = place, device
+        self.cache = None if cache is None else str(cache)
+        self._open: dict[str, Shard] = {}
+
+    def ready(self, shards: Shards) -> bool:
+        for entry in shards.shards:
+            shard = self._open.setdefault(entry.name, self._shard(entry.name))
+            shard.hold(entry.sha256)
+        return True
+
+    def settle(self, shards: Shards) -> None:
+        names = {entry.name for entry in shards.shards}
+        for name in self._open.keys() - names:
+            del self._open[name]
+        for name, shard in self._open.items():
+            shard.release([shards[name].sha256])
+
+    def ask(self, shards: Shards, method: str, orders: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+        return {
+            name: getattr(self._open[name], method)(shards[name].sha256, *order)
+            for name, order in orders.items()
+        }
+
+    def close(self) -> None:
+        self._open.clear()
+
+    def _shard(self, name: str) -> Shard:
+        return Shard(str(self.place), name, self.cache, self.device)

@@ -1,0 +1,59 @@
+"""What the shards found, as one index would have found it: the best of the best, and sums that add exactly.
+
+Q queries, K best parts, H hits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import add
+
+import torch
+from torch import Tensor
+
+from holmes.cluster.shard import ShardReply
+from holmes.index.nearest import Nearest
+from holmes.index.score_sums import ScoreSums
+
+BITS = 40  # of a number that are the shard's own; the shard's place stands above them
+
+
+def merge(replies: Mapping[int, ShardReply], top: int, candidates: int) -> Nearest:
+    """The nearest of all shards, by the shards' places. Equal scores are in the order of their keys."""
+    at = sorted(replies)
+
+    def joined(name: str) -> Tensor:
+        return torch.cat([torch.from_numpy(getattr(replies[place], name)) for place in at], 1)
+
+    def numbered(name: str) -> Tensor:
+        whole = [torch.from_numpy(getattr(replies[place], name)) + (place << BITS) for place in at]
+        return torch.cat(whole, 1)
+
+    sums = reduce(add, (sums_of(replies[place]) for place in at))
+    best_QK = _order(joined("score_QK"), joined("key_QK"))[:, : max(top, candidates)]
+    best_QH = _order(joined("hit_score_QH"), joined("hit_key_QH"))[:, :top]
+    return Nearest(
+        *(numbered("part_QK").gather(1, best_QK), joined("score_QK").gather(1, best_QK)),
+        *(joined("frame_QK").gather(1, best_QK), joined("clip_QK").gather(1, best_QK)),
+        numbered("video_QK").gather(1, best_QK),
+        numbered("hit_QH").gather(1, best_QH),
+        joined("hit_score_QH").gather(1, best_QH),
+        sums,
+    )
+
+
+def whose(number: int) -> tuple[int, int]:
+    """The place of a shard and its own number, from a number of all shards."""
+    return number >> BITS, number & ((1 << BITS) - 1)
+
+
+def _order(score_QN: Tensor, key_QN: Tensor) -> Tensor:
+    """Best first, equal scores by key; parts of one video, which one shard has in order of time, stay so."""
+    by_key_QN = key_QN.argsort(dim=1, stable=True)
+    by_score_QN = score_QN.gather(1, by_key_QN).argsort(dim=1, descending=True, stable=True)
+    return by_key_QN.gather(1, by_score_QN)
+
+
+def sums_of(reply: ShardReply) -> ScoreSums:
+    return ScoreSums(reply.count, torch.from_numpy(reply.sum_Q), torch.from_numpy(reply.squares_Q))

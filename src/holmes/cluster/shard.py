@@ -1,0 +1,135 @@
+"""One shard, open in one state or two: what a node does for a search. Knows nothing of Ray.
+
+Q queries, K best parts, H hits, T probes of a query, D width
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from holmes.cluster.copying import open_shard
+from holmes.cluster.places import Place
+from holmes.errors import HolmesError
+from holmes.index.answers import Timeline
+from holmes.index.composing import Found
+from holmes.index.nearest import nearest_videos
+from holmes.index.scan import Probes
+from holmes.index.searcher import Index
+from holmes.index.timeline import find_moments, frame_at, timeline_of
+
+Sent = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]  # probes, as they travel
+
+
+class NotOpenError(HolmesError):
+    """The shard is not open in the state that was asked for."""
+
+
+@dataclass(frozen=True)
+class ShardReply:
+    """What one shard found, as plain arrays; numbers of parts and videos are the shard's own."""
+
+    part_QK: NDArray[np.int64]
+    score_QK: NDArray[np.float64]
+    frame_QK: NDArray[np.float32]
+    clip_QK: NDArray[np.float32]
+    video_QK: NDArray[np.int64]
+    key_QK: NDArray[np.int64]  # orders equal scores
+    hit_QH: NDArray[np.int64]
+    hit_score_QH: NDArray[np.float64]
+    hit_key_QH: NDArray[np.int64]
+    count: int  # parts that were compared, and the sums of their scores
+    sum_Q: NDArray[np.int64]
+    squares_Q: NDArray[np.int64]
+
+
+def sent(probes: Probes) -> Sent:
+    return probes.rows_QTD.numpy(), probes.frame_weight_QT.numpy(), probes.clip_weight_QT.numpy()
+
+
+def received(arrays: Sent) -> Probes:
+    # What travels through shared memory cannot be written to, which torch insists on.
+    return Probes(*(torch.from_numpy(np.array(array)) for array in arrays))
+
+
+class Shard:
+    """A shard by its name, in the states that a search asks for: the present one, and soon the next."""
+
+    def __init__(self, place: str, name: str, cache: str | None = None, device: str = "cpu") -> None:
+        self.place, self.name, self.cache = Place(place), name, cache
+        self.device = torch.device(device)
+        self._states: dict[str, Index] = {}
+
+    def hold(self, digest: str) -> str:
+        """Be ready to answer in this state; the digest, when it is."""
+        if digest not in self._states:
+            cache = None if self.cache is None else Path(self.cache)
+            index = Index(open_shard(self.place, self.name, digest, cache), self.device)
+            _ = index.gallery  # on a GPU this is where the embeddings go there
+            self._states[digest] = index
+        return digest
+
+    def release(self, but: Collection[str]) -> None:
+        """Let go of all other states."""
+        for digest in self._states.keys() - set(but):
+            self._states.pop(digest, None)
+
+    def nearest(
+        self, digest: str, probes: Sent, top: int, candidates: int, names: Collection[str] | None
+    ) -> ShardReply:
+        index = self._in(digest)
+        allowed_S = None if names is None else index.parts_of(names)
+        asked = received(probes).to(self.device)
+        found = nearest_videos(index.gallery, asked, top, candidates, allowed_S)
+        key_S, sums = index.gallery.key_S, found.all_scores
+
+        def plain(tensor: torch.Tensor) -> NDArray[Any]:
+            return tensor.cpu().numpy()
+
+        return ShardReply(
+            part_QK=plain(found.parts_QK),
+            score_QK=plain(found.score_QK),
+            frame_QK=plain(found.frame_QK),
+            clip_QK=plain(found.clip_QK),
+            video_QK=plain(found.video_QK),
+            key_QK=plain(key_S[found.parts_QK]),
+            hit_QH=plain(found.hit_QH),
+            hit_score_QH=plain(found.hit_score_QH),
+            hit_key_QH=plain(key_S[found.hit_QH]),
+            count=sums.count,
+            sum_Q=plain(sums.sum_Q),
+            squares_Q=plain(sums.squares_Q),
+        )
+
+    def found(self, digest: str, probes: Sent, pairs: Sequence[tuple[int, int]]) -> list[Found]:
+        """The name and the moments for each pair of a query and the part that makes its video a hit."""
+        index, asked = self._in(digest), received(probes)
+        videos = [(q, index.video_of_part(part)) for q, part in pairs]
+        return [(video.name, find_moments(video, asked, q)) for q, video in videos]
+
+    def timelines(self, digest: str, probes: Sent, names: Sequence[str]) -> list[Timeline]:
+        index, asked = self._in(digest), received(probes)
+        return [timeline_of(index.store[name], asked, 0) for name in names]
+
+    def row_at(self, digest: str, video: str, time: float) -> NDArray[Any]:
+        return np.asarray(frame_at(self._in(digest).store[video], time), np.float32)
+
+    def durations(self, digest: str) -> dict[str, float]:
+        return self._in(digest).durations
+
+    def lengths(self, digest: str, names: Sequence[str]) -> list[float | None]:
+        """The seconds of some videos; None of those that are not here."""
+        store = self._in(digest).store
+        return [store[name].duration if name in store else None for name in names]
+
+    def _in(self, digest: str) -> Index:
+        try:
+            return self._states[digest]
+        except KeyError:
+            raise NotOpenError(f"{self.name} is not open in the state {digest[:12]}.") from None

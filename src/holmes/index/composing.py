@@ -1,0 +1,118 @@
+"""From the nearest videos to answers: judged, with moments; the same for one index and for many shards.
+
+Q queries, K candidates
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from holmes.errors import HolmesError
+from holmes.index.answers import Answer, Hit
+from holmes.index.diagnose import Diagnose, Diagnosis, PlainDiagnose
+from holmes.index.languages import with_language
+from holmes.index.nearest import Nearest
+from holmes.moments import Moment
+from holmes.records import Scores
+
+Found = tuple[str, tuple[Moment, ...]]  # a video's name and its moments
+
+
+@dataclass(frozen=True)
+class Question:
+    """Sentences that are asked together, how many hits each wants, and when to keep silent."""
+
+    sentences: Sequence[str]
+    top: int = 10
+    abstain_below: float | None = None
+    min_probability: float | None = None
+
+    def check(self) -> None:
+        if isinstance(self.sentences, str):
+            raise HolmesError("search_many takes a list of sentences; use search for one.")
+        for sentence in self.sentences:
+            check_sentence(sentence)
+        if not isinstance(self.top, int | np.integer) or self.top < 1:
+            raise HolmesError(f"top must be a whole number, at least 1, not {self.top!r}.")
+        for name in ("abstain_below", "min_probability"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise HolmesError(f"{name} must be a probability, 0 to 1, not {value!r}.")
+
+    def some(self, at: slice) -> Question:
+        return replace(self, sentences=self.sentences[at])
+
+
+def compose_answers(
+    question: Question,
+    nearest: Nearest,
+    judge: Diagnose,
+    model: dict[str, Any],
+    found: Callable[[int, int], Found],
+    *,
+    in_parts: bool,
+    missing: Sequence[str] = (),
+) -> list[Answer]:
+    """One answer for each sentence. `found` gives the video of a query's hit, both by number."""
+    count = judge.candidates
+    scores = Scores(nearest.frame_QK[:, :count], nearest.clip_QK[:, :count])
+    # Whose parts the candidates are; nobody needs to know where every video is a single part.
+    about: dict[str, Any] = {"video_QK": nearest.video_QK[:, :count]} if in_parts else {}
+    if question.min_probability is not None:
+        about["here_floor"] = question.min_probability
+    compared = nearest.all_scores
+    judge = judge if compared.count else PlainDiagnose()
+    diagnoses = judge(scores, compared.count, compared.background, **about)
+    answers = []
+    for q, diagnosis in enumerate(diagnoses):
+        least = question.abstain_below
+        if least is not None and diagnosis.probability is None:
+            raise HolmesError(
+                "an index of a single video has nothing to compare it with, so it cannot abstain; "
+                "ask without --abstain-below."
+            )
+        abstained = least is not None and (diagnosis.probability or 0.0) < least
+        hits = () if abstained else compose_hits(q, diagnosis, nearest, question.top, found)
+        told = with_language(diagnosis, question.sentences[q], model)
+        told = _counting_only_what_was_searched(told, missing)
+        answers.append(Answer(question.sentences[q], told, hits, abstained, tuple(missing)))
+    return answers
+
+
+def compose_hits(
+    q: int, diagnosis: Diagnosis | None, nearest: Nearest, top: int, found: Callable[[int, int], Found]
+) -> tuple[Hit, ...]:
+    beliefs = diagnosis.beliefs if diagnosis else ()
+    probabilities = diagnosis.probabilities if diagnosis else ()
+    hits = []
+    for rank, score in enumerate(nearest.hit_score_QH[q, :top].tolist()):
+        name, moments = found(q, rank)
+        belief = beliefs[rank] if rank < len(beliefs) else 0.0
+        probability = probabilities[rank] if rank < len(probabilities) else None
+        hits.append(Hit(name, score, belief, probability, moments))
+    return tuple(hits)
+
+
+def _counting_only_what_was_searched(diagnosis: Diagnosis, missing: Sequence[str]) -> Diagnosis:
+    """A probability among fewer videos than there are says so."""
+    if not missing or not is_dataclass(diagnosis):
+        return diagnosis
+    named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
+    said = f"{diagnosis.explanation} This counts only what was searched: {named} did not answer."
+    judged: Diagnosis = replace(diagnosis, explanation=said)
+    return judged
+
+
+def check_sentence(sentence: object) -> None:
+    if not isinstance(sentence, str):
+        raise HolmesError(f"a sentence must be text, not {str(sentence)[:40]!r}.")
+    if not sentence.strip():
+        raise HolmesError("the sentence is empty; describe a moment in a few words.")
+    try:
+        sentence.encode()
+    except UnicodeEncodeError:
+        raise HolmesError(f"the sentence {ascii(sentence)[:80]} is not valid UTF-8; type it anew.") from None
