@@ -121,11 +121,15 @@ def _may_be_best(similarity_NPT: Tensor, error_N1: Tensor, error_NT: Tensor, wei
 
 def _chunks(gallery: Gallery, part_N: Tensor, fused: bool) -> list[tuple[GallerySlab, Tensor]]:
     """Which pairs lie in each slab, not too many at once where their codes are gathered."""
-    ends = torch.tensor([slab.first + len(slab.codes_SPD) for slab in gallery.slabs], device=gallery.device)
-    slab_N = torch.bucketize(part_N, ends, right=True)
-    at_N, counts = slab_N.argsort(stable=True), slab_N.bincount(minlength=len(ends)).tolist()
+    if len(gallery.slabs) == 1:
+        split = [torch.arange(len(part_N), device=gallery.device)]
+    else:
+        first = [slab.first for slab in gallery.slabs[1:]]
+        slab_N = torch.bucketize(part_N, torch.tensor(first, device=gallery.device), right=True)
+        counts = slab_N.bincount(minlength=len(gallery.slabs)).tolist()
+        split = list(slab_N.argsort(stable=True).split_with_sizes(counts))
     chunks = []
-    for slab, own_N in zip(gallery.slabs, at_N.split_with_sizes(counts), strict=True):
+    for slab, own_N in zip(gallery.slabs, split, strict=True):
         most = CODES_AT_ONCE[gallery.device.type != "cpu"] // slab.codes_SPD[:1].numel()
         step = max(len(own_N) if fused else most, 1)
         chunks += [(slab, own_N[at : at + step]) for at in range(0, len(own_N), step)]
