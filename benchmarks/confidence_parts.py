@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holmes.confidence.answered import OURS, Asked, as_numpy
+from holmes.confidence.answered import OURS, AnsweredSplit, as_numpy
 from holmes.confidence.baselines import sigmoid
 from holmes.confidence.confidence_metrics import area_under_risk_coverage, auroc, calibration_error
 from holmes.evaluation.estimates import Counts, bootstrap_counts, estimate
@@ -27,7 +27,7 @@ FURTHEST = 3.0  # deviations
 REPEATS = 300
 
 
-def quantities(asked: Asked, calibration: Calibration) -> dict[str, Floats]:
+def quantities(asked: AnsweredSplit, calibration: Calibration) -> dict[str, Floats]:
     """Larger where surer; the spread is that of the scores over the gallery."""
     judged, all_scores = asked.judged, background(calibration.score(asked.scores))
     of_ours = {
@@ -43,7 +43,9 @@ def quantities(asked: Asked, calibration: Calibration) -> dict[str, Floats]:
     return found | {"score": asked.top1["top1_score"], "margin": asked.top1["margin"]}
 
 
-def parts_table(held: Asked, asked: Asked, calibration: Calibration, seed: int = 0) -> list[dict[str, Any]]:
+def parts_table(
+    held: AnsweredSplit, asked: AnsweredSplit, calibration: Calibration, seed: int = 0
+) -> list[dict[str, Any]]:
     """Each quantity alone, added to the probability, and all of them added."""
     counts_BQ = bootstrap_counts(asked.split.owner, REPEATS, seed)
     ours, of_held, of_test = asked.top1[OURS], quantities(held, calibration), quantities(asked, calibration)
@@ -60,7 +62,9 @@ def parts_table(held: Asked, asked: Asked, calibration: Calibration, seed: int =
     return rows
 
 
-def measures(confidence_Q: Floats, asked: Asked, counts_BQ: Counts, said: bool = True) -> dict[str, Floats]:
+def measures(
+    confidence_Q: Floats, asked: AnsweredSplit, counts_BQ: Counts, said: bool = True
+) -> dict[str, Floats]:
     right_Q = asked.rank_Q == 1
     found = {
         "aurc": area_under_risk_coverage(confidence_Q, right_Q, counts_BQ),
@@ -73,7 +77,9 @@ def shown(found: dict[str, Floats]) -> dict[str, float]:
     return {figure: float(values_B[0]) for figure, values_B in found.items()}
 
 
-def corrected(held: Asked, asked: Asked, held_inputs: list[Floats], test_inputs: list[Floats]) -> Floats:
+def corrected(
+    held: AnsweredSplit, asked: AnsweredSplit, held_inputs: list[Floats], test_inputs: list[Floats]
+) -> Floats:
     """The test split's probabilities, corrected as the held-out queries suggest."""
     odds_Q, right_Q = log_odds(held.top1[OURS]), (held.rank_Q == 1).astype(float)
     mean_X = np.array([x_Q.mean() for x_Q in held_inputs])

@@ -23,7 +23,7 @@ from large_galleries import large_galleries
 from uncertainty_page import tables, write_docs
 from worlds import study_parser, world_stores
 
-from holmes.confidence.answered import OURS, ask
+from holmes.confidence.answered import OURS, answer_split
 from holmes.confidence.readers import find_reader
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig, to_dict, with_changes
@@ -85,7 +85,9 @@ def study(
         assert calibration is not None and held is not None
         dtype = torch.float16 if device.type == "cuda" else torch.float32
         bank = FeatureBank(world.store, device, splits=[test, held], dtype=dtype)
-        of_held, of_test = (ask(checkpoint, bank, split, calibration, 1, 0) for split in (held, test))
+        of_held, of_test = (
+            answer_split(checkpoint, bank, split, calibration, 1, 0) for split in (held, test)
+        )
         parts.append(parts_table(of_held, of_test, calibration))
         if world.name == "planted" and seed == options.seeds[0]:
             sizes = [size for size in SIZES if size <= options.largest]

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from typer.testing import CliRunner
 
 from holmes.cli.main import app
-from holmes.confidence.answered import ask
+from holmes.confidence.answered import answer_split
 from holmes.confidence.baselines import logistic_curve, margin, negative_entropy
 from holmes.confidence.confidence_metrics import (
     area_under_risk_coverage,
@@ -317,7 +317,7 @@ def test_dropout_that_drops_nothing_always_agrees(world):
             module.rate = 0.0
     calibration = read_calibration(checkpoint.extras[EXTRA], checkpoint.digest)
     assert calibration is not None
-    asked = ask(checkpoint, FeatureBank(store), store.split("test"), calibration, passes=2, seed=0)
+    asked = answer_split(checkpoint, FeatureBank(store), store.split("test"), calibration, passes=2, seed=0)
     assert (asked.top1["dropout_agreement"] == 1).all()
 
 

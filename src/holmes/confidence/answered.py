@@ -28,7 +28,7 @@ OURS = "confidence"
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnsweredSplit:
     split: Split
     encoded: Encoded
     scores: Scores
@@ -39,9 +39,9 @@ class Asked:
 
 
 @torch.inference_mode()
-def ask(
+def answer_split(
     checkpoint: Checkpoint, bank: FeatureBank, split: Split, calibration: Calibration, passes: int, seed: int
-) -> Asked:
+) -> AnsweredSplit:
     """Score a split and collect every confidence."""
     encoded = encode_split(checkpoint.model, bank, split)
     scores = score_all(encoded)
@@ -58,7 +58,7 @@ def ask(
         seed,
     )
     same = {**score_baselines(scores, calibration), "dropout_agreement": as_numpy(agreement_Q)}
-    return Asked(
+    return AnsweredSplit(
         split=split,
         encoded=encoded,
         scores=scores,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holmes.confidence.answered import OURS, Asked, Floats, ask
+from holmes.confidence.answered import OURS, AnsweredSplit, Floats, answer_split
 from holmes.confidence.baselines import PASSES, logistic_curve, standardised
 from holmes.confidence.confidence_metrics import (
     area_under_risk_coverage,
@@ -49,12 +49,14 @@ def evaluate_uncertainty(
     `other` is a store whose queries have no answer here. `reader` reads corrupted captions; without one it is
     token features that are corrupted.
     """
-    asked = ask(checkpoint, bank, split, calibration, passes, seed)
+    answered = answer_split(checkpoint, bank, split, calibration, passes, seed)
     counts_BQ = bootstrap_counts(split.owner, repeats, seed)
-    probabilities = {OURS: asked.top1[OURS]}
+    probabilities = {OURS: answered.top1[OURS]}
     if held is not None:
-        probabilities |= as_probabilities(asked, ask(checkpoint, bank, held, calibration, passes, seed))
-    values = {name: figures(asked, name, probabilities.get(name), counts_BQ) for name in asked.top1}
+        probabilities |= as_probabilities(
+            answered, answer_split(checkpoint, bank, held, calibration, passes, seed)
+        )
+    values = {name: figures(answered, name, probabilities.get(name), counts_BQ) for name in answered.top1}
     return {
         "uncertainty": {
             name: {figure: estimate(values_B).to_json() for figure, values_B in of_one.items()}
@@ -63,28 +65,28 @@ def evaluate_uncertainty(
         "uncertainty_details": {
             "queries": len(split.queries),
             "videos": len(split.videos),
-            "top1": float((asked.rank_Q == 1).mean()),
-            "top10": float((asked.rank_Q <= 10).mean()),
+            "top1": float((answered.rank_Q == 1).mean()),
+            "top10": float((answered.rank_Q <= 10).mean()),
             "advantage": advantages(values),
-            "risk_coverage": curves(asked),
-            "reliability": reliabilities(asked),
-            "several_fit": several_fit(bank.store, asked, calibration, counts_BQ),
+            "risk_coverage": curves(answered),
+            "reliability": reliabilities(answered),
+            "several_fit": several_fit(bank.store, answered, calibration, counts_BQ),
             "hard_queries": hard_queries(
-                checkpoint.model, bank, asked, calibration, other, reader, counts_BQ, seed
+                checkpoint.model, bank, answered, calibration, other, reader, counts_BQ, seed
             ),
-            "kinds": kinds(bank.store, asked),
-            "gallery_sizes": gallery_sizes(asked, calibration, seed),
-            "abstention": None if abstain_below is None else abstention(asked, abstain_below),
+            "kinds": kinds(bank.store, answered),
+            "gallery_sizes": gallery_sizes(answered, calibration, seed),
+            "abstention": None if abstain_below is None else abstention(answered, abstain_below),
             "calibration": calibration.to_dict(),
         },
     }
 
 
-def as_probabilities(asked: Asked, held: Asked) -> dict[str, Floats]:
+def as_probabilities(answered: AnsweredSplit, held: AnsweredSplit) -> dict[str, Floats]:
     """Each baseline as a probability, by a logistic curve through the held-out queries."""
     right_Q = held.rank_Q == 1
     return {
-        name: logistic_curve(comparable(name, values_Q), right_Q)(comparable(name, asked.top1[name]))
+        name: logistic_curve(comparable(name, values_Q), right_Q)(comparable(name, answered.top1[name]))
         for name, values_Q in held.top1.items()
         if name != OURS
     }
@@ -95,12 +97,14 @@ def comparable(name: str, values_Q: Floats) -> Floats:
     return standardised(values_Q) if name.startswith("softmax_entropy") else values_Q
 
 
-def figures(asked: Asked, name: str, probability_Q: Floats | None, counts_BQ: Counts) -> dict[str, Floats]:
-    first_Q, among_ten_Q = asked.rank_Q == 1, asked.rank_Q <= 10
+def figures(
+    answered: AnsweredSplit, name: str, probability_Q: Floats | None, counts_BQ: Counts
+) -> dict[str, Floats]:
+    first_Q, among_ten_Q = answered.rank_Q == 1, answered.rank_Q <= 10
     found = {
-        "aurc": area_under_risk_coverage(asked.top1[name], first_Q, counts_BQ),
-        "auroc_top1": auroc(asked.top1[name], first_Q, counts_BQ),
-        "auroc_top10": auroc(asked.top10[name], among_ten_Q, counts_BQ),
+        "aurc": area_under_risk_coverage(answered.top1[name], first_Q, counts_BQ),
+        "auroc_top1": auroc(answered.top1[name], first_Q, counts_BQ),
+        "auroc_top10": auroc(answered.top10[name], among_ten_Q, counts_BQ),
     }
     if probability_Q is not None:
         found["ece"] = calibration_error(probability_Q, first_Q, counts_BQ)
@@ -117,18 +121,18 @@ def advantages(values: dict[str, dict[str, Floats]]) -> dict[str, dict[str, dict
     }
 
 
-def curves(asked: Asked) -> dict[str, dict[str, list[float]]]:
+def curves(answered: AnsweredSplit) -> dict[str, dict[str, list[float]]]:
     points = {}
-    for name, confidence_Q in asked.top1.items():
-        coverage, risk = risk_coverage(confidence_Q, asked.rank_Q == 1)
+    for name, confidence_Q in answered.top1.items():
+        coverage, risk = risk_coverage(confidence_Q, answered.rank_Q == 1)
         points[name] = {"coverage": coverage.tolist(), "risk": risk.tolist()}
     return points
 
 
-def reliabilities(asked: Asked) -> dict[str, dict[str, list[float]]]:
+def reliabilities(answered: AnsweredSplit) -> dict[str, dict[str, list[float]]]:
     points = {}
-    for k, confidence in ((1, asked.top1), (10, asked.top10)):
-        bins = reliability(confidence[OURS], asked.rank_Q <= k)
+    for k, confidence in ((1, answered.top1), (10, answered.top10)):
+        bins = reliability(confidence[OURS], answered.rank_Q <= k)
         points[f"top{k}"] = {
             "said": bins.said.tolist(),
             "true": bins.true.tolist(),
@@ -137,10 +141,10 @@ def reliabilities(asked: Asked) -> dict[str, dict[str, list[float]]]:
     return points
 
 
-def abstention(asked: Asked, below: float) -> dict[str, float | None]:
+def abstention(answered: AnsweredSplit, below: float) -> dict[str, float | None]:
     """What is left if nothing is answered that is less probable."""
-    answered_Q = asked.top1[OURS] >= below
-    right_Q = asked.rank_Q == 1
+    answered_Q = answered.top1[OURS] >= below
+    right_Q = answered.rank_Q == 1
     return {
         "below": below,
         "answered": float(answered_Q.mean()),

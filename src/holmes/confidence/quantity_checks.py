@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holmes.confidence.answered import OURS, Asked, Floats, as_numpy, score_baselines
+from holmes.confidence.answered import OURS, AnsweredSplit, Floats, as_numpy, score_baselines
 from holmes.confidence.baselines import encode_queries
 from holmes.confidence.confidence_metrics import auroc, auroc_within, calibration_error
 from holmes.confidence.corruptions import Corruption, Reader, corrupted_source, read_source
@@ -49,10 +49,10 @@ def doubts(scores: Scores, calibration: Calibration) -> dict[str, Floats]:
 
 
 def several_fit(
-    store: Store, asked: Asked, calibration: Calibration, counts_BQ: Counts
+    store: Store, answered: AnsweredSplit, calibration: Calibration, counts_BQ: Counts
 ) -> dict[str, Any] | None:
     """AUROC of each quantity for queries that other videos fit too: of all, and among equally long ones."""
-    queries, inside = asked.split.queries, set(asked.split.videos.tolist())
+    queries, inside = answered.split.queries, set(answered.split.videos.tolist())
     fits_Q = np.array([any(v in inside for v in store.also_fits.get(int(q), ())) for q in queries])
     # Of under-determined queries nobody lists the fitting videos.
     known_Q = store.kinds_Q[queries] != QueryKind.UNDERDETERMINED
@@ -61,7 +61,7 @@ def several_fit(
         return None
     length_Q = np.diff(store.token_offsets)[queries][known_Q]
     found = {}
-    for name, every_Q in doubts(asked.scores, calibration).items():
+    for name, every_Q in doubts(answered.scores, calibration).items():
         doubt_Q = every_Q[known_Q]
         found[name] = {
             "all": estimate(auroc(doubt_Q, fits_Q, some_BQ)).to_json(),
@@ -73,7 +73,7 @@ def several_fit(
 def hard_queries(
     model: HolmesModel,
     bank: FeatureBank,
-    asked: Asked,
+    answered: AnsweredSplit,
     calibration: Calibration,
     other: Store | None,
     reader: Reader | None,
@@ -82,11 +82,11 @@ def hard_queries(
 ) -> dict[str, Any]:
     """AUROC of each quantity for telling hard queries from the split's own."""
     found: dict[str, Any] = {"corrupted": "tokens" if reader is None else "words", "auroc": {}}
-    usual_whole, repeats = doubts(asked.scores, calibration), len(counts_BQ) - 1
-    for name, scores, video_Q in hard_scores(model, bank, asked, other, reader, seed):
+    usual_whole, repeats = doubts(answered.scores, calibration), len(counts_BQ) - 1
+    for name, scores, video_Q in hard_scores(model, bank, answered, other, reader, seed):
         usual, hard = usual_whole, doubts(scores, calibration)
         if name == UNANSWERABLE:  # galleries of equal size: the usual ones lack a wrong video
-            usual = doubts(without(asked.scores, some_other(asked, seed)), calibration)
+            usual = doubts(without(answered.scores, some_other(answered, seed)), calibration)
         hard_counts_BQ = counts_BQ if video_Q is None else bootstrap_counts(video_Q, repeats, seed + 1)
         both_BQ = np.concatenate([counts_BQ, hard_counts_BQ], 1)
         is_hard_Q = np.arange(both_BQ.shape[1]) >= counts_BQ.shape[1]
@@ -100,14 +100,14 @@ def hard_queries(
 def hard_scores(
     model: HolmesModel,
     bank: FeatureBank,
-    asked: Asked,
+    answered: AnsweredSplit,
     other: Store | None,
     reader: Reader | None,
     seed: int,
 ) -> Iterator[tuple[str, Scores, NDArray[np.int64] | None]]:
     """Name, scores over the gallery, and for queries from elsewhere the videos they belong to."""
-    encoded, queries = asked.encoded, asked.split.queries
-    yield UNANSWERABLE, without(asked.scores, encoded.owner_Q), None
+    encoded, queries = answered.encoded, answered.split.queries
+    yield UNANSWERABLE, without(answered.scores, encoded.owner_Q), None
     for how in Corruption:
         source = corrupted_source(bank, how, reader, seed)
         yield how.value, score_all(encode_queries(model, source, queries, encoded)), None
@@ -125,24 +125,24 @@ def hard_scores(
         )
 
 
-def some_other(asked: Asked, seed: int) -> Tensor:
+def some_other(answered: AnsweredSplit, seed: int) -> Tensor:
     """A video at random that is not the query's own."""
-    owner_Q, videos = asked.encoded.owner_Q, len(asked.split.videos)
+    owner_Q, videos = answered.encoded.owner_Q, len(answered.split.videos)
     generator = torch.Generator().manual_seed(seed)
     ahead_Q = torch.randint(1, videos, owner_Q.shape, generator=generator).to(owner_Q.device)
     return (owner_Q + ahead_Q) % videos
 
 
-def kinds(store: Store, asked: Asked) -> dict[str, Any]:
+def kinds(store: Store, answered: AnsweredSplit) -> dict[str, Any]:
     """How often each kind is said, and where kinds are known how often rightly."""
-    found_Q = asked.judged.kinds_Q.cpu().numpy()
+    found_Q = answered.judged.kinds_Q.cpu().numpy()
     shares = {kind.name.lower(): float((found_Q == kind).mean()) for kind in AnswerKind}
     right = {
-        kind.name.lower(): float((asked.rank_Q[found_Q == kind] == 1).mean())
+        kind.name.lower(): float((answered.rank_Q[found_Q == kind] == 1).mean())
         for kind in AnswerKind
         if (found_Q == kind).any()
     }
-    known = agreement(as_known(found_Q), store.kinds_Q[asked.split.queries])
+    known = agreement(as_known(found_Q), store.kinds_Q[answered.split.queries])
     return {"shares": shares, "right": right, "agreement": known}
 
 
@@ -151,13 +151,15 @@ def as_known(found_Q: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.minimum(found_Q, QueryKind.UNDERDETERMINED)
 
 
-def gallery_sizes(asked: Asked, calibration: Calibration, seed: int) -> list[dict[str, float | None]]:
+def gallery_sizes(
+    answered: AnsweredSplit, calibration: Calibration, seed: int
+) -> list[dict[str, float | None]]:
     """The same queries in random parts of the gallery: does the probability follow?"""
-    videos = len(asked.split.videos)
+    videos = len(answered.split.videos)
     sizes = {min(videos, max(SMALLEST_GALLERY, round(share * videos))) for share in GALLERY_SHARES}
     rows = []
     for size in sorted(sizes):
-        some, owner_Q = smaller_gallery(asked.scores, asked.encoded.owner_Q, size, seed)
+        some, owner_Q = smaller_gallery(answered.scores, answered.encoded.owner_Q, size, seed)
         rows.append(size_row(some, owner_Q, calibration))
     return rows
 
