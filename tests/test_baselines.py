@@ -18,7 +18,8 @@ from holmes.encoders.slim_blocks import SlimBlocks
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.losses.diversity import pooled_diversity_loss
 from holmes.records import QueryEmbedding, VideoEmbedding
-from holmes.runs.evaluated import evaluate_run, find_runs
+from holmes.runs.evaluated import evaluate_run
+from holmes.runs.folders import find_runs
 from holmes.similarity import guided_cosine_and_dot, window_means
 from holmes.training.experiments import Study, ablate
 from holmes.training.run import train
@@ -188,7 +189,7 @@ def test_a_baseline_trains_and_is_evaluated_with_and_without_evidence(method, st
     for name, changes in {"plain": {}, "evidence": {"loss.inter": 0.2, "loss.intra": 0.1}}.items():
         config = tiny_settings(f"{method}_tvr", epochs=2, warm_up_epochs=1, **changes)
         result = train(store, config, tmp_path / name, options=QUIET)
-        report = evaluate_run(find_runs(tmp_path / name)[0], store, "test", torch.device("cpu"))
+        report = evaluate_run(find_runs(tmp_path / name)[0], store, "test", torch.device("cpu")).report
         assert report["metrics"] == pytest.approx(result["metrics"])
         assert "clip_hit@1" in report["localisation"] and "frame_hit@1" not in report["localisation"]
         assert 0 < report["aligned_mass"]["flexible"] < 100

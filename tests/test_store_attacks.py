@@ -18,7 +18,7 @@ from holmes.data.store import Store
 from holmes.errors import HolmesError
 from holmes.files import sha256_file
 from holmes.manifests import FileEntry
-from holmes.runs.evaluated import find_runs, store_of
+from holmes.runs.folders import find_runs, store_of
 from holmes.training.resume import read_result
 from holmes.training.run import train
 from killing import contents

@@ -37,7 +37,7 @@ from holmes.evaluation.estimates import bootstrap_counts, estimate
 from holmes.evidence.diagnosis import EXTRA, read_calibration
 from holmes.evidence.fitting import without
 from holmes.records import Scores
-from holmes.runs.evaluated import find_runs
+from holmes.runs.folders import find_runs
 from holmes.runs.run_confidence import run_uncertainty
 from holmes.training.calibrate import calibrate_run, calibration_split
 from holmes.training.protocol import Protocol, choose_splits

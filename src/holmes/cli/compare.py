@@ -13,7 +13,8 @@ from holmes.errors import HolmesError
 if TYPE_CHECKING:
     from holmes.evaluation.comparison import System
     from holmes.evaluation.tables import Grid
-    from holmes.runs.evaluated import Revisited, RunFolder
+    from holmes.runs.evaluated import EvaluatedRun
+    from holmes.runs.folders import RunFolder
 
 LISTED = 10  # queries won and lost that are listed
 PICTURED = 3  # of each that are drawn
@@ -73,7 +74,7 @@ def compare(
 
 def find_systems(paths: list[Path], protocol: str | None) -> dict[str, list[RunFolder]]:
     """Name → runs that differ only by their seed."""
-    from holmes.runs.evaluated import find_runs
+    from holmes.runs.folders import find_runs
     from holmes.runs.groups import group_runs
 
     protocols = parse_protocols(protocol or "both")
@@ -96,21 +97,22 @@ def find_systems(paths: list[Path], protocol: str | None) -> dict[str, list[RunF
 
 def see_systems(
     groups: dict[str, list[RunFolder]], store: Path | None, split: str, device: str
-) -> tuple[list[System], list[Revisited]]:
+) -> tuple[list[System], list[EvaluatedRun]]:
     """Every system's ranks; of each the first run as it was seen."""
     import numpy as np
 
     from holmes.evaluation.comparison import System
-    from holmes.runs.evaluated import revisit, store_of
+    from holmes.runs.evaluated import evaluate_run
+    from holmes.runs.folders import store_of
     from holmes.training.device import choose_device
 
     systems: list[System] = []
-    firsts: list[Revisited] = []
+    firsts: list[EvaluatedRun] = []
     for name, runs in groups.items():
         ranks, fitting = [], []
         for number, run in enumerate(runs):
             say(f"looking at {run.path}")
-            found = revisit(run, store_of(run, store), split, choose_device(device))
+            found = evaluate_run(run, store_of(run, store), split, choose_device(device))
             if firsts and found.store.info.digest != firsts[0].store.info.digest:
                 raise HolmesError(
                     f"{run.path} was trained on another store than {firsts[0].run.path}; "
@@ -125,7 +127,7 @@ def see_systems(
     return systems, firsts
 
 
-def decided(systems: list[System], firsts: list[Revisited]) -> list[dict[str, Any]]:
+def decided(systems: list[System], firsts: list[EvaluatedRun]) -> list[dict[str, Any]]:
     """Which queries each further system gains and loses most, with both ranks."""
     from holmes.evaluation.comparison import decided_queries
 
@@ -169,7 +171,7 @@ def comparison_grids(found: dict[str, Any], where: str) -> list[Grid]:
     return [*grids, *decided_grids(found)]
 
 
-def write_comparison(out: Path, grids: list[Grid], systems: list[System], firsts: list[Revisited]) -> None:
+def write_comparison(out: Path, grids: list[Grid], systems: list[System], firsts: list[EvaluatedRun]) -> None:
     """A page with the tables, and the timelines of queries won and lost by each further system."""
     from functools import partial
 

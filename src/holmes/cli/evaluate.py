@@ -12,7 +12,8 @@ from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
     from holmes.evaluation.per_query import QueryTable
-    from holmes.runs.evaluated import Revisited, RunFolder
+    from holmes.runs.evaluated import EvaluatedRun
+    from holmes.runs.folders import RunFolder
 
 
 def evaluate(
@@ -62,7 +63,8 @@ def evaluate(
     from holmes.evaluation.per_query import writer_of
     from holmes.evaluation.tables import report_grids, results_grid
     from holmes.files import write_json
-    from holmes.runs.evaluated import evaluate_runs, find_runs
+    from holmes.runs.evaluated import evaluate_runs
+    from holmes.runs.folders import find_runs
     from holmes.training.device import choose_device
 
     check_form(form)
@@ -72,10 +74,10 @@ def evaluate(
     runs = find_runs(run, protocols[0] if len(protocols) == 1 else None)
     tables: list[QueryTable] = []
 
-    def keep(revisited: Revisited) -> None:
+    def keep(evaluated: EvaluatedRun) -> None:
         if queries is not None:
-            table = revisited.queries()
-            tables.append(table.with_column("run", revisited.run.path.name) if len(runs) > 1 else table)
+            table = evaluated.queries()
+            tables.append(table.with_column("run", evaluated.run.path.name) if len(runs) > 1 else table)
 
     found = evaluate_runs(runs, store, split, choose_device(device), keep)
     if uncertainty or abstain_below is not None or other is not None:
@@ -120,7 +122,7 @@ def add_uncertainty(
     """`uncertainty` and its details in every report, and the figures over the seeds of a setting."""
     from holmes.confidence.readers import find_reader
     from holmes.data.store import Store
-    from holmes.runs.evaluated import store_of
+    from holmes.runs.folders import store_of
     from holmes.runs.run_confidence import UncalibratedError, mean_figures, run_uncertainty
     from holmes.training.device import choose_device
 

@@ -22,7 +22,8 @@ from holmes.evaluation.tables import Grid, report_grids, results_grid
 from holmes.plots.confidence_figures import ConfidencePart, confidence_part, unmeasured
 from holmes.plots.report_data import Account, ReportData
 from holmes.report.figure_data import figure_data
-from holmes.runs.evaluated import Revisited, RunFolder, find_runs, refuse_other_widths, revisit, store_of
+from holmes.runs.evaluated import EvaluatedRun, evaluate_run
+from holmes.runs.folders import RunFolder, find_runs, refuse_other_widths, store_of
 from holmes.runs.run_confidence import run_uncertainty
 from holmes.training.assemble import build_objective
 from holmes.training.device import choose_device
@@ -64,7 +65,7 @@ def gather(
     figures = figure_data(checkpoints, bank, split, objective, video, query)
 
     say(f"evaluating {' and '.join(str(run.path) for run in runs)}")
-    seen = [revisit(run, store, split_name, device) for run in runs]
+    seen = [evaluate_run(run, store, split_name, device) for run in runs]
     accounts = [
         Account(one.report, to_dict(checkpoint.config), read_metrics(run.path))
         for one, checkpoint, run in zip(seen, checkpoints, runs, strict=True)
@@ -89,7 +90,7 @@ def gather(
     )
 
 
-def compared(names: list[str], seen: list[Revisited]) -> list[Grid]:
+def compared(names: list[str], seen: list[EvaluatedRun]) -> list[Grid]:
     """This run against the other, on the same draws of videos; and each group of queries."""
     systems = [System(name, one.seen.rank_Q[None]) for name, one in zip(names, seen, strict=True)]
     split = seen[0].seen.split

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from holmes.runs.evaluated import RunFolder
+from holmes.runs.folders import RunFolder
 
 
 def group_runs(runs: list[RunFolder]) -> dict[str, list[RunFolder]]:

@@ -16,7 +16,7 @@ from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA, read_calibration
-from holmes.runs.evaluated import RunFolder, refuse_other_widths
+from holmes.runs.folders import RunFolder, refuse_other_widths
 from holmes.training.calibrate import calibrate_run, calibration_split
 from holmes.training.protocol import Protocol
 
