@@ -21,7 +21,7 @@ from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
 from holmes.records import Scores
 from holmes.report.figure_data import figure_data
-from holmes.report.kind_figures import judge_batch, kind_examples
+from holmes.report.kind_figures import kind_examples, sample_batch
 from holmes.report.moment_figures import Seen, look, timelines, track, transport, typical_video
 from holmes.training.assemble import build_identifier, build_objective
 from holmes.training.run import RunOptions, train
@@ -68,7 +68,7 @@ def objective():
 
 def test_the_planes_quantities_are_the_papers(seen, objective, split):
     """Written from the equations in float64, on the same similarities."""
-    batch = judge_batch(seen, objective, batch_videos=7)
+    batch = sample_batch(seen, objective, batch_videos=7)
     videos, queries = batch.videos_V.numpy(), batch.queries_Q.numpy()
     assert len(set(videos)) == 7
     np.testing.assert_array_equal(queries, np.flatnonzero(np.isin(split.owner, videos)))
@@ -89,7 +89,7 @@ def test_the_planes_quantities_are_the_papers(seen, objective, split):
 
 
 def test_the_batch_is_judged_as_in_training(seen, objective):
-    batch = judge_batch(seen, objective, batch_videos=8)
+    batch = sample_batch(seen, objective, batch_videos=8)
     rows, columns = batch.queries_Q, batch.videos_V
     cosine = Scores(seen.scores.frame_QV[rows][:, columns], seen.scores.clip_QV[rows][:, columns])
     owner_Q = torch.searchsorted(columns, seen.encoded.owner_Q[rows])
@@ -97,7 +97,7 @@ def test_the_batch_is_judged_as_in_training(seen, objective):
 
 
 def test_the_cut_along_entropy_parts_the_candidates(seen, objective):
-    batch = judge_batch(seen, objective, batch_videos=12)
+    batch = sample_batch(seen, objective, batch_videos=12)
     for branch in (batch.frame, batch.clip):
         candidate_Q = (branch.uncertainty_Q <= branch.uncertainty_ceiling) & (
             branch.consistency_Q >= branch.consistency_floor
@@ -106,11 +106,11 @@ def test_the_cut_along_entropy_parts_the_candidates(seen, objective):
         below_Q = branch.entropy_Q < branch.entropy_cut
         np.testing.assert_array_equal(branch.kinds_Q == 0, candidate_Q & below_Q)
     everyone = replace(objective, refine=lambda entropy, candidate, mask: candidate)
-    assert judge_batch(seen, everyone, batch_videos=12).clip.entropy_cut is None
+    assert sample_batch(seen, everyone, batch_videos=12).clip.entropy_cut is None
 
 
 def test_examples_show_the_best_videos_and_judge_them_rightly(seen, objective, store, split):
-    batch = judge_batch(seen, objective, batch_videos=12)
+    batch = sample_batch(seen, objective, batch_videos=12)
     examples = kind_examples(seen, batch, store, split)
     assert {example.kind for example in examples} == set(batch.kinds_Q)
     for example in examples:

@@ -10,7 +10,7 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Split
 from holmes.encoders.checkpoint import Checkpoint
 from holmes.plots.report_data import FigureData
-from holmes.report.kind_figures import KindRules, judge_batch, kind_examples
+from holmes.report.kind_figures import KindRules, kind_examples, sample_batch
 from holmes.report.moment_figures import (
     find_query,
     find_video,
@@ -38,7 +38,7 @@ def figure_data(
     row = None if query is None else find_query(store, split, query)
     place = None if video is None else find_video(store, split, video)
     seen, *others = (look(one.model, bank, split, one.config.score) for one in checkpoints)
-    batch = judge_batch(seen, rules, config.training.batch_videos)
+    batch = sample_batch(seen, rules, config.training.batch_videos)
     if place is None:
         place = typical_video(seen, store, split, config.alignment, batch.videos_V.tolist())
     return FigureData(

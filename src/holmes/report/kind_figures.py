@@ -46,7 +46,7 @@ class KindRules(Protocol):
 
 @dataclass(frozen=True)
 class KindBatch:
-    """Some videos with all their queries, judged together as in training: u and ξ depend on their number."""
+    """Some videos with all their queries, partitioned together as in training: u and ξ depend on their number."""
 
     videos_V: Tensor
     queries_Q: Tensor  # rows of the split
@@ -61,7 +61,7 @@ class KindBatch:
 
 
 @torch.inference_mode()
-def judge_batch(seen: Seen, rules: KindRules, batch_videos: int, seed: int = 0) -> KindBatch:
+def sample_batch(seen: Seen, rules: KindRules, batch_videos: int, seed: int = 0) -> KindBatch:
     """A batch of videos drawn at random."""
     videos = seen.score_QV.shape[1]
     order = np.random.default_rng(seed).permutation(videos)[:batch_videos]
@@ -72,16 +72,18 @@ def judge_batch(seen: Seen, rules: KindRules, batch_videos: int, seed: int = 0) 
     queries_Q = (place_V[seen.encoded.owner_Q] >= 0).nonzero().squeeze(1)
     owner_Q = place_V[seen.encoded.owner_Q[queries_Q]]
 
-    def judged(name: str, similarity_QV: Tensor) -> tuple[BranchPlane, Tensor]:
-        return judge(name, similarity_QV[queries_Q][:, videos_V], owner_Q, rules)
+    def plane_of(name: str, similarity_QV: Tensor) -> tuple[BranchPlane, Tensor]:
+        return branch_plane(name, similarity_QV[queries_Q][:, videos_V], owner_Q, rules)
 
-    frame, frame_kinds_Q = judged("frame", seen.scores.frame_QV)
-    clip, clip_kinds_Q = judged("clip", seen.scores.clip_QV)
+    frame, frame_kinds_Q = plane_of("frame", seen.scores.frame_QV)
+    clip, clip_kinds_Q = plane_of("clip", seen.scores.clip_QV)
     kinds_Q = rules.fuse_partitions(frame_kinds_Q, clip_kinds_Q).cpu().numpy()
     return KindBatch(videos_V, queries_Q, frame, clip, kinds_Q)
 
 
-def judge(name: str, similarity_QV: Tensor, owner_Q: Tensor, rules: KindRules) -> tuple[BranchPlane, Tensor]:
+def branch_plane(
+    name: str, similarity_QV: Tensor, owner_Q: Tensor, rules: KindRules
+) -> tuple[BranchPlane, Tensor]:
     """One branch's three quantities, its thresholds and its partition."""
     evidence_QV = rules.evidence(similarity_QV, rules.inter_temperature)
     uncertainty_Q = opinion(evidence_QV).uncertainty_Q
