@@ -28,7 +28,7 @@ def localisation(encoded: Encoded, moments_Q2: Floats) -> dict[str, float] | Non
     rows_Q = torch.from_numpy(np.flatnonzero(known_Q)).to(encoded.owner_Q.device)
     owner_Q = encoded.owner_Q[rows_Q]
     queries = encoded.queries
-    clip_QC = timelines(queries.query_QD[rows_Q], encoded.timeline_VCD, owner_Q).cpu().numpy()
+    clip_QC = similarity_along(queries.query_QD[rows_Q], encoded.timeline_VCD, owner_Q).cpu().numpy()
     clips = clip_QC.shape[1]
     clips_Q = np.full(len(moments_Q2), clips)
     overlap_Q = overlap(best_windows(clip_QC) / clips + [0, 1 / clips], moments_Q2)
@@ -45,7 +45,7 @@ def localisation(encoded: Encoded, moments_Q2: Floats) -> dict[str, float] | Non
 def frame_hits(encoded: Encoded, rows_Q: Tensor, moments_Q2: Floats) -> float:
     """How often the best frame falls in the moment."""
     videos, owner_Q = encoded.videos, encoded.owner_Q[rows_Q]
-    frame_QF = timelines(frame_query(encoded)[rows_Q], videos.frames_VFD, owner_Q)
+    frame_QF = similarity_along(frame_query(encoded)[rows_Q], videos.frames_VFD, owner_Q)
     frame_QF = frame_QF.masked_fill(~videos.frame_mask_VF[owner_Q], -torch.inf)
     frames_Q = videos.frame_mask_VF.sum(1)[owner_Q].cpu().numpy()
     return float(hits(frame_QF.argmax(1).cpu().numpy(), frames_Q, moments_Q2).mean())
@@ -59,7 +59,7 @@ def frame_query(encoded: Encoded) -> Tensor:
     return torch.einsum("qt,qtd->qd", queries.token_weights_QT.float(), queries.tokens_QTD)
 
 
-def timelines(query_QD: Tensor, video_VPD: Tensor, owner_Q: Tensor) -> Tensor:
+def similarity_along(query_QD: Tensor, video_VPD: Tensor, owner_Q: Tensor) -> Tensor:
     """The similarity of each query along its own video."""
     parts = [
         (video_VPD[owner] @ query.unsqueeze(-1)).squeeze(-1)

@@ -16,7 +16,7 @@ import torch
 
 from holmes.data.store import Store
 from holmes.errors import HolmesError
-from holmes.evaluation.localise import overlap, timelines
+from holmes.evaluation.localise import overlap, similarity_along
 from holmes.evaluation.split_report import Evaluated
 from holmes.evidence.answer_kinds import AnswerKind
 from holmes.evidence.diagnosis import Calibration
@@ -108,7 +108,7 @@ def query_table(
 def seen_moments(found: Evaluated) -> np.ndarray:
     """Start and end, as shares of the right video, of the window grown around its best clip."""
     encoded = found.encoded
-    clip_QC = timelines(encoded.queries.query_QD, encoded.timeline_VCD, encoded.owner_Q).cpu().numpy()
+    clip_QC = similarity_along(encoded.queries.query_QD, encoded.timeline_VCD, encoded.owner_Q).cpu().numpy()
     return np.asarray((best_windows(clip_QC) + np.array([0, 1])) / clip_QC.shape[1])
 
 

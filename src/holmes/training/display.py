@@ -69,11 +69,11 @@ class TrainingDisplay:
         found: float,
         best: float,
         best_epoch: int,
-        rate: float,
+        steps_per_second: float,
     ) -> None:
         line = Text(f"epoch {epoch:>3}/{epochs}  stage {stage.value}  loss {loss:8.4f}  SumR {found:6.1f} ")
         line.append("★" if epoch == best_epoch else " ", style="green")
-        self.say(line.append(f" best {best:6.1f}  {rate:6.1f} steps/s"))
+        self.say(line.append(f" best {best:6.1f}  {steps_per_second:6.1f} steps/s"))
 
 
 class StudyDisplay:
