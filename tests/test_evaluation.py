@@ -16,7 +16,7 @@ from holmes.data.store import Store
 from holmes.encoders.model import HolmesModel
 from holmes.evaluation.aligned_mass import aligned_mass
 from holmes.evaluation.breakdown import breakdowns, by_kind, by_length, by_moment_ratio, recall_by
-from holmes.evaluation.literature import PUBLISHED, published
+from holmes.evaluation.literature import PUBLISHED, published_figures
 from holmes.evaluation.localise import localisation, overlap, positions_inside
 from holmes.evaluation.partition import agreement, partition
 from holmes.evaluation.scoring import Encoded, encode_split, score_all
@@ -351,8 +351,8 @@ def test_published_sums_are_sums():
     }
     assert sums["activitynet"] == (156.8, 157.3) and sums["charades"] == (80.6, 81.1)
     assert sums["tvr"] == sums["tvr_dual"] == (194.2, 194.6)
-    assert published("small") is None and published("small_plus") is None
-    assert published("tvr_plus") is PUBLISHED["tvr"]
+    assert published_figures("small") is None and published_figures("small_plus") is None
+    assert published_figures("tvr_plus") is PUBLISHED["tvr"]
 
 
 def test_deviation_needs_two_runs():
@@ -362,11 +362,11 @@ def test_deviation_needs_two_runs():
 
 def test_tables_say_what_is_not_comparable():
     figures = {name: 10.0 for name in ("R@1", "R@5", "R@10", "R@100", "SumR")}
-    grid = results_grid("t", {"ours": figures}, published("tvr"), "tvr")
+    grid = results_grid("t", {"ours": figures}, published_figures("tvr"), "tvr")
     assert grid.rows[0] == ["ours", *["10.0"] * 5]
     assert ["TRACE †", "–", "–", "–", "–", "194.6"] in grid.rows
     assert not any("not comparable" in note for note in grid.notes)
-    foreign = results_grid("t", {"ours": figures}, published("tvr"), "planted")
+    foreign = results_grid("t", {"ours": figures}, published_figures("tvr"), "planted")
     assert any("'planted', not TVR" in note for note in foreign.notes)
     own = results_grid("t", {"ours": figures}, None, "planted")
     assert len(own.rows) == 1 and "Nothing is published" in own.notes[0]

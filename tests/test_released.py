@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from holmes.encoders.model import HolmesModel
-from holmes.encoders.released import load_published, published_config, published_state
+from holmes.encoders.released import load_released, released_config, released_state
 from holmes.errors import HolmesError
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -71,7 +71,7 @@ def save(path: Path, state, config, **options) -> Path:
 
 def check(path: Path, name: str) -> None:
     """Loaded as ours, it answers as the published model did."""
-    loaded = load_published(path)
+    loaded = load_released(path)
     _, settings, arrays = golden(name)
     lengths = torch.from_numpy(arrays["batch/query_mask"]).sum(1).long()
     with torch.no_grad():
@@ -126,8 +126,8 @@ def test_numpy_numbers_under_their_old_module_name(tmp_path):
 
 def test_dead_parameters_are_left_out_and_everything_else_is_used():
     state, settings, _ = golden("dual_full")
-    config = published_config(settings, state)
-    ours = published_state(state, config.model)
+    config = released_config(settings, state)
+    ours = released_state(state, config.model)
     assert set(ours) == set(HolmesModel(config.model).state_dict())
     kept = sum(value.numel() for value in ours.values())
     width = state["weight_token"].numel()
@@ -156,7 +156,7 @@ def test_a_malicious_file_is_refused_and_runs_nothing(tmp_path, place, kind):
     else:
         torch.save(saved, path, _use_new_zipfile_serialization=kind == "zip")
     with pytest.raises(HolmesError, match=r"cannot be read safely: it asks for \w+\.mkdir") as refusal:
-        load_published(path)
+        load_released(path)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "executed").exists()
 
@@ -173,7 +173,7 @@ def test_files_that_are_not_published_checkpoints(tmp_path):
 
     def refused(message: str) -> None:
         with pytest.raises(HolmesError, match=message) as refusal:
-            load_published(path)
+            load_released(path)
         assert "\n" not in str(refusal.value)
 
     refused("does not exist")

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from holmes.data.pooling import unit_rows, video_clips, video_frames
 from holmes.encoders.model import HolmesModel
-from holmes.encoders.released import published_config, published_state, rename
+from holmes.encoders.released import released_config, released_state, rename
 from holmes.evaluation.recall import rank_of_owner, recall
 from holmes.evidence.dirichlet import concentration, opinion
 from holmes.evidence.fusion import dempster_combine, fuse_evidence
@@ -61,9 +61,9 @@ class Golden:
     def __init__(self, path: Path) -> None:
         self.arrays = np.load(path, allow_pickle=False)
         state = {key[6:]: self.tensor(key) for key in self.arrays.files if key.startswith("state/")}
-        self.config = published_config(json.loads(str(self.arrays["config"])), state)
+        self.config = released_config(json.loads(str(self.arrays["config"])), state)
         self.model = HolmesModel(replace(self.config.model, dropout=0.0))
-        self.model.load_state_dict(published_state(state, self.config.model))
+        self.model.load_state_dict(released_state(state, self.config.model))
         self.frame_lengths_V = self.tensor("batch/frame_mask").sum(1).long()
         self.token_lengths_Q = self.tensor("batch/query_mask").sum(1).long()
         owner_Q = self.tensor("batch/query_owner")

@@ -69,7 +69,7 @@ def ablate(
 def ablation_grid(study: Study, rows: list[dict[str, Any]]) -> Grid:
     """The paper's layout, each published row under ours."""
     from holmes.config.ablations import TABLE_TITLES
-    from holmes.evaluation.literature import METRICS, published
+    from holmes.evaluation.literature import METRICS, published_figures
     from holmes.evaluation.tables import (
         INTERVAL,
         INTERVAL_NOTE,
@@ -79,7 +79,7 @@ def ablation_grid(study: Study, rows: list[dict[str, Any]]) -> Grid:
         published_notes,
     )
 
-    known = published(study.config.name)
+    known = published_figures(study.config.name)
     title = f"{study.config.name} on {study.store.path.name}, protocol {study.protocols[0].value}"
     grid = Grid(title, ["", *METRICS])
     block = None

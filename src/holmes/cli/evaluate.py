@@ -59,7 +59,7 @@ def evaluate(
 
     Runs that differ only by their seed are summed up; other settings stand side by side.
     """
-    from holmes.evaluation.literature import published
+    from holmes.evaluation.literature import published_figures
     from holmes.evaluation.per_query import writer_of
     from holmes.evaluation.tables import report_grids, results_grid
     from holmes.files import write_json
@@ -85,7 +85,7 @@ def evaluate(
     ours = {f"ours, {name}": figures for name, figures in found["summary"].items()}
     first = found["reports"][0]
     title = f"{run} on {Path(first['store']).name}, {split} split"
-    grids = [results_grid(title, ours, published(first["preset"]), first["collection"])]
+    grids = [results_grid(title, ours, published_figures(first["preset"]), first["collection"])]
     grids += report_grids(Path(first["run"]).name, first)
     if "uncertainty" in found:
         from holmes.confidence.confidence_tables import uncertainty_grids

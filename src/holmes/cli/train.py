@@ -107,8 +107,9 @@ def say_uncalibrated(runs: dict[Path, dict[str, Any]]) -> None:
 
 
 def show_results(study: Study, ours: dict[str, dict[str, Any]]) -> None:
-    from holmes.evaluation.literature import published
+    from holmes.evaluation.literature import published_figures
     from holmes.evaluation.tables import results_grid
 
     name, collection = study.config.name, study.store.info.collection
-    show(results_grid(f"{name} on {study.store.path.name}, test split", ours, published(name), collection))
+    title = f"{name} on {study.store.path.name}, test split"
+    show(results_grid(title, ours, published_figures(name), collection))

@@ -54,7 +54,7 @@ RENAMES = (
 )
 
 
-def load_published(path: Path) -> Checkpoint:
+def load_released(path: Path) -> Checkpoint:
     """A published checkpoint as ours. Only tensors, numbers and plain containers are read."""
     # The safe reader fills only dictionaries of its own kinds, so one of those stands in for EasyDict.
     stand_ins = [(OrderedDict, "easydict.EasyDict"), (Namespace, "argparse.Namespace")]
@@ -79,15 +79,15 @@ def load_published(path: Path) -> Checkpoint:
     settings = saved.get("config", {})
     state = saved["state_dict"]
     try:
-        config = published_config(settings if isinstance(settings, dict) else dict(vars(settings)), state)
+        config = released_config(settings if isinstance(settings, dict) else dict(vars(settings)), state)
         model = HolmesModel(config.model)
-        model.load_state_dict(published_state(state, config.model))
+        model.load_state_dict(released_state(state, config.model))
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise HolmesError(f"{path} is not a published Holmes model: {' '.join(str(error).split())}") from None
     return Checkpoint(model.eval(), config, digest="", extras={"epoch": saved.get("epoch")})
 
 
-def published_state(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+def released_state(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """Published weights under our names: parallel blocks stacked, clip positions cut to those in use."""
     ours: dict[str, Tensor] = {}
     blocks: dict[str, dict[int, Tensor]] = {}
@@ -125,7 +125,7 @@ def rename(name: str) -> str:
     return name
 
 
-def published_config(settings: dict[str, Any], state: dict[str, Tensor]) -> HolmesConfig:
+def released_config(settings: dict[str, Any], state: dict[str, Tensor]) -> HolmesConfig:
     """Our settings from published ones: shapes come from the weights, the rest from their names."""
     projection = "{}_input_proj.net.1.weight"
     weights = settings.get("loss_factor", (0.02, 0.04, 0.003, 1e-4, 0.06))

@@ -132,6 +132,6 @@ PUBLISHED = {"activitynet": ACTIVITYNET, "charades": CHARADES, "tvr": TVR, "tvr_
 }
 
 
-def published(preset: str) -> DataSet | None:
+def published_figures(preset: str) -> DataSet | None:
     """What is published about a preset's data set; None for presets of our own."""
     return PUBLISHED.get(preset.removesuffix("_plus"))  # the same data set, beyond the paper

@@ -17,7 +17,7 @@ from holmes.evaluation.breakdown import groups_of
 from holmes.evaluation.comparison import System, compare_systems
 from holmes.evaluation.comparison_tables import difference_grid, group_grids
 from holmes.evaluation.intervals import spread_with_intervals
-from holmes.evaluation.literature import published
+from holmes.evaluation.literature import published_figures
 from holmes.evaluation.tables import Grid, report_grids, results_grid
 from holmes.plots.confidence_figures import ConfidencePart, confidence_part, unmeasured
 from holmes.plots.report_data import Account, ReportData
@@ -83,7 +83,7 @@ def gather(
     return ReportData(
         run=accounts[0],
         figures=figures,
-        results=results_grid(title, ours, published(found["preset"]), found["collection"]),
+        results=results_grid(title, ours, published_figures(found["preset"]), found["collection"]),
         details=[*report_grids("Recall", found)],
         other=accounts[1] if len(accounts) > 1 else None,
         comparison=compared(names, seen) if len(seen) > 1 else (),
