@@ -51,7 +51,7 @@ def train_to_the_end(job: Job, device: str, compiled: bool = False) -> Run:
     store = Store.open(job.store)
     config = fit_to_store(job.config, store)
     splits = choose_splits(store, job.protocol, config.training.held_out, job.seed)
-    options = RunOptions(device=device, compiled=compiled, shown=False)
+    options = RunOptions(device=device, compiled=compiled, progress=False)
     run = Run(store, splits, config, Path(os.devnull), job.seed, ALONE, choose_device(device), options)
     with TrainingDisplay(1, 0, False) as display:
         for epoch in range(config.training.epochs):

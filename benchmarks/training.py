@@ -100,7 +100,7 @@ def main() -> None:
             0,
             ALONE,
             device,
-            RunOptions(shown=False, compiled=device.type == "cuda"),
+            RunOptions(progress=False, compiled=device.type == "cuda"),
         )
         print(run.says)
         steps = options.steps or run.loader.steps_per_epoch
@@ -127,7 +127,7 @@ def whole_run(store: SyntheticStore, config: HolmesConfig, device: torch.device)
     config = with_changes(config, {"epochs": 100 if device.type == "cuda" else 2, "patience": 0})
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        train(store, config, folder, options=RunOptions(device=str(device), shown=False))
+        train(store, config, folder, options=RunOptions(device=str(device), progress=False))
         seconds = time.perf_counter() - start
         entries = read_metrics(Path(folder))
     last = entries[-1]["speed"]

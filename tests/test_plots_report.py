@@ -41,7 +41,7 @@ def world(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("report")
     planted.plant(root / "store", SETTINGS)
     for name, config in (("run", CONFIG), ("without", with_changes(CONFIG, {"intra": 0}))):
-        train(root / "store", config, root / name, options=RunOptions(device="cpu", shown=False))
+        train(root / "store", config, root / name, options=RunOptions(device="cpu", progress=False))
     return root
 
 

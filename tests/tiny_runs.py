@@ -19,7 +19,7 @@ from holmes.data.store import Store
 from holmes.training.run import RunOptions
 from holmes.worlds.planted import PlantSettings, plant
 
-QUIET = RunOptions(device="cpu", shown=False)
+QUIET = RunOptions(device="cpu", progress=False)
 TINY: dict[str, Any] = {
     "width": 8,
     "gaussian_widths": "none,1",

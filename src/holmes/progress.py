@@ -26,9 +26,11 @@ def listener() -> Report | None:
 
 
 @contextmanager
-def progress_bar(what: str, total: int, done: int = 0, shown: bool = True) -> Iterator[Callable[[int], None]]:
+def progress_bar(
+    what: str, total: int, done: int = 0, progress: bool = True
+) -> Iterator[Callable[[int], None]]:
     """Gives `advance(count)`. `done` is what an earlier attempt left: it counts, but not for the rate."""
-    if not shown:
+    if not progress:
         yield lambda count: None
         return
     if (report := _report.get()) is not None:

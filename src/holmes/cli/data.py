@@ -58,7 +58,7 @@ def plant(
         text_width=text_width,
         mix=Mix(polysemous, underdetermined),
     )
-    run(store, settings, overwrite, shown=True)
+    run(store, settings, overwrite, progress=True)
     videos = sum(settings.splits.values())
     typer.echo(printable(f"planted {store}: {videos:,} videos; see it with 'holmes data info {store}'"))
 
@@ -107,7 +107,7 @@ def pack(
         clips,
         tokens,
     )
-    packed = run(where, store, overwrite, shown=True)
+    packed = run(where, store, overwrite, progress=True)
     print_summary(packed)
 
 
@@ -125,7 +125,7 @@ def check(store: StoreToRead) -> None:
     from holmes.data.check import check_store
     from holmes.data.store import Store
 
-    check_store(Store.open(store), shown=True)
+    check_store(Store.open(store), progress=True)
     typer.echo(printable(f"{store} is whole."))
 
 
@@ -138,7 +138,7 @@ def export(
     from holmes.data.export import export_store
     from holmes.data.store import Store
 
-    export_store(Store.open(store), folder, shown=True)
+    export_store(Store.open(store), folder, progress=True)
     typer.echo(printable(f"exported {store} to {folder}"))
 
 

@@ -17,15 +17,15 @@ READ_BYTES = 16 << 20
 UNIT = 1.002  # a unit row in float16 may be a little longer than 1
 
 
-def check_store(store: Store, shown: bool = False) -> None:
+def check_store(store: Store, progress: bool = False) -> None:
     """Raises HolmesError with the first thing that is wrong."""
-    check_checksums(store, shown)
+    check_checksums(store, progress)
     for problem in problems(store):
         raise HolmesError(f"{store.path}: {problem}; pack the store again.")
 
 
-def check_checksums(store: Store, shown: bool) -> None:
-    with progress_bar("checking MiB", store.info.bytes >> 20, shown=shown) as advance:
+def check_checksums(store: Store, progress: bool) -> None:
+    with progress_bar("checking MiB", store.info.bytes >> 20, progress=progress) as advance:
         left_over = 0
         for name, expected in store.info.files.items():
             digest = hashlib.sha256()

@@ -26,7 +26,7 @@ LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029\0\ud800-\udfff]+")
 HDF5_OVERHEAD = 2048  # bytes a data set takes beyond its numbers, about
 
 
-def export_store(store: Store, folder: Path, shown: bool = False) -> None:
+def export_store(store: Store, folder: Path, progress: bool = False) -> None:
     if folder.exists():
         raise HolmesError(f"{folder} already exists; choose another name or remove it.")
     refuse_odd_names(store)
@@ -37,11 +37,11 @@ def export_store(store: Store, folder: Path, shown: bool = False) -> None:
         write_captions(store, building / "TextData")
         write_rows(
             building / "TextData" / f"{store.info.text}.hdf5",
-            store.query_ids, store.tokens, store.token_offsets, "exporting queries", shown,
+            store.query_ids, store.tokens, store.token_offsets, "exporting queries", progress,
         )  # fmt: skip
         write_rows(
             building / "FeatureData" / store.info.visual / "feature.hdf5",
-            store.video_ids, store.frames, store.frame_offsets, "exporting videos", shown,
+            store.video_ids, store.frames, store.frame_offsets, "exporting videos", progress,
         )  # fmt: skip
         write_knowledge(store, building)
         os.replace(building, folder)
@@ -90,10 +90,10 @@ def write_rows(
     rows: NDArray[np.float16],
     offsets: NDArray[np.int64],
     what: str,
-    shown: bool,
+    progress: bool,
 ) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with h5py.File(path, "w") as file, progress_bar(what, len(names), shown=shown) as advance:
+    with h5py.File(path, "w") as file, progress_bar(what, len(names), progress=progress) as advance:
         for index, name in enumerate(names):
             try:
                 file.create_dataset(name, data=rows[offsets[index] : offsets[index + 1]].astype(np.float32))

@@ -46,27 +46,27 @@ class Source:
     tokens: int = TOKENS  # longer queries are cut to this
 
 
-def pack(source: Source, target: Path, overwrite: bool = False, shown: bool = False) -> Store:
-    """Write the store; `shown` draws progress bars."""
+def pack(source: Source, target: Path, overwrite: bool = False, progress: bool = False) -> Store:
+    """Write the store; `progress` draws progress bars."""
     found = find_source_files(source.folder, source.collection, source.visual, source.text)
     with StoreWriter(target, fingerprint(found, source), overwrite) as writer:
         captions = read_captions(found.captions)
         with open_features(found.visual) as visual, open_features(found.text) as text:
-            counts_V, video_width = scan(visual, captions.video_ids, "video", "frames", shown)
-            counts_Q, text_width = scan(text, captions.query_ids, "caption", "tokens", shown)
+            counts_V, video_width = scan(visual, captions.video_ids, "video", "frames", progress)
+            counts_Q, text_width = scan(text, captions.query_ids, "caption", "tokens", progress)
             writer.start(describe(source, found, captions, counts_V, counts_Q), video_width, text_width)
-            pack_videos(visual, captions.video_ids, source, writer, shown)
-            pack_queries(text, captions.query_ids, source, writer, shown)
+            pack_videos(visual, captions.video_ids, source, writer, progress)
+            pack_queries(text, captions.query_ids, source, writer, progress)
         writer.finish(provenance(source, found))
     return Store.open(target)
 
 
 def scan(
-    features: Features, names: Sequence[str], what: str, unit: str, shown: bool
+    features: Features, names: Sequence[str], what: str, unit: str, progress: bool
 ) -> tuple[NDArray[np.int64], int]:
     """Rows of every id and the common width: what is missing or odd is found before anything is written."""
     counts, width = np.empty(len(names), np.int64), 0
-    with progress_bar(f"looking at {unit}", len(names), shown=shown) as advance:
+    with progress_bar(f"looking at {unit}", len(names), progress=progress) as advance:
         for index, name in enumerate(names):
             where, shape = f"{features.path}: {what} '{name}'", features.shape(name)
             if shape is None or 0 in shape:
@@ -80,9 +80,9 @@ def scan(
 
 
 def pack_videos(
-    visual: Features, names: Sequence[str], source: Source, writer: StoreWriter, shown: bool
+    visual: Features, names: Sequence[str], source: Source, writer: StoreWriter, progress: bool
 ) -> None:
-    with progress_bar("packing videos", len(names), writer.videos_done, shown) as advance:
+    with progress_bar("packing videos", len(names), writer.videos_done, progress) as advance:
         for index in range(writer.videos_done, len(names)):
             rows = finite_rows(visual, names[index], "video")
             writer.add_videos(video_frames(rows, source.frames), video_clips(rows, source.clips)[None])
@@ -93,9 +93,9 @@ def pack_videos(
 
 
 def pack_queries(
-    text: Features, names: Sequence[str], source: Source, writer: StoreWriter, shown: bool
+    text: Features, names: Sequence[str], source: Source, writer: StoreWriter, progress: bool
 ) -> None:
-    with progress_bar("packing queries", len(names), writer.queries_done, shown) as advance:
+    with progress_bar("packing queries", len(names), writer.queries_done, progress) as advance:
         for index in range(writer.queries_done, len(names)):
             rows = finite_rows(text, names[index], "caption")
             writer.add_queries(query_tokens(rows, source.tokens), 1)

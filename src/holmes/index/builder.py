@@ -120,7 +120,7 @@ class Session:
     def take_features(self, features: FeatureFolder) -> None:
         """All videos of a feature folder."""
         ids = features.ids()
-        with progress_bar("embedding videos", len(ids), shown=self.progress) as advance:
+        with progress_bar("embedding videos", len(ids), progress=self.progress) as advance:
             for id in ids:
                 self.intake.offer(id, features)
                 advance(1)

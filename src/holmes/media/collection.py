@@ -134,7 +134,7 @@ def _write_tokens(
 ) -> None:
     with (
         h5py.File(path, "w") as file,
-        progress_bar("encoding sentences", len(sentences), shown=progress) as advance,
+        progress_bar("encoding sentences", len(sentences), progress=progress) as advance,
     ):
         for start in range(0, len(ids), SENTENCES_AT_ONCE):
             some = slice(start, start + SENTENCES_AT_ONCE)

@@ -74,10 +74,10 @@ def _size(source: Path) -> int:
 
 
 @contextmanager
-def film_bar(waiting: list[Path], reused: int, shown: bool) -> Iterator[FilmProgress]:
+def film_bar(waiting: list[Path], reused: int, progress: bool) -> Iterator[FilmProgress]:
     """Progress that is shown, if asked for, on standard error."""
     counted = FilmProgress(waiting)
-    if not shown or not waiting:
+    if not progress or not waiting:
         yield counted
         return
     if (report := listener()) is not None:

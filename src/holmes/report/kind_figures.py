@@ -46,7 +46,7 @@ class KindRules(Protocol):
 
 @dataclass(frozen=True)
 class KindBatch:
-    """Some videos with all their queries, partitioned together as in training: u and ξ depend on their number."""
+    """Some videos with all their queries, partitioned together as in training: u and ξ depend on how many."""
 
     videos_V: Tensor
     queries_Q: Tensor  # rows of the split

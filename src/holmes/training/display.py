@@ -23,10 +23,10 @@ from holmes.records import Stage
 
 
 class TrainingDisplay:
-    """A line for every epoch and a bar for the run; silent where `shown` is false."""
+    """A line for every epoch and a bar for the run; silent where `progress` is false."""
 
-    def __init__(self, steps: int, steps_done: int, shown: bool = True) -> None:
-        self.console = Console(stderr=True, quiet=not shown)
+    def __init__(self, steps: int, steps_done: int, progress: bool = True) -> None:
+        self.console = Console(stderr=True, quiet=not progress)
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -79,8 +79,8 @@ class TrainingDisplay:
 class StudyDisplay:
     """Many runs at once: a bar for all, one for each that is under way, a line for each that has ended."""
 
-    def __init__(self, runs: int, shown: bool = True) -> None:
-        self.console = Console(stderr=True, quiet=not shown)
+    def __init__(self, runs: int, progress: bool = True) -> None:
+        self.console = Console(stderr=True, quiet=not progress)
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

@@ -67,7 +67,7 @@ class RunOptions:
     device: str = "auto"
     compiled: bool | None = None
     tensorboard: bool = False
-    shown: bool = True
+    progress: bool = True
 
 
 def train(
@@ -197,7 +197,7 @@ class Run:
         )
         steps = self.loader.steps_per_epoch
         with TrainingDisplay(
-            steps * training.epochs, progress.steps_done, self.options.shown and self.world.leads
+            steps * training.epochs, progress.steps_done, self.options.progress and self.world.leads
         ) as display:
             display.say(self.says)
             if progress.epochs_done:

@@ -53,7 +53,7 @@ class Job:
             "out": str(self.out.resolve()),
             "seed": self.seed,
             "protocol": self.protocol.value,
-            "options": asdict(replace(options, shown=False)),
+            "options": asdict(replace(options, progress=False)),
             "use": [str(path) for path in FILES],
         }
 
@@ -139,7 +139,7 @@ class Workers:
     def go(self, jobs: Sequence[Job], options: RunOptions) -> None:
         """Give every worker a job, and the next one to whoever has finished."""
         waiting, busy = list(reversed(jobs)), dict[int, Job]()
-        with StudyDisplay(len(jobs), options.shown) as display:
+        with StudyDisplay(len(jobs), options.progress) as display:
             display.say(f"{len(jobs)} runs, {len(self.processes)} at once")
 
             def next_job(number: int) -> None:

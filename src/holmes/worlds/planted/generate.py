@@ -60,8 +60,8 @@ class PlantSettings:
         return {"train": self.videos, "val": self.val_videos, "test": self.test_videos}
 
 
-def plant(target: Path, settings: PlantSettings, overwrite: bool = False, shown: bool = False) -> None:
-    """Write the world as a store; `shown` draws a progress bar."""
+def plant(target: Path, settings: PlantSettings, overwrite: bool = False, progress: bool = False) -> None:
+    """Write the world as a store; `progress` draws a progress bar."""
     plans = {
         name: plan_world(videos, settings.mix, generator(settings, name, "plan"))
         for name, videos in settings.splits.items()
@@ -72,7 +72,7 @@ def plant(target: Path, settings: PlantSettings, overwrite: bool = False, shown:
     recipe = {"planted": asdict(settings), "generator": VERSION}
     with (
         StoreWriter(target, recipe, overwrite) as writer,
-        progress_bar("planting videos", sum(settings.splits.values()), shown=shown) as advance,
+        progress_bar("planting videos", sum(settings.splits.values()), progress=progress) as advance,
     ):
         told, widths = catalogue(plans, captions), (settings.video_width, settings.text_width)
         writer.start(told, *widths, from_the_beginning=True)  # chance runs through from the first video

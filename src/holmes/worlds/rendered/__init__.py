@@ -81,7 +81,7 @@ def render_world(
     captions = plan_captions(settings, videos)
     growing = folder.with_name(f".{folder.name}.rendering")
     shutil.rmtree(growing, ignore_errors=True)
-    with progress_bar("rendering videos", len(videos), shown=progress) as advance:
+    with progress_bar("rendering videos", len(videos), progress=progress) as advance:
         for video in videos:
             path = growing / video.group / f"{video.id}.mp4"
             path.parent.mkdir(parents=True, exist_ok=True)
