@@ -21,11 +21,10 @@ from method import study
 from holmes.confidence.answered import as_numpy
 from holmes.confidence.confidence_metrics import area_under_risk_coverage, calibration_error
 from holmes.config.ablations import FULL, Ablation
-from holmes.evaluation.calibrate import fit_calibration
 from holmes.evaluation.estimates import bootstrap_counts
 from holmes.evaluation.recall import rank_of_owner, recall
 from holmes.evaluation.scoring import encode_split, score_all
-from holmes.evidence.fitting import judge_all
+from holmes.evidence.fitting import fit_calibration, judge_all
 from holmes.training.protocol import Protocol
 
 HELD_OUT = {"held_out": 0.25}
@@ -51,7 +50,10 @@ def measure_on_test(job: Job, device: str) -> dict[str, Any]:
     run = train_to_the_end(job, device)
     held = encode_split(run.model, run.bank, run.splits.select)
     test = encode_split(run.model, run.bank, run.splits.report)
-    calibration = fit_calibration(score_all(held), held.owner_Q, run.config.score, "this run")
+    weights = run.config.score
+    calibration = fit_calibration(
+        score_all(held), held.owner_Q, weights.frame_weight, weights.clip_weight, "this run"
+    )
     assert calibration is not None, "too few videos are held out"
     scores = score_all(test)
     rank_Q = rank_of_owner(calibration.score(scores), test.owner_Q)

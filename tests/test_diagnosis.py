@@ -12,13 +12,14 @@ from scipy.special import psi
 
 from holmes.config.schema import ScoreConfig
 from holmes.errors import HolmesError
-from holmes.evaluation.calibrate import best_candidates, fit_calibration
 from holmes.evidence.answer_kinds import AnswerKind, KindRules, explain, kinds_of
 from holmes.evidence.diagnosis import Calibration, Diagnoser, judge, read_calibration
+from holmes.evidence.fitting import best_candidates, fit_calibration
 from holmes.evidence.quantities import candidate_quantities, fit_temperature
 from holmes.index.diagnose import Diagnose
 from holmes.records import Scores
 
+WEIGHTS = (ScoreConfig().frame_weight, ScoreConfig().clip_weight)
 CALIBRATION = Calibration(
     model="abc",
     candidates=20,
@@ -155,7 +156,7 @@ def test_only_an_absent_answer_is_said_not_to_be_here():
 
 
 def test_the_number_the_sentence_and_the_kind_are_of_one_distribution():
-    calibration = fit_calibration(*world_of_kinds(400, 80, seed=0)[:2], ScoreConfig(), "m")
+    calibration = fit_calibration(*world_of_kinds(400, 80, seed=0)[:2], *WEIGHTS, "m")
     assert calibration is not None
     scores = world_of_kinds(200, 90, seed=3)[0]
     best, all_scores = best_candidates(scores, calibration)
@@ -235,7 +236,7 @@ def world_of_kinds(queries: int, videos: int, seed: int) -> tuple[Scores, torch.
 
 
 def test_fitted_thresholds_tell_kinds_apart_in_another_gallery():
-    calibration = fit_calibration(*world_of_kinds(400, 80, seed=0)[:2], ScoreConfig(), "m")
+    calibration = fit_calibration(*world_of_kinds(400, 80, seed=0)[:2], *WEIGHTS, "m")
     assert calibration is not None and (calibration.videos, calibration.queries) == (80, 400)
     scores, owner_Q, kinds = world_of_kinds(600, 300, seed=1)
     best, all_scores = best_candidates(scores, calibration)
@@ -251,13 +252,13 @@ def test_fitted_thresholds_tell_kinds_apart_in_another_gallery():
 
 def test_too_few_queries_teach_nothing():
     scores, owner_Q, _ = world_of_kinds(5, 10, seed=0)
-    assert fit_calibration(scores, owner_Q, ScoreConfig(), "m") is None
+    assert fit_calibration(scores, owner_Q, *WEIGHTS, "m") is None
 
 
 def test_quantities_stay_finite_where_right_videos_stand_far_apart():
     """The fitted τ is then at its smallest, and the product of both branches' evidence beyond float32."""
     scores = Scores(*(0.1 + 0.6 * torch.eye(30) for _ in range(2)))
-    calibration = fit_calibration(scores, torch.arange(30), ScoreConfig(), "m")
+    calibration = fit_calibration(scores, torch.arange(30), *WEIGHTS, "m")
     assert calibration is not None and calibration.temperature <= 0.011
     best, all_scores = best_candidates(scores, calibration)
     for diagnosis in Diagnoser(calibration)(best, 30, all_scores):
@@ -273,7 +274,7 @@ def test_quantities_stay_finite_where_right_videos_stand_far_apart():
 )  # fmt: skip
 def test_a_damaged_calibration_is_refused(damage):
     scores, owner_Q, _ = world_of_kinds(100, 30, seed=0)
-    calibration = fit_calibration(scores, owner_Q, ScoreConfig(), "m")
+    calibration = fit_calibration(scores, owner_Q, *WEIGHTS, "m")
     assert calibration is not None and read_calibration(calibration.to_dict(), "m") == calibration
     with pytest.raises(HolmesError, match="the calibration is damaged"):
         read_calibration(calibration.to_dict() | damage, "m")

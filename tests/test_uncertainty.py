@@ -39,8 +39,8 @@ from holmes.evidence.fitting import without
 from holmes.records import Scores
 from holmes.runs.folders import find_runs
 from holmes.runs.run_confidence import run_uncertainty
-from holmes.training.calibrate import calibrate_run, calibration_split
-from holmes.training.protocol import Protocol, choose_splits
+from holmes.training.calibrate import calibrate
+from holmes.training.protocol import Protocol, calibration_split, choose_splits
 from holmes.training.run import train
 from tiny_runs import QUIET, tiny_settings, tiny_world
 
@@ -256,7 +256,8 @@ def test_training_leaves_a_calibration_that_never_saw_the_test_split(world):
     assert held is not None and stored.queries == len(held.queries)
     for used in (splits.fit, splits.report):
         assert not np.isin(held.videos, used.videos).any()
-    assert calibrate_run(folder / "run", store, torch.device("cpu")) == stored
+    bank = FeatureBank(store, "cpu", splits=[held])  # of the held-out videos alone, not the run's own bank
+    assert calibrate(folder / "run" / "best", checkpoint, bank, held) == stored
 
 
 def test_the_published_protocol_calibrates_on_val_or_not_at_all(world):

@@ -17,10 +17,9 @@ import torch.nn.functional as F
 from pocket_data import Items
 from torch import Tensor
 
-from holmes.config.schema import ScoreConfig
 from holmes.data.pooling import overlapping_clips, video_frames
-from holmes.evaluation.calibrate import fit_calibration
 from holmes.evidence.diagnosis import Calibration
+from holmes.evidence.fitting import fit_calibration
 from holmes.index.embedders import CLIP_SECONDS, ZeroShot
 from holmes.records import Scores
 
@@ -29,8 +28,8 @@ def calibrate_pocket(
     see: Callable[[Tensor], Tensor], read: Callable[[Tensor], Tensor], items: Items, model: str
 ) -> Calibration | None:
     """Fit the calibration of the model with this digest."""
-    weights = ScoreConfig(ZeroShot.frame_weight, ZeroShot.clip_weight)
-    return fit_calibration(*search_scores(see, read, items), weights, model)
+    scores, owner_Q = search_scores(see, read, items)
+    return fit_calibration(scores, owner_Q, ZeroShot.frame_weight, ZeroShot.clip_weight, model)
 
 
 @torch.inference_mode()

@@ -17,8 +17,8 @@ from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA, read_calibration
 from holmes.runs.folders import RunFolder, refuse_other_widths
-from holmes.training.calibrate import calibrate_run, calibration_split
-from holmes.training.protocol import Protocol
+from holmes.training.calibrate import calibrate
+from holmes.training.protocol import Protocol, calibration_split
 
 
 class UncalibratedError(HolmesError):
@@ -39,23 +39,22 @@ def run_uncertainty(
     checkpoint = load_checkpoint(run.checkpoint, str(device))
     refuse_other_widths(checkpoint, store)
     calibration = read_calibration(checkpoint.extras.get(EXTRA), checkpoint.digest)
-    held = held_out_videos(run, store, checkpoint.config.training.held_out)
+    held, split = held_out_videos(run, store, checkpoint.config.training.held_out), store.split(split_name)
+    dtype = torch.float16 if device.type == "cuda" else torch.float32
+    bank = FeatureBank(store, device, splits=[split, *([held] if held else [])], dtype=dtype)
     if calibration is None and held is not None:
-        calibration = calibrate_run(run.path, store, device)
+        calibration = calibrate(run.checkpoint, checkpoint, bank, held)
     if calibration is None:
         why = "no videos were held out" if held is None else "too few videos were held out"
         raise UncalibratedError(
             f"{run.path} has no calibration, and {why} to fit one; "
             "train it with --protocol honest, and a larger held_out if the collection is small."
         )
-    split = store.split(split_name)
     if held is not None and np.isin(split.videos, held.videos).any():
         raise HolmesError(
             f"{run.path} was calibrated on videos of the split '{split_name}'; "
             "measure on another, such as test."
         )
-    dtype = torch.float16 if device.type == "cuda" else torch.float32
-    bank = FeatureBank(store, device, splits=[split, *([held] if held else [])], dtype=dtype)
     reader = find_reader(store)
     if other is not None and reader is None:
         refuse_other_text(checkpoint.config.model.text_width, other)

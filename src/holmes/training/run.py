@@ -33,7 +33,7 @@ from holmes.evaluation.retrieval import retrieval_metrics, retrieval_ranks
 from holmes.parallel import World, process_group
 from holmes.records import CLIPS, FRAMES, TOKENS, Stage
 from holmes.training.assemble import build_objective
-from holmes.training.calibrate import calibrate_run
+from holmes.training.calibrate import calibrate
 from holmes.training.device import choose_device, should_compile
 from holmes.training.display import TrainingDisplay
 from holmes.training.finite import what_broke
@@ -154,7 +154,8 @@ class Run:
         if device.type == "cuda":
             torch.set_float32_matmul_precision("high")
         dtype = torch.float16 if device.type == "cuda" else torch.float32
-        self.bank = FeatureBank(store, device, splits=[splits.fit, splits.select, splits.report], dtype=dtype)
+        used = [splits.fit, splits.select, splits.report, *([splits.calibrate] if splits.calibrate else [])]
+        self.bank = FeatureBank(store, device, splits=used, dtype=dtype)
         training = config.training
         self.loader = BatchLoader(
             self.bank,
@@ -362,7 +363,8 @@ class Run:
         }
         if self.world.leads:
             save_ranks(self.out / RANKS, ranks_Q.cpu().numpy(), self.splits.report.owner)
-            calibration = calibrate_run(self.out, self.bank.store, self.device)
-            result["calibrated"] = calibration is not None
+            held = self.splits.calibrate
+            calibrated = held is not None and calibrate(self.out / "best", checkpoint, self.bank, held)
+            result["calibrated"] = bool(calibrated)
             write_result(self.out, result)
         return result
