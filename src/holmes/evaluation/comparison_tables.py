@@ -11,6 +11,14 @@ from holmes.evaluation.tables import INTERVAL, INTERVAL_NOTE, Grid, bounds
 Found = dict[str, Any]
 
 
+def comparison_grids(found: dict[str, Any], where: str) -> list[Grid]:
+    """The tables: figures, differences, groups, queries won and lost."""
+    grids = [figures_grid(found, where), difference_grid(found), *group_grids(found)]
+    if found["systems"][0]["metrics_fitting"] is not None:
+        grids.insert(1, fitting_grid(found))
+    return [*grids, *decided_grids(found)]
+
+
 def figures_grid(found: Found, where: str) -> Grid:
     grid = Grid(f"Recall on {where}: {found['queries']:,} queries", ["", "seeds", *METRICS])
     for system in found["systems"]:
