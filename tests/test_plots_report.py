@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,19 @@ from typer.testing import CliRunner
 
 from holmes.cli.main import app
 from holmes.config.presets import preset
-from holmes.config.schema import with_changes
+from holmes.config.schema import ScoreConfig, with_changes
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import load_checkpoint
+from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
+from holmes.evaluation.recall import rank_of_owner
+from holmes.evaluation.scoring import encode_split, score_all
 from holmes.records import Scores
-from holmes.report.figure_data import figure_data
+from holmes.report.gather import gather, one_run
 from holmes.report.kind_figures import kind_examples, sample_batch
-from holmes.report.moment_figures import Seen, look, timelines, track, transport, typical_video
+from holmes.report.moment_figures import Seen, timelines, track, transport, typical_video
+from holmes.similarity import combined_score
 from holmes.training.assemble import build_identifier, build_objective
 from holmes.training.run import RunOptions, train
 from holmes.worlds import planted
@@ -53,6 +58,15 @@ def store(world) -> Store:
 @pytest.fixture(scope="module")
 def split(store) -> Split:
     return store.split("test")
+
+
+@torch.inference_mode()
+def look(model: HolmesModel, bank: FeatureBank, split: Split, weights: ScoreConfig) -> Seen:
+    """A split as a model sees it."""
+    encoded = encode_split(model, bank, split)
+    scores = score_all(encoded)
+    score_QV = combined_score(scores, weights.frame_weight, weights.clip_weight)
+    return Seen(encoded, scores, score_QV, rank_of_owner(score_QV, encoded.owner_Q).numpy(), weights)
 
 
 @pytest.fixture(scope="module")
@@ -223,13 +237,13 @@ def test_the_typical_video_lies_in_the_middle(seen, store, split):
     assert typical_video(seen, store, split, CONFIG.alignment, some) == expected
 
 
-def test_unknown_names_are_refused_in_one_line(world, store, split, objective):
-    checkpoint = load_checkpoint(world / "run" / "best")
-    bank = FeatureBank(store, splits=[split])
+def test_unknown_names_are_refused_in_one_line(world):
+    """Before anything is evaluated."""
+    gathered = partial(gather, [one_run(world / "run")], None, "test", device_name="cpu")
     with pytest.raises(HolmesError, match="no video 'nowhere'; it has 'planted_test00000'"):
-        figure_data([checkpoint], bank, split, objective, video="nowhere")
+        gathered(video="nowhere", query=None)
     with pytest.raises(HolmesError, match="no query 'nothing'; it has 'planted_test00000#enc#0'"):
-        figure_data([checkpoint], bank, split, objective, query="nothing")
+        gathered(video=None, query="nothing")
 
 
 def run_report(*arguments: object) -> str:

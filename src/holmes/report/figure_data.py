@@ -1,4 +1,4 @@
-"""Everything the figures of a report need, from trained models and a split, as plain numbers."""
+"""Everything the figures of a report need, from a split as trained models see it, as plain numbers."""
 
 from __future__ import annotations
 
@@ -6,45 +6,36 @@ from collections.abc import Sequence
 
 import torch
 
-from holmes.data.bank import FeatureBank
-from holmes.data.store import Split
-from holmes.encoders.checkpoint import Checkpoint
+from holmes.config.schema import HolmesConfig
+from holmes.data.store import Split, Store
 from holmes.plots.report_data import FigureData
 from holmes.report.kind_figures import KindRules, kind_examples, sample_batch
-from holmes.report.moment_figures import (
-    find_query,
-    find_video,
-    look,
-    timelines,
-    transport,
-    typical_video,
-)
+from holmes.report.moment_figures import Seen, timelines, transport, typical_video
 
 
 @torch.inference_mode()
 def figure_data(
-    checkpoints: Sequence[Checkpoint],
-    bank: FeatureBank,
+    models: Sequence[Seen],
+    store: Store,
     split: Split,
+    config: HolmesConfig,
     rules: KindRules,
-    video: str | None = None,
-    query: str | None = None,
+    video: int | None = None,
+    query: int | None = None,
 ) -> FigureData:
     """What the first model makes of a split; a second one is drawn beside it along the timelines.
 
-    `video` and `query` choose what the transport and the timelines show; otherwise typical ones are taken.
+    `video` and `query`, positions in the split, choose what the transport and the timelines show; otherwise
+    typical ones are taken.
     """
-    store, config = bank.store, checkpoints[0].config
-    row = None if query is None else find_query(store, split, query)
-    place = None if video is None else find_video(store, split, video)
-    seen, *others = (look(one.model, bank, split, one.config.score) for one in checkpoints)
+    seen = models[0]
     batch = sample_batch(seen, rules, config.training.batch_videos)
-    if place is None:
-        place = typical_video(seen, store, split, config.alignment, batch.videos_V.tolist())
+    if video is None:
+        video = typical_video(seen, store, split, config.alignment, batch.videos_V.tolist())
     return FigureData(
         planes=(batch.frame, batch.clip),
         batch_videos=len(batch.videos_V),
         examples=kind_examples(seen, batch, store, split),
-        transport=transport(seen, store, split, config.alignment, place),
-        timelines=timelines([seen, *others], store, split, row),
+        transport=transport(seen, store, split, config.alignment, video),
+        timelines=timelines([*models], store, split, query),
     )

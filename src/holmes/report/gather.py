@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
 from holmes.confidence.confidence_tables import uncertainty_grids
 from holmes.confidence.readers import find_reader
 from holmes.config.schema import to_dict
-from holmes.data.bank import FeatureBank
-from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.breakdown import groups_of
 from holmes.evaluation.comparison import System, compare_systems
@@ -22,8 +18,9 @@ from holmes.evaluation.tables import Grid, report_grids, results_grid
 from holmes.plots.confidence_figures import ConfidencePart, confidence_part, unmeasured
 from holmes.plots.report_data import Account, ReportData
 from holmes.report.figure_data import figure_data
+from holmes.report.moment_figures import Seen, find_query, find_video
 from holmes.runs.evaluated import EvaluatedRun, evaluate_run
-from holmes.runs.folders import RunFolder, find_runs, refuse_other_widths, store_of
+from holmes.runs.folders import RunFolder, find_runs, store_of
 from holmes.runs.run_confidence import run_uncertainty
 from holmes.training.assemble import build_objective
 from holmes.training.device import choose_device
@@ -53,22 +50,16 @@ def gather(
     """Everything the page says, from the best checkpoint of a run, or of two, and a store."""
     device, store = choose_device(device_name), store_of(runs[0], store_path)
     split = store.split(split_name)
-    checkpoints = [load_checkpoint(run.checkpoint, str(device)) for run in runs]
-    for checkpoint in checkpoints:
-        refuse_other_widths(checkpoint, store)
+    row = None if query is None else find_query(store, split, query)
+    place = None if video is None else find_video(store, split, video)
 
-    say(f"looking at the {split_name} split of {store.path}")
-    bank = FeatureBank(
-        store, device, splits=[split], dtype=torch.float16 if device.type == "cuda" else torch.float32
-    )
-    objective = build_objective(checkpoints[0].config)
-    figures = figure_data(checkpoints, bank, split, objective, video, query)
-
-    say(f"evaluating {' and '.join(str(run.path) for run in runs)}")
+    say(f"evaluating {' and '.join(str(run.path) for run in runs)} on the {split_name} split of {store.path}")
     seen = [evaluate_run(run, store, split_name, device) for run in runs]
+    config = seen[0].checkpoint.config
+    models = [Seen.of(one.seen, one.checkpoint.config.score) for one in seen]
+    figures = figure_data(models, store, split, config, build_objective(config), place, row)
     accounts = [
-        Account(one.report, to_dict(checkpoint.config), read_metrics(run.path))
-        for one, checkpoint, run in zip(seen, checkpoints, runs, strict=True)
+        Account(one.report, to_dict(one.checkpoint.config), read_metrics(one.run.path)) for one in seen
     ]
 
     say("drawing")

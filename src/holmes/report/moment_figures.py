@@ -9,22 +9,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from holmes.config.schema import AlignmentConfig, ScoreConfig
-from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
-from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 from holmes.evaluation.aligned_mass import by_video
 from holmes.evaluation.localise import frame_query
-from holmes.evaluation.recall import rank_of_owner
-from holmes.evaluation.scoring import Encoded, encode_split, score_all
+from holmes.evaluation.scoring import Encoded
 from holmes.evaluation.split_report import Evaluated
 from holmes.plots.timeline import Film, Timeline, Track
 from holmes.plots.transport import Transport, mass_inside
 from holmes.records import Scores
-from holmes.similarity import combined_score
 from holmes.transport.alignment import (
     flexible_alignment,
     flexible_plan,
@@ -41,16 +38,12 @@ class Seen:
     encoded: Encoded
     scores: Scores
     score_QV: Tensor  # both branches together
-    rank_Q: Tensor  # of the right video
+    rank_Q: NDArray[np.int64]  # of the right video
     weights: ScoreConfig
 
-
-@torch.inference_mode()
-def look(model: HolmesModel, bank: FeatureBank, split: Split, weights: ScoreConfig) -> Seen:
-    encoded = encode_split(model, bank, split)
-    scores = score_all(encoded)
-    score_QV = combined_score(scores, weights.frame_weight, weights.clip_weight)
-    return Seen(encoded, scores, score_QV, rank_of_owner(score_QV, encoded.owner_Q), weights)
+    @classmethod
+    def of(cls, evaluated: Evaluated, weights: ScoreConfig) -> Seen:
+        return cls(evaluated.encoded, evaluated.scores, evaluated.score_QV, evaluated.rank_Q, weights)
 
 
 def track(seen: Seen, row: int, video: int) -> Track:
@@ -104,10 +97,7 @@ def compared_timelines(
     split = evaluated[0][0].split
     if len(split.videos) < 2:
         return []
-    seen = [
-        Seen(one.encoded, one.scores, one.score_QV, torch.from_numpy(one.rank_Q), weights)
-        for one, weights in evaluated
-    ]
+    seen = [Seen.of(one, weights) for one, weights in evaluated]
     margin_RQ = torch.stack([margins(one) for one in seen]).cpu().numpy()
     return [timeline(seen, store, split, row, why, margin_RQ[:, row]) for row, why in chosen.items()]
 
