@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from holmes.encoders.padding import PADDED
+
 try:
     import triton
     import triton.language as tl
@@ -103,6 +105,7 @@ def launch(projected_NLKGD: Tensor, heads: int, rate: float) -> tuple[tuple[int]
         "TILE_E": max(16, triton.next_power_of_2(width // heads)),
         "SCALE": 1 / math.sqrt(width // heads),
         "THRESHOLD": round(rate * 2**24),
+        "PADDED": PADDED,
         "num_warps": 8 if tile >= 128 else 4,
     }
     return (blocks * sequences * heads,), sizes
@@ -166,23 +169,33 @@ if HAS_TRITON:
         return tl.where(keep_LL, 1.0 / (1.0 - THRESHOLD / 16777216.0), 0.0)
 
     @triton.jit
-    def forward_kernel(
-        projected, bias, weights, mask, seed, context,
-        G: tl.constexpr, N: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
-        TILE_L: tl.constexpr, TILE_E: tl.constexpr, SCALE: tl.constexpr, THRESHOLD: tl.constexpr,
+    def places(
+        program, G: tl.constexpr, N: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
+        TILE_L: tl.constexpr, TILE_E: tl.constexpr,
     ):  # fmt: skip
-        program = tl.program_id(0)
+        """Where a program's head lies in the bias, in the projections and in the context."""
         head, sequence, block = program % H, (program // H) % N, program // (H * N)
         D: tl.constexpr = H * E
         at_L, at_E = tl.arange(0, TILE_L), tl.arange(0, TILE_E)
-        inside_L, inside_E = at_L < L, at_E < E
-        inside_LE = inside_L[:, None] & inside_E[None, :]
         at_bias_E = block * D + head * E + at_E
         at_projected_LE = (sequence.to(tl.int64) * L + at_L[:, None]) * (3 * G * D) + at_bias_E[None, :]
         at_context_LE = ((block * N + sequence).to(tl.int64) * L + at_L[:, None]) * D + (head * E + at_E)[
             None, :
         ]
+        return at_bias_E, at_projected_LE, at_context_LE
 
+    @triton.jit
+    def load_inputs(
+        program, projected, bias, weights, mask, at_bias_E, at_projected_LE,
+        G: tl.constexpr, N: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
+        TILE_L: tl.constexpr, TILE_E: tl.constexpr, SCALE: tl.constexpr, PADDED: tl.constexpr,
+    ):  # fmt: skip
+        """Query, key and value of a head, its Gaussian weights, and its attention before dropout."""
+        sequence, block = (program // H) % N, program // (H * N)
+        D: tl.constexpr = H * E
+        at_L, at_E = tl.arange(0, TILE_L), tl.arange(0, TILE_E)
+        inside_L, inside_E = at_L < L, at_E < E
+        inside_LE = inside_L[:, None] & inside_E[None, :]
         query_LE = load_head(projected + at_projected_LE, bias + at_bias_E, inside_LE, inside_E)
         key_LE = load_head(projected + G * D + at_projected_LE, bias + G * D + at_bias_E, inside_LE, inside_E)
         value_LE = load_head(
@@ -193,9 +206,24 @@ if HAS_TRITON:
             weights + block * L * L + at_L[:, None] * L + at_L[None, :], mask=inside_LL, other=0.0
         )
         valid_L = tl.load(mask + sequence * L + at_L, mask=inside_L, other=0)
-        padded_L = tl.where(valid_L != 0, 0.0, -10000.0)
-
+        padded_L = tl.where(valid_L != 0, 0.0, PADDED)
         attention_LL = attention_of(query_LE, key_LE, weights_LL, padded_L, inside_L, SCALE)
+        return query_LE, key_LE, value_LE, weights_LL, attention_LL
+
+    @triton.jit
+    def forward_kernel(
+        projected, bias, weights, mask, seed, context,
+        G: tl.constexpr, N: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
+        TILE_L: tl.constexpr, TILE_E: tl.constexpr, SCALE: tl.constexpr, THRESHOLD: tl.constexpr,
+        PADDED: tl.constexpr,
+    ):  # fmt: skip
+        program = tl.program_id(0)
+        at_bias_E, at_projected_LE, at_context_LE = places(program, G, N, L, H, E, TILE_L, TILE_E)
+        inside_LE = (tl.arange(0, TILE_L) < L)[:, None] & (tl.arange(0, TILE_E) < E)[None, :]
+        _, _, value_LE, _, attention_LL = load_inputs(
+            program, projected, bias, weights, mask, at_bias_E, at_projected_LE,
+            G, N, L, H, E, TILE_L, TILE_E, SCALE, PADDED,
+        )  # fmt: skip
         if THRESHOLD > 0:
             attention_LL *= kept(seed, program, TILE_L, THRESHOLD)
         context_LE = tl.dot(attention_LL.to(value_LE.dtype), value_LE)
@@ -206,33 +234,18 @@ if HAS_TRITON:
         gradient, projected, bias, weights, mask, seed, projected_gradient, bias_gradient,
         G: tl.constexpr, N: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
         TILE_L: tl.constexpr, TILE_E: tl.constexpr, SCALE: tl.constexpr, THRESHOLD: tl.constexpr,
+        PADDED: tl.constexpr,
     ):  # fmt: skip
         program = tl.program_id(0)
-        head, sequence, block = program % H, (program // H) % N, program // (H * N)
-        D: tl.constexpr = H * E
-        at_L, at_E = tl.arange(0, TILE_L), tl.arange(0, TILE_E)
-        inside_L, inside_E = at_L < L, at_E < E
-        inside_LE = inside_L[:, None] & inside_E[None, :]
-        at_bias_E = block * D + head * E + at_E
-        at_projected_LE = (sequence.to(tl.int64) * L + at_L[:, None]) * (3 * G * D) + at_bias_E[None, :]
-        at_context_LE = ((block * N + sequence).to(tl.int64) * L + at_L[:, None]) * D + (head * E + at_E)[
-            None, :
-        ]
-
-        query_LE = load_head(projected + at_projected_LE, bias + at_bias_E, inside_LE, inside_E)
-        key_LE = load_head(projected + G * D + at_projected_LE, bias + G * D + at_bias_E, inside_LE, inside_E)
-        value_LE = load_head(
-            projected + 2 * G * D + at_projected_LE, bias + 2 * G * D + at_bias_E, inside_LE, inside_E
-        )
+        at_bias_E, at_projected_LE, at_context_LE = places(program, G, N, L, H, E, TILE_L, TILE_E)
+        inside_E = tl.arange(0, TILE_E) < E
+        inside_LE = (tl.arange(0, TILE_L) < L)[:, None] & inside_E[None, :]
+        query_LE, key_LE, value_LE, weights_LL, attention_LL = load_inputs(
+            program, projected, bias, weights, mask, at_bias_E, at_projected_LE,
+            G, N, L, H, E, TILE_L, TILE_E, SCALE, PADDED,
+        )  # fmt: skip
         gradient_LE = tl.load(gradient + at_context_LE, mask=inside_LE, other=0.0)
-        inside_LL = inside_L[:, None] & inside_L[None, :]
-        weights_LL = tl.load(
-            weights + block * L * L + at_L[:, None] * L + at_L[None, :], mask=inside_LL, other=0.0
-        )
-        valid_L = tl.load(mask + sequence * L + at_L, mask=inside_L, other=0)
-        padded_L = tl.where(valid_L != 0, 0.0, -10000.0)
 
-        attention_LL = attention_of(query_LE, key_LE, weights_LL, padded_L, inside_L, SCALE)
         passed_LL = tl.dot(gradient_LE, tl.trans(value_LE))
         if THRESHOLD > 0:
             kept_LL = kept(seed, program, TILE_L, THRESHOLD)
@@ -240,7 +253,8 @@ if HAS_TRITON:
             passed_LL *= kept_LL
         else:
             value_gradient_LE = tl.dot(tl.trans(attention_LL.to(value_LE.dtype)), gradient_LE)
-        at_sum_E = sequence * (3 * G * D) + at_bias_E
+        D: tl.constexpr = H * E
+        at_sum_E = (program // H) % N * (3 * G * D) + at_bias_E
         tl.store(projected_gradient + 2 * G * D + at_projected_LE, value_gradient_LE, mask=inside_LE)
         tl.store(bias_gradient + 2 * G * D + at_sum_E, tl.sum(value_gradient_LE, axis=0), mask=inside_E)
 

@@ -69,14 +69,38 @@ class BlockNorm(nn.Module):
         return scaled_GRD.to(input_GRD.dtype)
 
 
-class ParallelBlocks(nn.Module):
+class GaussianBlocks(nn.Module):
+    """The attention of blocks that stand side by side over the same input, one for each Gaussian width."""
+
+    gaussian_GLL: Tensor
+
+    def __init__(
+        self, widths: Sequence[float | None], length: int, width: int, heads: int, rate: float
+    ) -> None:
+        super().__init__()
+        self.heads, self.rate = heads, rate
+        self.attention_input = AttentionInput(len(widths), width)
+        self.register_buffer("gaussian_GLL", gaussian_weights(widths, length), persistent=False)
+
+    def attend(self, input_NLD: Tensor, mask_NL: Tensor | None) -> Tensor:
+        """N × L × D → G × N × L × D."""
+        length = input_NLD.shape[1]
+        return gaussian_attention(
+            self.attention_input(input_NLD),
+            self.attention_input.bias_KGO,
+            self.gaussian_GLL[:, :length, :length],
+            mask_NL,
+            self.heads,
+            self.rate if self.training else 0.0,
+        )
+
+
+class ParallelBlocks(GaussianBlocks):
     """Post-norm transformer blocks over the same input, one for each Gaussian width.
 
     Attention has no output projection; the feed-forward part widens `expansion` times, with ReLU. Dropout
     falls on four things: attention weights, attention output, the wide layer and the feed-forward output.
     """
-
-    gaussian_GLL: Tensor
 
     def __init__(
         self,
@@ -87,31 +111,18 @@ class ParallelBlocks(nn.Module):
         rate: float,
         expansion: int = 4,
     ) -> None:
-        super().__init__()
+        super().__init__(widths, length, width, heads, rate)
         blocks = len(widths)
-        self.heads = heads
-        self.rate = rate
-        self.attention_input = AttentionInput(blocks, width)
         self.attention_norm = BlockNorm(blocks, width)
         self.widen = BlockLinear(blocks, width, expansion * width)
         self.narrow = BlockLinear(blocks, expansion * width, width)
         self.output_norm = BlockNorm(blocks, width)
-        self.register_buffer("gaussian_GLL", gaussian_weights(widths, length), persistent=False)
 
     def forward(self, input_NLD: Tensor, mask_NL: Tensor | None) -> Tensor:
         """N × L × D → G × N × L × D."""
-        sequences, length, _ = input_NLD.shape
-        context_GNLD = gaussian_attention(
-            self.attention_input(input_NLD),
-            self.attention_input.bias_KGO,
-            self.gaussian_GLL[:, :length, :length],
-            mask_NL,
-            self.heads,
-            self.rate if self.training else 0.0,
-        )
-        context_GNLD = dropout(context_GNLD, self.rate, self.training)
+        context_GNLD = dropout(self.attend(input_NLD, mask_NL), self.rate, self.training)
         residual_NLD = input_NLD.to(context_GNLD.dtype)
         attended_GRD = self.attention_norm((residual_NLD + context_GNLD).flatten(1, 2))
         inner_GRD = relu_dropout(self.widen.biased(self.widen(attended_GRD)), self.rate, self.training)
         change_GRD = dropout(self.narrow.biased(self.narrow(inner_GRD)), self.rate, self.training)
-        return self.output_norm(attended_GRD + change_GRD).unflatten(1, (sequences, length))
+        return self.output_norm(attended_GRD + change_GRD).unflatten(1, input_NLD.shape[:2])

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from holmes.encoders.dropout import dropout
+from holmes.encoders.padding import PADDED
 
 if torch.cuda.is_available():  # importing Triton takes a third of a second, and a CPU has no use for it
     from holmes.encoders.attention_kernel import HAS_TRITON, attend_fused
 else:
     HAS_TRITON = False
-
-PADDED = -10000.0  # added to the logit of a padded position, as in the published models
 
 
 def gaussian_weights(widths: Sequence[float | None], length: int) -> Tensor:

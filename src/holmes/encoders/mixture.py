@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from holmes.encoders.dropout import dropout, relu_dropout
+from holmes.encoders.padding import PADDED
 
 
 class BlockMixture(nn.Module):
@@ -70,7 +71,7 @@ class TokenAttention(nn.Module):
         logits_GNHL = torch.einsum("nhd,gnld->gnhl", folded_NHD, blocks_GNLD) + offset_NH.unsqueeze(-1)
         logits_GNHL = logits_GNHL.float() / math.sqrt(query_NHE.shape[-1])
         if mask_NL is not None:
-            logits_GNHL = logits_GNHL + torch.where(mask_NL, 0.0, -10000.0)[None, :, None, :]
+            logits_GNHL = logits_GNHL + torch.where(mask_NL, 0.0, PADDED)[None, :, None, :]
         attention_GNHL = dropout(logits_GNHL.softmax(-1), self.rate, self.training)
 
         mean_GNHD = torch.einsum("gnhl,gnld->gnhd", attention_GNHL.to(blocks_GNLD.dtype), blocks_GNLD)

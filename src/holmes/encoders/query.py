@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holmes.encoders.blocks import ParallelBlocks
-from holmes.encoders.gaussian import PADDED
+from holmes.encoders.padding import PADDED
 from holmes.encoders.projection import InputProjection, LearnedPositions
 
 

@@ -9,42 +9,28 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from holmes.encoders.blocks import AttentionInput, BlockLinear, BlockNorm
+from holmes.encoders.blocks import BlockLinear, BlockNorm, GaussianBlocks
 from holmes.encoders.dropout import dropout
-from holmes.encoders.gaussian import gaussian_attention, gaussian_weights
 from holmes.encoders.projection import InputProjection, LearnedPositions
 
 
-class SlimBlocks(nn.Module):
+class SlimBlocks(GaussianBlocks):
     """LayerNorm(x + dropout(Linear(attention(x)))), one for each Gaussian width, over the same input."""
-
-    gaussian_GLL: Tensor
 
     def __init__(
         self, widths: Sequence[float | None], length: int, width: int, heads: int, rate: float
     ) -> None:
-        super().__init__()
-        self.heads, self.rate = heads, rate
-        self.attention_input = AttentionInput(len(widths), width)
+        super().__init__(widths, length, width, heads, rate)
         self.project = BlockLinear(len(widths), width, width)
         self.norm = BlockNorm(len(widths), width)
-        self.register_buffer("gaussian_GLL", gaussian_weights(widths, length), persistent=False)
 
     def forward(self, input_NLD: Tensor, mask_NL: Tensor | None) -> Tensor:
         """N × L × D → N × L × D: the mean of the blocks."""
-        sequences, length, _ = input_NLD.shape
-        context_GNLD = gaussian_attention(
-            self.attention_input(input_NLD),
-            self.attention_input.bias_KGO,
-            self.gaussian_GLL[:, :length, :length],
-            mask_NL,
-            self.heads,
-            self.rate if self.training else 0.0,
-        )
-        projected_GRD = self.project.biased(self.project(context_GNLD.flatten(1, 2)))
+        context_GRD = self.attend(input_NLD, mask_NL).flatten(1, 2)
+        projected_GRD = self.project.biased(self.project(context_GRD))
         projected_GRD = dropout(projected_GRD, self.rate, self.training)
         residual_RD = input_NLD.flatten(0, 1).to(projected_GRD.dtype)
-        return self.norm(residual_RD + projected_GRD).mean(0).unflatten(0, (sequences, length))
+        return self.norm(residual_RD + projected_GRD).mean(0).unflatten(0, input_NLD.shape[:2])
 
 
 class SlimTokenEncoder(nn.Module):
