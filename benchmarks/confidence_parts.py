@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from holmes.confidence.answered import OURS, AnsweredSplit, as_numpy
@@ -19,6 +20,7 @@ from holmes.confidence.confidence_metrics import area_under_risk_coverage, auroc
 from holmes.evaluation.estimates import Counts, bootstrap_counts, estimate
 from holmes.evidence.confidence import background
 from holmes.evidence.diagnosis import Calibration
+from holmes.evidence.logistic import fit_logistic
 
 Floats = NDArray[np.float64]
 FOLDS = 5
@@ -105,15 +107,10 @@ def corrected(
 
 
 def shrunk_logistic(x_QX: Floats, odds_Q: Floats, right_Q: Floats, shrinkage: float) -> Floats:
-    """argmin_w Σ -log P(right | odds + x · w) + λ/2 |w|², by Newton's method."""
-    weights_X = np.zeros(x_QX.shape[1])
-    for _ in range(25):
-        p_Q = sigmoid(odds_Q + x_QX @ weights_X)
-        slope_X = x_QX.T @ (p_Q - right_Q) + shrinkage * weights_X
-        curvature_XX = x_QX.T @ (x_QX * (p_Q * (1 - p_Q))[:, None]) + shrinkage * np.eye(len(weights_X))
-        step_X = np.linalg.solve(curvature_XX, slope_X)
-        weights_X -= step_X / max(1.0, float(np.linalg.norm(step_X)))
-    return weights_X
+    """argmin_w Σ -log P(right | odds + x · w) + λ/2 |w|²."""
+    tensors = (torch.from_numpy(values) for values in (x_QX, right_Q, odds_Q))
+    inputs_QX, is_right_Q, offset_Q = tensors
+    return fit_logistic(inputs_QX, is_right_Q, shrinkage, offset_Q=offset_Q).numpy()
 
 
 def log_odds(p_Q: Floats) -> Floats:

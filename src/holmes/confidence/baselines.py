@@ -20,13 +20,14 @@ from torch import Tensor
 from holmes.encoders.model import HolmesModel
 from holmes.encoders.precision import encoder_precision
 from holmes.evaluation.scoring import Encoded, chunks, joined, score_all, unit_queries
+from holmes.evidence.logistic import fit_logistic
 
 Floats = NDArray[np.float64]
 QuerySource = Callable[[Tensor], tuple[Tensor, Tensor]]  # store indices → token features and lengths
 
 PASSES = 20  # of dropout
 QUERY_CHUNK = 512
-NEWTON_STEPS = 50
+SHRINKAGE = 1e-3
 
 
 def top_score(score_QV: Tensor) -> Tensor:
@@ -88,19 +89,14 @@ def dropout_agreement(
 
 
 def logistic_curve(confidence_Q: Floats, correct_Q: NDArray[np.bool_]) -> Callable[[Floats], Floats]:
-    """p = σ(a + b x), fitted by Newton's method; a little shrinkage keeps it finite."""
+    """p = σ(a + b x); a little shrinkage keeps it finite."""
     mean, deviation = confidence_Q.mean(), max(confidence_Q.std(), 1e-12)
 
     def inputs(x_Q: Floats) -> Floats:
         return np.stack([np.ones(len(x_Q)), (x_Q - mean) / deviation], 1)
 
-    x_Q2, weights_2 = inputs(confidence_Q), np.zeros(2)
-    for _ in range(NEWTON_STEPS):
-        p_Q = sigmoid(x_Q2 @ weights_2)
-        slope_2 = x_Q2.T @ (p_Q - correct_Q) + 1e-3 * weights_2
-        curvature_22 = x_Q2.T @ (x_Q2 * (p_Q * (1 - p_Q))[:, None]) + 1e-3 * np.eye(2)
-        step_2 = np.linalg.solve(curvature_22, slope_2)
-        weights_2 -= step_2 / max(1.0, float(np.linalg.norm(step_2)))
+    fitted_2 = fit_logistic(torch.from_numpy(inputs(confidence_Q)), torch.from_numpy(correct_Q), SHRINKAGE)
+    weights_2 = fitted_2.numpy()
     return lambda x_Q: sigmoid(inputs(x_Q) @ weights_2)
 
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from holmes.evidence.logistic import fit_logistic
+
 CERTAIN = 1e-9  # log-odds are finite up to here
 PRIOR = 10.0  # pulls towards no correction, as strongly as a few dozen queries would
 LEAST_SLOPE = 0.1
-ROUNDS = 50
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,8 @@ def log_odds(probability_Q: Tensor) -> Tensor:
 
 
 def fit_odds_correction(probability_Q: Tensor, right_Q: Tensor, videos: int) -> OddsCorrection:
-    """Logistic regression of "the first hit is right" on its log-odds, by Newton's method."""
+    """Logistic regression of "the first hit is right" on its log-odds."""
     odds_Q2 = torch.stack([torch.ones_like(probability_Q, dtype=torch.float64), log_odds(probability_Q)], 1)
-    none_2 = torch.tensor([0.0, 1.0], dtype=torch.float64, device=odds_Q2.device)
-    line_2 = none_2.clone()
-    for _ in range(ROUNDS):
-        said_Q = torch.sigmoid(odds_Q2 @ line_2)
-        gradient_2 = odds_Q2.T @ (said_Q - right_Q.double()) + PRIOR * (line_2 - none_2)
-        weight_Q1 = (said_Q * (1 - said_Q)).unsqueeze(1)
-        curvature_22 = odds_Q2.T @ (weight_Q1 * odds_Q2) + PRIOR * torch.eye(2).to(line_2)
-        line_2 = line_2 - torch.linalg.solve(curvature_22, gradient_2)
+    line_2 = fit_logistic(odds_Q2, right_Q, PRIOR, towards_X=torch.tensor([0.0, 1.0]))
     shift, slope = line_2.tolist()
     return OddsCorrection(shift, max(slope, LEAST_SLOPE), videos)
