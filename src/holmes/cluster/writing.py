@@ -85,7 +85,7 @@ def _split(store: IndexStore, out: Path, count: int, progress: bool) -> Shards:
         names[shard_of(name, count)].append(name)
     empty = replace(store.manifest, generation=0, segments=())
     calibration = read_values(store.path / CALIBRATION)
-    with progress_bar("splitting", len(store), shown=progress) as advance:
+    with progress_bar("splitting", len(store), progress=progress) as advance:
         for number, own in enumerate(names):
             folder = out / shard_name(number)
             create_index(folder, empty)
