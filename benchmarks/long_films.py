@@ -1,19 +1,23 @@
 """Does a moment of a long film stay findable? Films of growing length, spliced from captioned clips.
 
 Every film holds ten captioned clips somewhere between other footage: rendered videos and, if given, more real
-clips by their features. Only the amount of other footage grows with the length. Three ways are compared:
+clips by their features. Only the amount of other footage grows with the length. The films are spliced anew
+several times. Three ways are compared:
 
     parts     as `holmes index build` makes an index
     whole     every film as one piece of at most 128 frames and 32 clips
     oracle    every clip indexed by itself; the film is that of the best clip
 
     python benchmarks/long_films.py CLIPS --fill clips.npz    # CLIPS: videos and captions.json
+
+The loss is the oracle's share of right films less that of the parts, sentence by sentence, and how much it
+grows is told beside the shortest films. Captions of one clip fare alike, so intervals are of clips.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,8 +27,11 @@ import torch
 import typer
 from common import machine, print_table, save_json, work_folder
 
+from holmes.index.answers import Answer
+from holmes.index.composing import Found, Question, compose_answers
 from holmes.index.embedders import ZeroShot, extraction_record
 from holmes.index.manifest import Manifest
+from holmes.index.nearest import nearest_videos
 from holmes.index.parts import embed_videos
 from holmes.index.searcher import Index
 from holmes.index.store import IndexStore, IndexWriter, create_index
@@ -35,10 +42,11 @@ from holmes.records import CLIPS
 from holmes.worlds.rendered import RenderSettings, render_world
 
 FILMS = 9
-CAPTIONS = 3  # of each clip
+MOMENTS = 3  # captions of each clip whose moments are looked for
 ENOUGH = 0.5  # overlap of a moment with the true one
 WRITTEN_AT_ONCE = 256  # videos
 TOP = 128  # hits looked at; of an oracle they are clips, and a film has a ninth of all
+AT_ONCE = 512  # sentences
 
 
 @dataclass(frozen=True)
@@ -66,10 +74,13 @@ def main(
     ] = None,
     rendered: Annotated[int, typer.Option(help="Rendered videos among the other footage.")] = 12,
     minutes: Annotated[str, typer.Option(help="Lengths of the films.")] = "10,60,180",
+    splices: Annotated[int, typer.Option(help="How often the films are spliced anew.")] = 3,
+    ways: Annotated[str, typer.Option(help="Of parts, whole, oracle.")] = "parts,whole,oracle",
     work: Annotated[Path | None, typer.Option(help="Keep what was extracted here.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the JSON file.")] = Path("benchmarks/results"),
 ) -> None:
     captions = json.loads((clips / "captions.json").read_text())
+    rows, found = [], {}
     with work_folder(work) as folder:
         pocket = Pocket()
         asked = [Piece(video.rows, video.source.name) for video in read(folder / "clips", [clips], pocket)]
@@ -79,14 +90,22 @@ def main(
         )
         other = [Piece(video.rows) for video in read(folder / "rendered", [world.folder], pocket)]
         other += more_clips(pocket, fill, {Path(piece.name).stem for piece in asked}) if fill else []
-        rows = []
         for length in (int(part) for part in minutes.split(",")):
-            films = splice(asked, other, length * 60)
-            for row in compare(films, captions, folder, pocket):
-                rows.append({"minutes": length} | row)
+            spliced = [splice(asked, other, length * 60, seed) for seed in range(splices)]
+            for way in ways.split(","):
+                measured = [measure(way, films, captions, pocket) for films in spliced]
+                found[length, way] = {
+                    name: np.concatenate([one[name] for one in measured]) for name in measured[0]
+                }
+                rows.append({"minutes": length, "way": way} | summary(found[length, way]))
                 print(rows[-1], flush=True)
-    print_table(f"{FILMS} films, {CAPTIONS} sentences a clip, {machine(torch.device('cpu'))}", rows)
-    save_json(out / "long-films.json", {"machine": machine(torch.device("cpu")), "rows": rows})
+    title = f"{FILMS} films, spliced {splices} times, {machine(torch.device('cpu'))}"
+    print_table(title, rows)
+    losses = loss_by_length(found)
+    if losses:
+        print_table("loss against the oracle, R@1", losses)
+    result = {"machine": machine(torch.device("cpu")), "splices": splices, "rows": rows, "losses": losses}
+    save_json(out / "long-films.json", result)
 
 
 def read(folder: Path, videos: Sequence[Path], pocket: Pocket) -> list[VideoFeatures]:
@@ -105,89 +124,162 @@ def more_clips(pocket: Pocket, file: Path, without: set[str]) -> list[Piece]:
     return pieces
 
 
-def splice(asked: list[Piece], other: list[Piece], seconds: float) -> list[Film]:
-    """Films of a length: the captioned clips dealt out among them, other footage at random in between."""
-    rng = np.random.default_rng(0)
+def splice(asked: list[Piece], other: list[Piece], seconds: float, seed: int) -> list[Film]:
+    """Films of a length: the captioned clips dealt out among them, other footage at random in between.
+
+    A film shows a piece again only when it has shown all.
+    """
+    rng = np.random.default_rng(seed)
     order = rng.permutation(len(asked))
     films = []
     for number in range(FILMS):
         pieces = [asked[i] for i in order[number::FILMS]]
         missing = seconds * 2 - sum(len(piece.rows) for piece in pieces)
+        left: list[int] = []
         while missing > 0:
-            chosen = other[rng.integers(len(other))]
-            pieces.append(Piece(chosen.rows[: int(missing)]))
+            left = left or rng.permutation(len(other)).tolist()
+            pieces.append(Piece(other[left.pop()].rows[: int(missing)]))
             missing -= len(pieces[-1].rows)
         films.append(Film(tuple(pieces[i] for i in rng.permutation(len(pieces)))))
     return films
 
 
-def compare(
-    films: list[Film], captions: dict[str, list[str]], folder: Path, pocket: Pocket
-) -> Iterator[dict[str, Any]]:
-    asked = [
-        (caption, film, piece.name, (start / pocket.rate, end / pocket.rate))
-        for film, made in enumerate(films)
-        for piece, start, end in zip(made.pieces, made.starts, made.starts[1:], strict=False)
-        if piece.name
-        for caption in captions[piece.name][:CAPTIONS]
-    ]
-    whole = {
-        f"film{number}": np.concatenate([p.rows for p in film.pieces]) for number, film in enumerate(films)
-    }
-    apart = {
-        f"film{number}/{at}": piece.rows
-        for number, film in enumerate(films)
-        for at, piece in enumerate(film.pieces)
-    }
-    ways = {"parts": (whole, None), "whole": (whole, 1e9), "oracle": (apart, None)}
-    for way, (name, (videos, part_seconds)) in enumerate(ways.items()):
-        yield {"way": name} | measure(way, videos, films, asked, part_seconds, folder, pocket)
+@dataclass(frozen=True)
+class Asked:
+    caption: str
+    film: int
+    clip: str
+    span: tuple[float, float]  # seconds of the clip in the film
+    moment: bool  # whether to look for it
 
 
 def measure(
-    way: int,
-    videos: dict[str, np.ndarray],
-    films: list[Film],
-    asked: list[tuple[str, int, str, tuple[float, float]]],
-    part_seconds: float | None,
-    folder: Path,
-    pocket: Pocket,
-) -> dict[str, Any]:
-    embedder = ZeroShot(pocket)
-    if part_seconds is not None:
-        embedder.part_seconds = part_seconds
-    path = folder / f"index-{len(videos)}-{way}-{len(films[0].starts)}"
-    if not path.exists():
-        create_index(path, Manifest(embedder.record, extraction_record(embedder, 2.0), embedder.width, CLIPS))
-        with IndexWriter(path) as writer:
-            for start in range(0, len(videos), WRITTEN_AT_ONCE):
-                names = list(videos)[start : start + WRITTEN_AT_ONCE]
-                some = [features_of(name, videos[name]) for name in names]
-                writer.add(embed_videos(some, {video.id: 0 for video in some}, embedder))
-    index = Index(IndexStore.open(path), torch.device("cpu"))
-    index.__dict__["embedder"] = embedder
-    first, inside, sure, both = [], [], [], []
-    for (_, film, _, truth), answer in zip(
-        asked, index.search_many([caption for caption, *_ in asked], top=TOP), strict=True
-    ):
+    way: str, films: list[Film], captions: dict[str, list[str]], pocket: Pocket
+) -> dict[str, np.ndarray]:
+    """Of every sentence: its clip, whether its film came first, whether its moment was found, how sure."""
+    asked = [
+        Asked(caption, film, piece.name, (start / pocket.rate, end / pocket.rate), number < MOMENTS)
+        for film, made in enumerate(films)
+        for piece, start, end in zip(made.pieces, made.starts, made.starts[1:], strict=False)
+        if piece.name
+        for number, caption in enumerate(captions[piece.name])
+    ]
+    videos = {
+        (f"film{number}/{at}" if way == "oracle" else f"film{number}"): rows
+        for number, film in enumerate(films)
+        for at, rows in enumerate(
+            [piece.rows for piece in film.pieces]
+            if way == "oracle"
+            else [np.concatenate([piece.rows for piece in film.pieces])]
+        )
+    }
+    with work_folder(None) as folder:
+        index = indexed(folder / "index", videos, pocket, 1e9 if way == "whole" else None)
+        found = answers(index, asked, films)
+    first, sure, inside = [], [], []
+    for question, answer in zip(asked, found, strict=True):
         hits = [(*place(hit.video, films), hit) for hit in answer.hits]
-        right = hits[0][0] == film
-        own = next(((at / pocket.rate, hit.moments[0]) for number, at, hit in hits if number == film), None)
-        overlaps = own is not None and overlap((own[0] + own[1].start, own[0] + own[1].end), truth) >= ENOUGH
-        first.append(right)
-        inside.append(overlaps)
-        both.append(right and overlaps)
+        own = next(
+            (
+                (at / pocket.rate + hit.moments[0].start, at / pocket.rate + hit.moments[0].end)
+                for number, at, hit in hits
+                if number == question.film and hit.moments
+            ),
+            (-1.0, -1.0),
+        )
+        first.append(hits[0][0] == question.film)
+        inside.append(overlap(own, question.span) >= ENOUGH if question.moment else np.nan)
         # Of the oracle's hits those of one film are its parts.
         sure.append(sum(hit.probability or 0.0 for number, _, hit in hits if number == hits[0][0]))
     return {
-        "R@1": 100 * np.mean(first),
-        "± (95%)": 196 * np.std(first) / len(first) ** 0.5,
-        "moment found, %": 100 * np.mean(inside),
-        "both, %": 100 * np.mean(both),
-        "mean probability, %": 100 * np.mean(sure),
-        "calibration error": calibration_error(np.array(sure), np.array(first)),
-        "queries": len(asked),
+        "clip": np.array([question.clip for question in asked]),
+        "first": np.array(first, float),
+        "inside": np.array(inside, float),
+        "sure": np.array(sure, float),
     }
+
+
+def indexed(path: Path, videos: dict[str, np.ndarray], pocket: Pocket, part_seconds: float | None) -> Index:
+    embedder = ZeroShot(pocket)
+    if part_seconds is not None:
+        embedder.part_seconds = part_seconds
+    create_index(path, Manifest(embedder.record, extraction_record(embedder, 2.0), embedder.width, CLIPS))
+    with IndexWriter(path) as writer:
+        for start in range(0, len(videos), WRITTEN_AT_ONCE):
+            names = list(videos)[start : start + WRITTEN_AT_ONCE]
+            some = [features_of(name, videos[name]) for name in names]
+            writer.add(embed_videos(some, {video.id: 0 for video in some}, embedder))
+    index = Index(IndexStore.open(path), torch.device("cpu"))
+    index.__dict__["embedder"] = embedder
+    return index
+
+
+def answers(index: Index, asked: list[Asked], films: list[Film]) -> list[Answer]:
+    """As the index gives them, but with moments only where they are looked at: growing them takes longest."""
+    given = []
+    for start in range(0, len(asked), AT_ONCE):
+        some = asked[start : start + AT_ONCE]
+        question = Question([one.caption for one in some], TOP)
+        probes = index._probes(question.sentences)
+        nearest = nearest_videos(index.gallery, probes, TOP, index.judge.candidates)
+        with_moments = index._finder(nearest, probes)
+
+        def found(q: int, rank: int) -> Found:
+            segment, at = index.gallery.places_S2[int(nearest.hit_QH[q, rank])]  # noqa: B023
+            name = index.store.segments[segment].names[at]
+            wanted = some[q].moment and place(name, films)[0] == some[q].film  # noqa: B023
+            return with_moments(q, rank) if wanted else (name, ())  # noqa: B023
+
+        model = index.store.manifest.model
+        given += compose_answers(
+            question, nearest, index.judge, model, found, in_parts=index.gallery.in_parts
+        )
+    return given
+
+
+def summary(found: dict[str, np.ndarray]) -> dict[str, Any]:
+    right, wide = by_clip(found["first"], found["clip"])
+    looked = ~np.isnan(found["inside"])
+    return {
+        "R@1": 100 * right,
+        "± (95%)": 100 * wide,
+        "moment found, %": 100 * np.mean(found["inside"][looked]),
+        "both, %": 100 * np.mean(found["inside"][looked] * found["first"][looked]),
+        "mean probability, %": 100 * np.mean(found["sure"]),
+        "calibration error": calibration_error(found["sure"], found["first"]),
+        "sentences": len(found["first"]),
+    }
+
+
+def loss_by_length(found: dict[tuple[int, str], dict[str, np.ndarray]]) -> list[dict[str, Any]]:
+    """Each sentence is asked of films of all lengths and of the oracle's, so differences are its own."""
+    lengths = [length for length, way in found if way == "parts" and (length, "oracle") in found]
+    losses, rows = {}, []
+    for length in lengths:
+        ours, oracle = found[length, "parts"], found[length, "oracle"]
+        losses[length] = per_sentence(oracle) - per_sentence(ours)
+        clips = np.sort(ours["clip"])
+        loss, wide = by_clip(losses[length], clips)
+        growth, growth_wide = by_clip(losses[length] - losses[lengths[0]], clips)
+        rows.append(
+            {"minutes": length, "loss": 100 * loss, "± (95%)": 100 * wide}
+            | {f"beyond {lengths[0]} min": 100 * growth, "±": 100 * growth_wide}
+        )
+    return rows
+
+
+def per_sentence(found: dict[str, np.ndarray]) -> np.ndarray:
+    """Whether the film came first, sorted by clip; a clip's sentences come in one order everywhere."""
+    order = np.argsort(found["clip"], kind="stable")
+    return found["first"][order]
+
+
+def by_clip(values: np.ndarray, clips: np.ndarray) -> tuple[float, float]:
+    """The mean of all, and how far it can be off (95%) if clips are independent and their sentences not."""
+    mean = float(values.mean())
+    _, number = np.unique(clips, return_inverse=True)
+    sums, counts = np.bincount(number, values - mean), np.bincount(number)
+    return mean, 1.96 * float(np.sqrt((sums**2).sum())) / float(counts.sum())
 
 
 def features_of(name: str, rows: np.ndarray) -> VideoFeatures:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import holmes
-from holmes.evidence.confidence import Background, ScoreEvidence, gallery_opinion
+from holmes.evidence.confidence import Background, ScoreEvidence, background, gallery_opinion
 from holmes.evidence.diagnosis import Calibration, Diagnoser
 from holmes.evidence.parts import best_by_video, count_videos, sum_by_video
 from holmes.index import embedders
@@ -197,6 +197,21 @@ def test_many_parts_of_one_film_are_not_many_videos_that_fit() -> None:
     assert (film.kind, film.quantities["fits"]) == ("precise", 1)
     assert (videos.kind, videos.quantities["fits"]) == ("several_fit", 4)
     assert videos == judge(Scores(score, score), 300, background)[0]
+
+
+def test_parts_that_are_no_candidates_count_for_their_films() -> None:
+    """Three films hold all parts there are: their probabilities are those of every part, and add up to 1."""
+    rng = np.random.default_rng(0)
+    score = torch.from_numpy(np.sort(rng.normal(0.3, 0.05, (1, 300)))[:, ::-1].copy())
+    film = torch.from_numpy(rng.permutation(np.repeat([0, 1, 2], [40, 100, 160])))[None]
+    evidence, parts = ScoreEvidence(0.05, 0.5), torch.tensor([40, 100, 160])[film]
+    every = gallery_opinion(score, 300, evidence).merged(film).probability_QK[0, :3]
+    best = gallery_opinion(score[:, :20], 300, evidence, background(score))
+    assert len(set(film[0, :20].tolist())) == 3
+    told = best.merged(film[:, :20], parts[:, :20]).probability_QK[0, :3]
+    torch.testing.assert_close(told, every, atol=0.02, rtol=0)
+    assert told.sum() == pytest.approx(1, abs=1e-3)
+    assert best.merged(film[:, :20]).probability_QK.sum() < 0.5, "which is what the candidates alone hold"
 
 
 def test_merging_rows_of_candidates() -> None:

@@ -36,7 +36,7 @@ def merge(replies: Mapping[int, ShardReply], top: int, candidates: int) -> Neare
     return Nearest(
         *(numbered("part_QK").gather(1, best_QK), joined("score_QK").gather(1, best_QK)),
         *(joined("frame_QK").gather(1, best_QK), joined("clip_QK").gather(1, best_QK)),
-        numbered("video_QK").gather(1, best_QK),
+        *(numbered("video_QK").gather(1, best_QK), joined("video_parts_QK").gather(1, best_QK)),
         numbered("hit_QH").gather(1, best_QH),
         joined("hit_score_QH").gather(1, best_QH),
         sums,

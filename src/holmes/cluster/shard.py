@@ -40,6 +40,7 @@ class ShardReply:
     frame_QK: NDArray[np.float32]
     clip_QK: NDArray[np.float32]
     video_QK: NDArray[np.int64]
+    video_parts_QK: NDArray[np.int64]
     key_QK: NDArray[np.int64]  # orders equal scores
     hit_QH: NDArray[np.int64]
     hit_score_QH: NDArray[np.float64]
@@ -98,6 +99,7 @@ class Shard:
             frame_QK=plain(found.frame_QK),
             clip_QK=plain(found.clip_QK),
             video_QK=plain(found.video_QK),
+            video_parts_QK=plain(found.video_parts_QK),
             key_QK=plain(key_S[found.parts_QK]),
             hit_QH=plain(found.hit_QH),
             hit_score_QH=plain(found.hit_score_QH),

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from holmes.evidence.dirichlet import at_least_float32
 from holmes.evidence.odds import OddsCorrection
-from holmes.evidence.parts import sum_by_video
+from holmes.evidence.parts import first_of_each, sum_by_video
 
 SMALLEST_DEVIATION = 1e-4  # of a gallery's scores
 STARTS = (0.0, 1.0, 3.0)  # s₀ above the mean, in deviations: the likelihood may have several hills
@@ -110,13 +110,21 @@ class GalleryOpinion:
         """That the right video is among the best k."""
         return self.probability_QK[:, :k].sum(-1).clamp(max=1)
 
-    def merged(self, video_QK: Tensor | None) -> GalleryOpinion:
-        """The opinion on videos of which the candidates are parts; none of them has candidates beyond these.
+    def merged(self, video_QK: Tensor | None, video_parts_QK: Tensor | None = None) -> GalleryOpinion:
+        """The opinion on videos of which the candidates are parts.
 
-        Concentrations add up, as categories of a Dirichlet that become one do.
+        Concentrations add up, as categories of a Dirichlet that become one do. Where it is known how many
+        parts each candidate's video has, those that are no candidates bring their share of what is left.
         """
         highest_Q1 = self.log_alpha_QK.amax(1, keepdim=True)
-        alpha_QK = sum_by_video((self.log_alpha_QK - highest_Q1).exp(), video_QK)
+        part_QK = (self.log_alpha_QK - highest_Q1).exp()
+        alpha_QK = sum_by_video(part_QK, video_QK)
+        unseen = self.videos - part_QK.shape[1]
+        if video_QK is not None and video_parts_QK is not None and unseen > 0:
+            left_Q1 = (self.log_strength_Q.unsqueeze(1) - highest_Q1).exp() - part_QK.sum(1, keepdim=True)
+            parts_QK = sum_by_video(video_parts_QK * first_of_each(video_QK), video_QK)
+            unseen_QK = parts_QK - sum_by_video(torch.ones_like(parts_QK), video_QK)
+            alpha_QK = alpha_QK + left_Q1.clamp(min=0) * unseen_QK / unseen
         return replace(self, log_alpha_QK=alpha_QK.log() + highest_Q1)
 
     def resized(self, videos: int) -> GalleryOpinion:

@@ -142,15 +142,17 @@ def judge(
     all_scores: Background | None = None,
     *,
     video_QK: Tensor | None = None,
+    video_parts_QK: Tensor | None = None,
     copies_Q: Tensor | None = None,
     here_floor: float | None = None,
 ) -> Judgement:
     """Judge queries by the scores of their best candidates, Q × K, best first, in a gallery of `videos`.
 
     `all_scores` is the mean and deviation of the score over the whole gallery; without it they are guessed
-    from the candidates. Where candidates are parts of long videos, `video_QK` says whose: the gallery is one
-    of parts, what is held of it is about videos, in the order of their best parts. `copies_Q` is how many of
-    the first videos show the very same moment, and `here_floor` replaces the calibration's.
+    from the candidates. Where candidates are parts of long videos, `video_QK` says whose, and
+    `video_parts_QK` how many parts that video has: the gallery is one of parts, what is held of it is about
+    videos, in the order of their best parts. `copies_Q` is how many of the first videos show the very same
+    moment, and `here_floor` replaces the calibration's.
     """
     candidates = calibration.candidates
     scores = Scores(scores.frame_QV[:, :candidates], scores.clip_QV[:, :candidates])
@@ -160,7 +162,8 @@ def judge(
     here_Q = answered_with_less(gallery, calibration)
     if video_QK is not None:
         video_QK = video_QK[:, :candidates]
-        gallery, score_QK = gallery.merged(video_QK), best_by_video(score_QK, video_QK)
+        parts_QK = None if video_parts_QK is None else video_parts_QK[:, :candidates]
+        gallery, score_QK = gallery.merged(video_QK, parts_QK), best_by_video(score_QK, video_QK)
     rules = calibration.rules(videos)
     if here_floor is not None:
         rules = replace(rules, here=here_floor)
@@ -220,6 +223,7 @@ class Diagnoser:
         all_scores: Background | None = None,
         *,
         video_QK: Tensor | None = None,
+        video_parts_QK: Tensor | None = None,
         copies_Q: Tensor | None = None,
         here_floor: float | None = None,
     ) -> Sequence[Diagnosis]:
@@ -230,6 +234,7 @@ class Diagnoser:
             self.calibration,
             all_scores,
             video_QK=video_QK,
+            video_parts_QK=video_parts_QK,
             copies_Q=copies_Q,
             here_floor=here_floor,
         )

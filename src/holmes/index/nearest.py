@@ -38,6 +38,7 @@ class Nearest:
     frame_QK: Tensor  # each branch's own similarity
     clip_QK: Tensor
     video_QK: Tensor  # whose part it is
+    video_parts_QK: Tensor  # how many parts of that video were compared
     hit_QH: Tensor  # the best part of each of the best videos
     hit_score_QH: Tensor
     all_scores: ScoreSums  # of all parts that were compared
@@ -46,20 +47,23 @@ class Nearest:
         return Nearest(*(value.to(device) for value in vars(self).values()))
 
 
+@one_thread_an_operation()  # its pieces go to threads of their own
 def nearest_videos(
     gallery: Gallery, probes: Probes, top: int, candidates: int = 0, allowed_S: Tensor | None = None
 ) -> Nearest:
     """The `top` best live videos of every query, and at least so many candidates: the best parts of any."""
-    with one_thread_an_operation():  # its pieces go to threads of their own
-        compared_S = _compared(gallery, allowed_S)
-        bound_QS, all_scores = scan(gallery, probes, compared_S)
-        wanted = min(max(top, candidates), all_scores.count)
-        best = prove_best(gallery, probes, bound_QS, wanted, all_scores.count)
-        hits = min(top, _count_videos(gallery, compared_S, all_scores.count))
-        hit_QH, hit_score_QH = best_of_each_video(gallery, probes, bound_QS, best, hits, all_scores.count)
-    return Nearest(*best, gallery.video_S[best[0]], hit_QH, hit_score_QH, all_scores)
+    compared_S = _compared(gallery, allowed_S)
+    bound_QS, all_scores = scan(gallery, probes, compared_S)
+    wanted = min(max(top, candidates), all_scores.count)
+    best = prove_best(gallery, probes, bound_QS, wanted, all_scores.count)
+    hits = min(top, _count_videos(gallery, compared_S, all_scores.count))
+    hit_QH, hit_score_QH = best_of_each_video(gallery, probes, bound_QS, best, hits, all_scores.count)
+    video_QK = gallery.video_S[best[0]]
+    video_parts_QK = _parts_of_each(gallery, compared_S)[video_QK]
+    return Nearest(*best, video_QK, video_parts_QK, hit_QH, hit_score_QH, all_scores)
 
 
+@one_thread_an_operation()  # its pieces go to threads of their own
 def prove_best(gallery: Gallery, probes: Probes, bound_QS: Tensor, top: int, count: int) -> Scored:
     """The best `top` of `count` parts, of which none scores more than its bound.
 
@@ -180,6 +184,14 @@ def _count_videos(gallery: Gallery, compared_S: Tensor | None, count: int) -> in
         return count
     video_S = gallery.video_S if compared_S is None else gallery.video_S[compared_S]
     return 1 + int((video_S[1:] != video_S[:-1]).sum()) if len(video_S) else 0
+
+
+def _parts_of_each(gallery: Gallery, compared_S: Tensor | None) -> Tensor:
+    """How many parts of every video are compared."""
+    if not gallery.in_parts:
+        return torch.ones_like(gallery.video_S)
+    video_S = gallery.video_S if compared_S is None else gallery.video_S[compared_S]
+    return video_S.bincount(minlength=gallery.videos)
 
 
 def _parts_of(gallery: Gallery, video_QK: Tensor) -> Tensor:
