@@ -13,7 +13,7 @@ import torch
 from by_hand import reseal
 from holmes import manifests
 from holmes.config.presets import preset
-from holmes.config.schema import HolmesConfig
+from holmes.config.schema import HolmesConfig, ModelConfig
 from holmes.encoders import checkpoint
 from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint, update_extras
 from holmes.encoders.model import HolmesModel
@@ -151,6 +151,16 @@ def test_settings_cannot_ask_for_more_memory_than_the_weights(tmp_path, monkeypa
     monkeypatch.setattr(checkpoint, "build_model", make)
     assert "does not fit its config" in refusal(tmp_path)
     assert len(made) == 1 and all(value.is_meta for value in made[0].state_dict().values())
+
+
+@pytest.mark.parametrize("encoder", ["mixture", "gmmformer", "ms_sl"])
+@pytest.mark.parametrize("sizes", [{}, {"width": 64}, {"video_width": 3000, "width": 32}, {"frames": 700}])
+def test_no_model_is_larger_than_its_settings_are_taken_for(encoder, sizes):
+    config = ModelConfig(**{"video_width": 256, "text_width": 512, "encoder": encoder} | sizes)
+    with torch.device("meta"):
+        model = checkpoint.build_model(config)
+    held = sum(value.numel() for value in [*model.parameters(), *model.buffers()])
+    assert held < checkpoint.numbers_asked_for(config) < checkpoint.MODEST
 
 
 def test_every_flipped_bit_of_the_manifest_is_noticed(tmp_path):

@@ -27,6 +27,7 @@ MANIFEST = "checkpoint.json"
 TRAINING_SECONDS = "training_seconds"  # among its extras: nine in ten training videos are not longer
 FORM = Form("holmes-checkpoint", 2, "a Holmes checkpoint", "copy the whole folder again", unsealed=(1,))
 WEIGHTS = Matching(r"model-[0-9a-f]{12}\.safetensors", "the name of a file of weights")
+MODEST = 2**28  # numbers of a model that may be made before its weights are looked at: a GB
 LOADING_ATTEMPTS = 5  # each needs a whole new checkpoint to be saved within the moment of loading one
 
 
@@ -95,7 +96,8 @@ def _load(folder: Path, manifest: Manifest, device: str) -> Checkpoint:
         raise HolmesError(f"{weights} does not match its digest: the file is damaged; copy it again.")
     try:
         with spelt(weights) as file:
-            refuse_other_shapes(file, manifest.config.model)
+            if numbers_asked_for(manifest.config.model) > MODEST:
+                refuse_other_shapes(file, manifest.config.model)
             model = build_model(manifest.config.model)
             model.load_state_dict(load_file(file))
     except (RuntimeError, SafetensorError) as error:
@@ -103,8 +105,20 @@ def _load(folder: Path, manifest: Manifest, device: str) -> Checkpoint:
     return Checkpoint(model.to(device).eval(), manifest.config, manifest.digest, manifest.extras)
 
 
+def numbers_asked_for(config: ModelConfig) -> int:
+    """More than any model of these settings holds."""
+    places = max(config.frames, config.clips, config.tokens)
+    blocks = 8 + len(config.gaussian_widths)
+    ends = config.video_width + config.text_width + places
+    return blocks * (32 * config.width**2 + places**2) + 8 * ends * config.width
+
+
 def refuse_other_shapes(weights: Path, config: ModelConfig) -> None:
-    """Compare the file's header with the settings before either gets any memory."""
+    """Compare the file's header with the settings before either gets any memory.
+
+    Only where they ask for much: making a model without memory loads torch's compiler, which takes longer
+    than a search, and weights that do not fit a small one are noticed when they are loaded.
+    """
     with torch.device("meta"):
         expected = {name: list(value.shape) for name, value in build_model(config).state_dict().items()}
     with safe_open(weights, "pt") as file:
