@@ -8,7 +8,7 @@ several times. Three ways are compared:
     whole     every film as one piece of at most 128 frames and 32 clips
     oracle    every clip indexed by itself; the film is that of the best clip
 
-    python benchmarks/long_films.py CLIPS --fill clips.npz    # CLIPS: videos and captions.json
+    python benchmarks/long_films.py CLIPS --fill clips.npz --splits clips.json   # CLIPS: with captions.json
 
 The loss is the oracle's share of right films less that of the parts, sentence by sentence, and how much it
 grows is told beside the shortest films. Captions of one clip fare alike, so intervals are of clips.
@@ -72,6 +72,9 @@ def main(
     fill: Annotated[
         Path | None, typer.Option(help="NPZ of more clips: features, lengths, ids; 1 a second.")
     ] = None,
+    splits: Annotated[
+        Path | None, typer.Option(help="JSON: the split of each; what the model was trained on is left out.")
+    ] = None,
     rendered: Annotated[int, typer.Option(help="Rendered videos among the other footage.")] = 12,
     minutes: Annotated[str, typer.Option(help="Lengths of the films.")] = "10,60,180",
     splices: Annotated[int, typer.Option(help="How often the films are spliced anew.")] = 3,
@@ -89,7 +92,8 @@ def main(
             folder / "world", RenderSettings(train_videos=2, test_videos=max(2, rendered - 2))
         )
         other = [Piece(video.rows) for video in read(folder / "rendered", [world.folder], pocket)]
-        other += more_clips(pocket, fill, {Path(piece.name).stem for piece in asked}) if fill else []
+        without = {Path(piece.name).stem for piece in asked} | trained_on(splits)
+        other += more_clips(pocket, fill, without) if fill else []
         for length in (int(part) for part in minutes.split(",")):
             spliced = [splice(asked, other, length * 60, seed) for seed in range(splices)]
             for way in ways.split(","):
@@ -110,6 +114,12 @@ def main(
 
 def read(folder: Path, videos: Sequence[Path], pocket: Pocket) -> list[VideoFeatures]:
     return list(extract(videos, folder, "pocket", progress=True).folder)
+
+
+def trained_on(splits: Path | None) -> set[str]:
+    """A model knows what it was trained on better than anything it will meet: no fair rival for a clip."""
+    known = json.loads(splits.read_text()) if splits else {}
+    return {name for name, clip in known.items() if clip["split"] == "train"}
 
 
 def more_clips(pocket: Pocket, file: Path, without: set[str]) -> list[Piece]:
@@ -138,7 +148,9 @@ def splice(asked: list[Piece], other: list[Piece], seconds: float, seed: int) ->
         left: list[int] = []
         while missing > 0:
             left = left or rng.permutation(len(other)).tolist()
-            pieces.append(Piece(other[left.pop()].rows[: int(missing)]))
+            rows = other[left.pop()].rows
+            start = rng.integers(len(rows) // 2)  # not the same stretch of it everywhere
+            pieces.append(Piece(rows[start:][: int(missing)]))
             missing -= len(pieces[-1].rows)
         films.append(Film(tuple(pieces[i] for i in rng.permutation(len(pieces)))))
     return films
