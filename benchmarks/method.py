@@ -134,6 +134,7 @@ def study(
     parser = study_parser(description, 400, ["batch_videos=32", "warm_up_epochs=20"], result)
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side (%(default)s)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start none after so long")
+    parser.add_argument("--compiled", action="store_true", help="compile the training steps (GPU)")
     parser.add_argument("--rows", help="only rows whose title contains one of these, apart by commas")
     options = parser.parse_args()
     seeds = [int(seed) for seed in options.seeds.split(",")]
@@ -144,7 +145,7 @@ def study(
     with work_folder(options.work) as folder:
         stores = world_stores(folder, options.data, options.videos, options.only)
         jobs = [
-            Job(row.title, name, seed, store, row.apply(config), protocol)
+            Job(row.title, name, seed, store, row.apply(config), protocol, options.compiled)
             for row in chosen
             for name, store in stores.items()
             for seed in seeds

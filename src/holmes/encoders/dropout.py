@@ -40,14 +40,15 @@ class ReluDropout(torch.autograd.Function):
         threshold = byte_threshold(rate)
         ctx.scale = kept_scale(threshold)
         keep = random_bytes(values.shape, values.device) >= threshold
-        output = torch.relu(values).mul_(keep).mul_(ctx.scale)
+        # Not in place: some compilers of torch give an output that was changed in place no gradient at all.
+        output = torch.relu(values) * keep * ctx.scale
         ctx.save_for_backward(output)
         return output
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (output,) = ctx.saved_tensors
-        return torch.ops.aten.threshold_backward(gradients[0], output, 0).mul_(ctx.scale), None
+        return torch.ops.aten.threshold_backward(gradients[0], output, 0) * ctx.scale, None
 
 
 def byte_threshold(rate: float) -> int:
