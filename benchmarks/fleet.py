@@ -1,7 +1,7 @@
 """Many small trainings side by side on one device: a worker process takes one after the other.
 
 A small collection uses a tenth of a GPU, so a dozen workers share it. Every finished job is written down at
-once; the same command run again does only what is left. Compiled jobs train three times as fast once compiled:
+once; the same command run again does only what is left. Compiled jobs train three times as fast:
 their batches are padded to few shapes, so that a worker compiles once for all seeds, and one job of each
 collection goes ahead of the others, so that these find its kernels in the compiler's cache.
 """

@@ -19,6 +19,7 @@ from holmes.index.gallery import Gallery, GallerySlab
 from holmes.index.nearest import nearest_videos
 from holmes.index.scan import make_probes, scan
 from holmes.index.segment import pack_parts
+from holmes.losses.objective import QueryOwners
 from holmes.records import Batch, QueryEmbedding, Stage
 from holmes.training.assemble import build_objective
 from holmes.training.graph import STEPS_BEFORE, GraphedStep
@@ -92,8 +93,6 @@ def test_gradients_in_bf16_stay_close_to_float32(dual: bool) -> None:
     for device in ("cpu", "cuda"):
         step, batch = make_step(device, dual), make_batch(device)
         query, video = step.encode(batch)
-        from holmes.losses.objective import QueryOwners
-
         owners = QueryOwners(batch.owner_Q, batch.slot_Q, batch.query_mask_Q, batch.queries_per_video)
         uniform = torch.rand(len(batch.owner_Q), len(batch.frame_lengths_V), device=device)
         step.losses(query, video, owners, Stage.CALIBRATED, uniform)["total"].backward()
@@ -144,6 +143,30 @@ def test_recorded_steps_vary_as_plain_ones(compiled: bool) -> None:
     error = (plain.var() / len(plain) + other.var() / len(other)).sqrt()
     assert (plain.mean() - other.mean()).abs() < 4 * error
     assert 0.6 < (other.std() / plain.std()).item() < 1.6
+
+
+def test_a_compiled_step_gives_every_parameter_its_gradient() -> None:
+    """With dropout at work. Some versions of torch compiled a part of the blocks to a gradient of zero."""
+    batch = make_batch("cuda")
+    owners = QueryOwners(batch.owner_Q, batch.slot_Q, batch.query_mask_Q, batch.queries_per_video)
+    uniform = torch.rand(len(batch.owner_Q), len(batch.frame_lengths_V), device="cuda")
+
+    def strengths(compiled: bool) -> dict[str, float]:
+        """Each parameter's root mean square gradient over many draws."""
+        step = make_step("cuda", dropout=0.25, compiled=compiled)
+        squares = torch.zeros_like(step.optimizer.values)
+        for _ in range(40):
+            step.losses(*step.encode(batch), owners, Stage.CALIBRATED, uniform)["total"].backward()
+            squares += step.optimizer.collect_gradients() ** 2
+        names = [name for name, _ in step.model.named_parameters()]
+        return {
+            name: view.mean().sqrt().item()
+            for name, view in zip(names, step.optimizer._views(squares), strict=True)
+        }
+
+    plain, compiled = strengths(False), strengths(True)
+    wrong = [name for name in plain if not 0.7 * plain[name] <= compiled[name] <= 1.4 * plain[name]]
+    assert wrong == []
 
 
 def test_padding_does_not_matter_on_the_gpu() -> None:
