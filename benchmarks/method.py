@@ -34,7 +34,7 @@ RELATIVE = tuple(
     Ablation(-10 - place, f"relative thresholds, β {beta}", {"thresholds": "relative", "beta": beta})
     for place, beta in enumerate((0.3, 0.1))
 )
-SINGLE = ("macro_F1", "chance_F1", "hit@1", "ECE", "AURC")  # figures that are one number
+SINGLE = ("macro_F1", "chance_F1", "hit@1", "held-out SumR", "ECE", "AURC")  # figures that are one number
 ROWS = (FULL, BASE_OBJECTIVE, *RELATIVE, *INTRA, *TRANSPORT, BEST_CLIP)
 
 
@@ -117,9 +117,9 @@ def shown(row: dict[str, Any]) -> dict[str, str]:
         )
         known = "macro_F1" in means
         line["macro-F1 (chance)"] = f"{means['macro_F1']:.2f} ({means['chance_F1']:.2f})" if known else ""
-    for name in ("ECE", "AURC"):
+    for name, digits in (("held-out SumR", 1), ("ECE", 3), ("AURC", 3)):
         if name in means:
-            line[name] = f"{means[name]:.3f} {difference(name)}"
+            line[name] = f"{means[name]:.{digits}f} {difference(name)}"
     return line
 
 

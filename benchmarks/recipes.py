@@ -55,6 +55,7 @@ def measure_on_test(job: Job, device: str) -> dict[str, Any]:
         score_all(held), held.owner_Q, weights.frame_weight, weights.clip_weight, "this run"
     )
     assert calibration is not None, "too few videos are held out"
+    held_rank_Q = rank_of_owner(calibration.score(score_all(held)), held.owner_Q)
     scores = score_all(test)
     rank_Q = rank_of_owner(calibration.score(scores), test.owner_Q)
     probability_Q = as_numpy(judge_all(scores, calibration).gallery.probability_top(1))
@@ -62,6 +63,7 @@ def measure_on_test(job: Job, device: str) -> dict[str, Any]:
     once = bootstrap_counts(test.owner_Q.cpu().numpy(), repeats=0)
     return {
         "metrics": recall(rank_Q),
+        "held-out SumR": recall(held_rank_Q)["SumR"],
         "ECE": float(calibration_error(probability_Q, right_Q, once)[0]),
         "AURC": float(area_under_risk_coverage(probability_Q, right_Q, once)[0]),
     }

@@ -1,6 +1,6 @@
 """How fast a training epoch is, through the code path of `holmes train`.
 
-    python benchmarks/training.py [--shape activitynet] [--device auto] [--json FILE]
+    python benchmarks/training.py [--shape activitynet] [--preset activitynet_plus] [--device auto] [--json FILE]
 
 Random features in the shapes of the field's data sets. On a CPU the collection and the model are scaled down,
 and the table says so.
@@ -77,6 +77,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--shape", choices=SHAPES, default="activitynet")
+    parser.add_argument("--preset", help="settings to train with (default: the shape's own)")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--steps", type=int, default=0, help="timed steps of each stage (default: an epoch)")
     parser.add_argument("--whole", action="store_true", help="also time a whole run of 100 epochs")
@@ -85,7 +86,7 @@ def main() -> None:
     options = parser.parse_args()
 
     device = choose_device(options.device)
-    config, shape = preset(options.shape), SHAPES[options.shape]
+    config, shape = preset(options.preset or options.shape), SHAPES[options.shape]
     if device.type == "cpu":
         shape, config = shape.scaled(CPU_SHARE), with_changes(config, CPU_MODEL)
     store = SyntheticStore(shape, device)
