@@ -28,12 +28,13 @@ from holmes.evidence.fitting import fit_calibration, judge_all
 from holmes.training.protocol import Protocol
 
 HELD_OUT = {"held_out": 0.25}
-PLUS = {"contrastive_cosine": 0.5, "contrastive_temperature": 0.07}
+PLUS = {"contrastive_cosine": 0.25, "contrastive_temperature": 0.07}
 CANDIDATES = {
-    "InfoNCE on cosines": PLUS,
-    "InfoNCE on cosines, twice the weight": PLUS | {"contrastive_cosine": 1.0},
+    "InfoNCE on cosines, weight .25": PLUS,
+    "InfoNCE on cosines, weight .5": PLUS | {"contrastive_cosine": 0.5},
+    "InfoNCE on cosines, weight 1": PLUS | {"contrastive_cosine": 1.0},
     "dropout .4": {"dropout": 0.4},
-    "InfoNCE on cosines, dropout .4": PLUS | {"dropout": 0.4},
+    "InfoNCE on cosines, weight .5, dropout .4": PLUS | {"contrastive_cosine": 0.5, "dropout": 0.4},
 }
 ROWS = (
     Ablation(FULL.row, FULL.title, HELD_OUT),

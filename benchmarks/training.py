@@ -1,6 +1,6 @@
 """How fast a training epoch is, through the code path of `holmes train`.
 
-    python benchmarks/training.py [--shape activitynet] [--preset activitynet_plus] [--device auto] [--json FILE]
+    python benchmarks/training.py [--shape activitynet] [--preset activitynet_plus] [--device auto]
 
 Random features in the shapes of the field's data sets. On a CPU the collection and the model are scaled down,
 and the table says so.

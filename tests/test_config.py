@@ -121,7 +121,7 @@ def test_every_setting_of_the_released_configurations_is_pinned():
 def test_plus_changes_what_was_shown_to_help_and_nothing_else(name):
     published, better = preset(name), preset(f"{name}_plus")
     assert better.name == f"{name}_plus"
-    assert better.loss.contrastive_cosine == 0.5 and better.loss.contrastive_temperature == 0.07
+    assert better.loss.contrastive_cosine == 0.25 and better.loss.contrastive_temperature == 0.07
     assert replace(better, name=name, loss=published.loss) == published
     assert replace(better.loss, contrastive_cosine=0.0) == published.loss
 

@@ -91,7 +91,7 @@ def plus(base: Callable[[], HolmesConfig]) -> Callable[[], HolmesConfig]:
         return replace(
             config,
             name=f"{config.name}_plus",
-            loss=replace(config.loss, contrastive_cosine=0.5, contrastive_temperature=0.07),
+            loss=replace(config.loss, contrastive_cosine=0.25, contrastive_temperature=0.07),
         )
 
     improved.__doc__ = f"{base.__doc__} Better than published."
