@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "holmes"
 
 # Part of the package → the parts it may import. A new part must say here what it stands on.
 LEAVES = {"errors", "files", "manifests", "memory", "moments", "parallel", "printable", "progress", "records"}
-LEAVES |= {"typed"}
+LEAVES |= {"locks", "typed"}
 MATHS = {"evidence", "transport", "similarity"}
 MAY_IMPORT: dict[str, set[str]] = {
     **{leaf: LEAVES for leaf in LEAVES},
@@ -50,7 +50,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {*LEAVES, *MATHS, "cluster", "config", "confidence", "data", "encoders", "evaluation", "extend"}
     | {"index", "losses", "media", "plots", "report", "runs", "serve", "training", "worlds"},
 }
-REQUIRED = {"torch", "numpy", "h5py", "safetensors", "typer", "rich", "matplotlib"}  # always installed
+# Always installed.
+REQUIRED = {"filelock", "torch", "numpy", "h5py", "safetensors", "typer", "rich", "matplotlib"}
 
 
 def modules() -> list[str]:

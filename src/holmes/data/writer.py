@@ -7,7 +7,6 @@ later writer with the same fingerprint cuts the arrays back to the note and goes
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from holmes.data.store import MANIFEST, REPLACED, Collection, StoreInfo, write_manifest
 from holmes.errors import HolmesError
 from holmes.files import atomic_file, exchange, read_json, sha256_file, sync_folder, write_json
+from holmes.locks import hold
 from holmes.manifests import FileEntry
 from holmes.records import CLIPS, FRAMES, TOKENS
 from holmes.typed import Count, PlainName, build
@@ -110,12 +110,9 @@ class StoreWriter:
         restore_replaced(self.target)
         refuse_target(self.target, self.overwrite)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.lock = open(self.folder / LOCK, "w")
-        try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.lock.close()
-            raise HolmesError(f"{self.target} is being written by another process; wait for it.") from None
+        self.lock = hold(
+            self.folder / LOCK, f"{self.target} is being written by another process; wait for it."
+        )
         return self
 
     def start(
@@ -251,7 +248,7 @@ class StoreWriter:
                     getattr(self, name).file.close()
         if isinstance(error, HolmesError) or not (self.folder / JOURNAL).is_file():
             shutil.rmtree(self.folder, ignore_errors=True)
-        self.lock.close()
+        self.lock.release()
 
 
 def restore_replaced(target: Path) -> None:

@@ -6,7 +6,6 @@ epoch seeds them from (seed, epoch, rank).
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import time
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from holmes.config.schema import HolmesConfig, to_dict
 from holmes.errors import HolmesError
 from holmes.evaluation.literature import METRICS
 from holmes.files import atomic_file, read_file, read_json
+from holmes.locks import hold
 from holmes.manifests import Form
 from holmes.training.protocol import Protocol
 from holmes.typed import AtMost, Count, Infinite, Matching, Sha256, Within
@@ -145,18 +145,17 @@ class StateKeeper:
 
 @contextmanager
 def sole_owner(folder: Path) -> Iterator[None]:
-    """Two processes must not write one run. The kernel lets go of the lock however a process ends."""
+    """Two processes must not write one run."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK, "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HolmesError(
-                f"{folder} is being trained by another process; wait for it or give another --out."
-            ) from None
+    lock = hold(
+        folder / LOCK, f"{folder} is being trained by another process; wait for it or give another --out."
+    )
+    try:
         for unfinished in folder.rglob(".*.part"):  # what a killed process was writing
             unfinished.unlink(missing_ok=True)
         yield
+    finally:
+        lock.release()
 
 
 def refuse_foreign_folder(folder: Path) -> None:
