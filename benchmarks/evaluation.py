@@ -22,7 +22,6 @@ from holmes.encoders.model import HolmesModel
 from holmes.evaluation.recall import rank_of_owner, recall
 from holmes.evaluation.retrieval import retrieval_metrics
 from holmes.evaluation.scoring import encode_split, score_all
-from holmes.similarity import combined_score
 from holmes.training.device import choose_device
 from holmes.training.run import fit_to_store
 
@@ -74,7 +73,7 @@ def main() -> None:
     )
     encode, encoded = timed(lambda: encode_split(model, bank, split), device, options.repeats)
     score, scores = timed(lambda: score_all(encoded), device, options.repeats)
-    scores_QV = combined_score(scores, config.score.frame_weight, config.score.clip_weight)
+    scores_QV = scores.combined(config.score.frame_weight, config.score.clip_weight)
     rank, _ = timed(lambda: recall(rank_of_owner(scores_QV, encoded.owner_Q)), device, options.repeats)
     rows = [
         {"part": "encode", "seconds": encode},

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.model import HolmesModel
+from holmes.evaluation import scoring
 from holmes.evaluation.aligned_mass import aligned_mass
 from holmes.evaluation.breakdown import breakdowns, by_kind, by_length, by_moment_ratio, recall_by
 from holmes.evaluation.literature import PUBLISHED, published_figures
@@ -25,6 +26,7 @@ from holmes.evaluation.spread import spread
 from holmes.evaluation.tables import Grid, results_grid
 from holmes.moments import grow_moments
 from holmes.records import QueryKind, Scores
+from holmes.similarity import reference_scores
 from holmes.training.assemble import build_alignments, build_identifier, build_objective
 from holmes.training.run import fit_to_store
 from small import embedded, tensor
@@ -48,6 +50,27 @@ def world(request, tmp_path_factory) -> World:
 
 def unit(vector):
     return vector / np.linalg.norm(vector)
+
+
+# Scores
+
+
+def test_evaluation_scores_as_the_reference_does(world):
+    """At once, and with videos and queries in many small pieces."""
+    split = world.store.split("test")
+    frames, lengths, clips = world.bank.videos(torch.from_numpy(split.videos))
+    model = world.model.eval()
+    with torch.inference_mode():
+        video = model.encode_videos(frames, lengths, clips)
+        query = model.encode_queries(*world.bank.queries(torch.from_numpy(split.queries)))
+        expected = reference_scores(query, video)
+    once = score_all(encode_split(model, world.bank, split))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "VIDEO_GROUP", 3)
+        patch.setattr(scoring, "SCORE_ELEMENTS", 1 << 10)
+        for ours in (score_all(encode_split(model, world.bank, split)), once):
+            torch.testing.assert_close(ours.frame_QV, expected.frame_QV, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(ours.clip_QV, expected.clip_QV, atol=1e-5, rtol=1e-5)
 
 
 # Groups

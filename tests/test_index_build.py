@@ -27,7 +27,7 @@ from holmes.media.backbones.base import JointBackbone
 from holmes.media.extract import ExtractionSummary, Failure
 from holmes.media.feature_folder import FeatureFolder, Fingerprint
 from holmes.records import VideoEmbedding
-from holmes.similarity import branch_scores, combined_score
+from holmes.similarity import reference_scores
 from index_fakes import FILMS, RATE, WIDTH, FakeJoint, write_features
 
 
@@ -207,7 +207,7 @@ def slow_score(network: HolmesModel, rows: np.ndarray, sentence: str) -> float:
     tokens = torch.zeros(1, 30, WIDTH)
     tokens[0, : len(words)] = words
     query = network.encode_queries(tokens, torch.tensor([len(words)]))
-    return float(combined_score(branch_scores(query, video), 0.4, 0.6))
+    return float(reference_scores(query, video).combined(0.4, 0.6))
 
 
 def test_a_checkpoint_may_move_but_not_change(tmp_path: Path, fake: type[FakeJoint]) -> None:

@@ -21,7 +21,7 @@ from holmes.index.segment import StoredVideo, pack_parts, pack_video, video_key
 from holmes.index.store import IndexStore, IndexWriter, create_index
 from holmes.index.threads import in_threads
 from holmes.records import QueryEmbedding, VideoEmbedding
-from holmes.similarity import branch_scores, combined_score
+from holmes.similarity import reference_scores
 
 WIDTH, CLIPS, CPU = 24, 32, torch.device("cpu")
 
@@ -226,7 +226,7 @@ def _in_float64(gallery: Gallery, probes: Probes) -> torch.Tensor:
     return torch.cat(parts, 1)
 
 
-def test_one_scorer_for_training_and_search(index: Path) -> None:
+def test_search_scores_as_the_reference_does(index: Path) -> None:
     """The same numbers as holmes.similarity gives for padded, masked videos."""
     store = IndexStore.open(index)
     gallery = open_gallery(store, CPU)
@@ -239,9 +239,8 @@ def test_one_scorer_for_training_and_search(index: Path) -> None:
         frames = torch.full((1, 128, WIDTH), 9.0)
         frames[0, : video.frames] = rows[: video.frames]
         mask = torch.arange(128)[None] < video.frames
-        expected = combined_score(
-            branch_scores(query, VideoEmbedding(frames, mask, rows[None, -CLIPS:])), 0.4, 0.6
-        )
+        videos = VideoEmbedding(frames, mask, rows[None, -CLIPS:])
+        expected = reference_scores(query, videos).combined(0.4, 0.6)
         at = next(i for i, place in enumerate(gallery.places_S2) if tuple(place) == store.places[name])
         own = found.score_QK[found.parts_QK == at].float()
         torch.testing.assert_close(own, expected[:, 0], atol=1e-3, rtol=0)

@@ -27,7 +27,6 @@ from holmes.records import Scores
 from holmes.report.gather import gather, one_run
 from holmes.report.kind_figures import kind_examples, sample_batch
 from holmes.report.moment_figures import Seen, timelines, track, transport, typical_video
-from holmes.similarity import combined_score
 from holmes.training.assemble import build_identifier, build_objective
 from holmes.training.run import RunOptions, train
 from holmes.worlds import planted
@@ -65,7 +64,7 @@ def look(model: HolmesModel, bank: FeatureBank, split: Split, weights: ScoreConf
     """A split as a model sees it."""
     encoded = encode_split(model, bank, split)
     scores = score_all(encoded)
-    score_QV = combined_score(scores, weights.frame_weight, weights.clip_weight)
+    score_QV = scores.combined(weights.frame_weight, weights.clip_weight)
     return Seen(encoded, scores, score_QV, rank_of_owner(score_QV, encoded.owner_Q).numpy(), weights)
 
 

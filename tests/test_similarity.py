@@ -1,4 +1,4 @@
-"""The one scorer, against loops over positions (eq. 1-2)."""
+"""The reference scorer and training's fast one, against loops over positions (eq. 1-2)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 import twins
 from holmes.records import QueryEmbedding, Scores, VideoEmbedding
 from holmes.similarity import (
-    branch_scores,
-    combined_score,
     cosine_and_dot,
     masked_max_cosine,
     masked_max_dot,
-    token_similarity,
+    reference_scores,
 )
 from small import assert_close, embedded, tensor
 
@@ -45,7 +43,7 @@ def test_by_hand():
 def test_branches_equal_the_twin(seed, dual):
     world = embedded(seed, dual=dual)
     for normalised, measure in ((True, twins.cosine), (False, twins.dot)):
-        ours = branch_scores(world.query, world.video, normalised)
+        ours = reference_scores(world.query, world.video, normalised)
         frame, clip = twin_scores(world, measure, raw=not normalised)
         assert_close(ours.frame_QV, frame)
         assert_close(ours.clip_QV, clip)
@@ -78,10 +76,12 @@ def test_padding_cannot_win():
     mask = torch.tensor([[True, False, False]])
     assert masked_max_cosine(query, frames, mask).item() == -1
     assert masked_max_dot(query, frames, mask).item() == -1
-    assert token_similarity(query.unsqueeze(1), tensor([[1.0]]), frames, mask).item() == -1
     video = VideoEmbedding(frames, mask, frames)
+    weight = tensor([[1.0]])
+    dual = QueryEmbedding(query, query.unsqueeze(1), weight, weight)
+    assert reference_scores(dual, video).frame_QV.item() == -1
     assert cosine_and_dot(QueryEmbedding(query), video)[0].frame_QV.item() == -1
-    assert branch_scores(QueryEmbedding(query), video).frame_QV.item() == -1
+    assert reference_scores(QueryEmbedding(query), video).frame_QV.item() == -1
 
 
 @given(seeds, st.booleans(), st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
@@ -91,7 +91,10 @@ def test_more_padding_changes_nothing(seed, dual, spare_queries, spare_frames, s
         seed, dual=dual, spare_queries=spare_queries, spare_frames=spare_frames, spare_tokens=spare_tokens
     )
     real = len(plain.owner)
-    for score in (lambda w: (branch_scores(w.query, w.video),), lambda w: cosine_and_dot(w.query, w.video)):
+    for score in (
+        lambda w: (reference_scores(w.query, w.video),),
+        lambda w: cosine_and_dot(w.query, w.video),
+    ):
         for one, other in zip(score(plain), score(padded), strict=True):
             assert_close(other.frame_QV[:real], one.frame_QV)
             assert_close(other.clip_QV[:real], one.clip_QV)
@@ -123,7 +126,7 @@ def test_permuted_videos_permute_scores(seed, dual, order):
 def test_overall_score_by_hand():
     """Eq. 2 with unequal weights, so that swapping them would show."""
     scores = Scores(frame_QV=tensor([[0.5, -0.2]]), clip_QV=tensor([[0.1, 0.3]]))
-    assert_close(combined_score(scores, frame_weight=0.4, clip_weight=0.6), [[0.26, 0.10]])
+    assert_close(scores.combined(frame_weight=0.4, clip_weight=0.6), [[0.26, 0.10]])
 
 
 def test_a_zero_vector_scores_zero_and_keeps_gradients_finite():

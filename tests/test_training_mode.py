@@ -22,7 +22,7 @@ from holmes.encoders.model import HolmesModel
 from holmes.losses.intra_video import intra_video_loss
 from holmes.losses.objective import Objective, Weights
 from holmes.records import Stage
-from holmes.similarity import branch_scores
+from holmes.similarity import reference_scores
 from holmes.training.run import train
 from holmes.training.step import TrainStep
 from small import embedded, features, tiny_config
@@ -195,7 +195,7 @@ def test_kinds_are_found_without_a_graph():
 
     objective = Objective(Weights(0.1, 0.1, 0.1, 0.1, 0.1), 0.1, 0.1, evidence=watched_evidence)
     batch = embedded(0, (2, 1, 3))
-    objective.identify_queries(branch_scores(batch.query, batch.video), batch.owners)
+    objective.identify_queries(reference_scores(batch.query, batch.video), batch.owners)
     assert seen == [False, False]
 
 

@@ -35,7 +35,7 @@ from holmes.evidence.query_kinds import trust_clip, trust_frame
 from holmes.losses.intra_video import clip_query_similarity
 from holmes.losses.objective import Objective, QueryOwners
 from holmes.records import QueryEmbedding, Scores, Stage, VideoEmbedding
-from holmes.similarity import branch_scores
+from holmes.similarity import reference_scores
 from holmes.training.assemble import build_objective
 from holmes.training.optimizer import FlatAdam, linear_schedule
 
@@ -101,7 +101,7 @@ def released_scores(query: QueryEmbedding, video: VideoEmbedding) -> tuple[Score
         frames_VFD=video.frames_VFD * visible,
         frame_mask_VF=torch.ones_like(video.frame_mask_VF),
     )
-    return branch_scores(query, blanked), branch_scores(query, blanked, normalised=False)
+    return reference_scores(query, blanked), reference_scores(query, blanked, normalised=False)
 
 
 def relative_error(ours: Tensor | np.ndarray | float, golden: Tensor | np.ndarray | float) -> float:

@@ -36,7 +36,6 @@ from holmes.index.embedders import ZeroShot
 from holmes.media.backbones.pocket import CALIBRATION, WEIGHTS, Pocket
 from holmes.memory import keep_freed_memory
 from holmes.progress import progress_bar
-from holmes.similarity import combined_score
 
 HELD_OUT_CLIPS = 300
 CAPTIONS, FRAMES = 2, 3  # drawn of each item in a batch; a picture has one frame
@@ -162,7 +161,7 @@ def contrast(heads: PocketHeads, batch: Batch, deviation_P: Tensor, twin_weight:
 def recalls(see: Encoder, read: Encoder, items: Items) -> list[float]:
     """R@1, 5, 10 in percent of every sentence over all items, scored as in a search."""
     scores, owner_Q = search_scores(see, read, items)
-    score_QV = combined_score(scores, ZeroShot.frame_weight, ZeroShot.clip_weight)
+    score_QV = scores.combined(ZeroShot.frame_weight, ZeroShot.clip_weight)
     found = recall(rank_of_owner(score_QV, owner_Q), CUTOFFS)
     return [round(found[f"R@{cutoff}"], 2) for cutoff in CUTOFFS]
 

@@ -82,6 +82,10 @@ class Scores:
     frame_QV: Tensor
     clip_QV: Tensor
 
+    def combined(self, frame_weight: float, clip_weight: float) -> Tensor:
+        """s = α_f s^f + α_c s^c, eq. 2: the score that ranks videos."""
+        return frame_weight * self.frame_QV + clip_weight * self.clip_QV
+
 
 @dataclass(frozen=True)
 class Opinion:

@@ -1,6 +1,8 @@
 """How well a sentence fits a video: the best-matching position of each branch (eq. 1-2).
 
-The one scorer of training, evaluation and search.
+`reference_scores` says what a score is, in the plainest way. Training (`cosine_and_dot`), evaluation
+(`evaluation.scoring.score_all`) and search (`index.nearest`) each have a faster scorer for what they need;
+tests hold every one of them against the reference. `Scores.combined` joins the branches for all of them.
 
 Q queries, V videos, P positions (frames or clips), T tokens, D width
 """
@@ -12,11 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holmes.records import QueryEmbedding, Scores, VideoEmbedding
-
-
-def cosine_similarity(query_QD: Tensor, video_VPD: Tensor) -> Tensor:
-    """cos(q, v_p) for every position p: Q × V × P."""
-    return dot_similarity(F.normalize(query_QD, dim=-1), F.normalize(video_VPD, dim=-1))
 
 
 def dot_similarity(query_QD: Tensor, video_VPD: Tensor) -> Tensor:
@@ -33,7 +30,7 @@ def masked_max(similarity_QVP: Tensor, mask_VP: Tensor | None) -> Tensor:
 
 def masked_max_cosine(query_QD: Tensor, video_VPD: Tensor, mask_VP: Tensor | None = None) -> Tensor:
     """s(T, V) = max_p cos(q, v_p), eq. 1."""
-    return masked_max(cosine_similarity(query_QD, video_VPD), mask_VP)
+    return masked_max_dot(F.normalize(query_QD, dim=-1), F.normalize(video_VPD, dim=-1), mask_VP)
 
 
 def masked_max_dot(query_QD: Tensor, video_VPD: Tensor, mask_VP: Tensor | None = None) -> Tensor:
@@ -41,30 +38,22 @@ def masked_max_dot(query_QD: Tensor, video_VPD: Tensor, mask_VP: Tensor | None =
     return masked_max(dot_similarity(query_QD, video_VPD), mask_VP)
 
 
-def token_similarity(
-    tokens_QTD: Tensor, weights_QT: Tensor, video_VPD: Tensor, mask_VP: Tensor | None = None
-) -> Tensor:
-    """Σ_t w_t · max_p ⟨h_t, v_p⟩: the dual-query frame branch. Normalise the inputs for cosines."""
-    return weighted_tokens(weights_QT, masked_max_dot(tokens_QTD.flatten(0, 1), video_VPD, mask_VP))
-
-
 def weighted_tokens(weights_QT: Tensor, best_NV: Tensor) -> Tensor:
-    """Σ_t w_t · best match of token t; N = Q · T."""
+    """Σ_t w_t · best match of token t: the frame branch of dual queries; N = Q · T."""
     best_QTV = best_NV.unflatten(0, weights_QT.shape).to(weights_QT.dtype)
     return torch.einsum("qt,qtv->qv", weights_QT, best_QTV)
 
 
-def branch_scores(query: QueryEmbedding, video: VideoEmbedding, normalised: bool = True) -> Scores:
-    """Both branches at once: cosines, or raw dot products when `normalised` is false."""
-    unit = (lambda x: F.normalize(x, dim=-1)) if normalised else (lambda x: x)
-    query_QD, frames_VFD, clips_VCD = unit(query.query_QD), unit(video.frames_VFD), unit(video.clips_VCD)
-    clip_QV = masked_max_dot(query_QD, clips_VCD)
+def reference_scores(query: QueryEmbedding, video: VideoEmbedding, normalised: bool = True) -> Scores:
+    """The reference scorer: both branches' cosines, or raw dot products when `normalised` is false."""
+    best = masked_max_cosine if normalised else masked_max_dot
     weights_QT = query.token_weights_QT if normalised else query.raw_token_weights_QT
     if query.tokens_QTD is None or weights_QT is None:
-        frame_QV = masked_max_dot(query_QD, frames_VFD, video.frame_mask_VF)
+        frame_QV = best(query.query_QD, video.frames_VFD, video.frame_mask_VF)
     else:
-        frame_QV = token_similarity(unit(query.tokens_QTD), weights_QT, frames_VFD, video.frame_mask_VF)
-    return Scores(frame_QV=frame_QV, clip_QV=clip_QV)
+        best_NV = best(query.tokens_QTD.flatten(0, 1), video.frames_VFD, video.frame_mask_VF)
+        frame_QV = weighted_tokens(weights_QT, best_NV)
+    return Scores(frame_QV=frame_QV, clip_QV=best(query.query_QD, video.clips_VCD, None))
 
 
 def cosine_and_dot(query: QueryEmbedding, video: VideoEmbedding) -> tuple[Scores, Scores]:
@@ -95,11 +84,6 @@ def cosine_and_dot(query: QueryEmbedding, video: VideoEmbedding) -> tuple[Scores
 def inverse_length(vectors: Tensor) -> Tensor:
     """1/|x|, safe for the zero vector, as in F.normalize."""
     return 1 / vectors.float().norm(dim=-1).clamp(min=1e-12)
-
-
-def combined_score(scores: Scores, frame_weight: float, clip_weight: float) -> Tensor:
-    """s = α_f s^f + α_c s^c, eq. 2: the score that ranks videos."""
-    return frame_weight * scores.frame_QV + clip_weight * scores.clip_QV
 
 
 def window_means(clips_VCD: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ from holmes.encoders.model import HolmesModel
 from holmes.evaluation.recall import rank_of_owner, recall
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.parallel import ALONE, World, gather_rows
-from holmes.similarity import combined_score
 
 
 def retrieval_metrics(
@@ -29,6 +28,6 @@ def retrieval_ranks(
 ) -> Tensor:
     """The place of every query's video; with several processes each ranks its share of the queries."""
     encoded = encode_split(model, bank, split, world)
-    scores_QV = combined_score(score_all(encoded), score.frame_weight, score.clip_weight)
+    scores_QV = score_all(encoded).combined(score.frame_weight, score.clip_weight)
     ranks_Q = gather_rows(rank_of_owner(scores_QV, encoded.owner_Q), world)
     return ranks_Q[: len(split.queries)]

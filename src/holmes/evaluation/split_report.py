@@ -21,7 +21,6 @@ from holmes.evaluation.partition import BATCH_VIDEOS, Identify, agreement, parti
 from holmes.evaluation.recall import Fits, rank_of_fitting, rank_of_owner, recall
 from holmes.evaluation.scoring import Encoded, encode_split, score_all
 from holmes.records import Scores
-from holmes.similarity import combined_score
 from holmes.transport.alignment import Alignment
 
 
@@ -52,7 +51,7 @@ def evaluated_split(
     """Recall, recall by group, and where moments and kinds are known: localisation, alignment, partition."""
     store, encoded = bank.store, encode_split(model, bank, split)
     cosine = score_all(encoded)
-    score_QV = combined_score(cosine, score.frame_weight, score.clip_weight)
+    score_QV = cosine.combined(score.frame_weight, score.clip_weight)
     ranks_Q = rank_of_owner(score_QV, encoded.owner_Q)
     fits = fits_of(store, split, ranks_Q.device)
     fitting_Q = None if fits is None else rank_of_fitting(score_QV, encoded.owner_Q, fits)

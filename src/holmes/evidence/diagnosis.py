@@ -80,8 +80,8 @@ class Calibration:
         return KindRules(here(self.precise_floor), here(self.group_floor), self.here_floor)
 
     def score(self, scores: Scores) -> Tensor:
-        """s = α_f s^f + α_c s^c, as videos are ranked."""
-        return self.frame_weight * scores.frame_QV + self.clip_weight * scores.clip_QV
+        """The score that ranks videos."""
+        return scores.combined(self.frame_weight, self.clip_weight)
 
     def to_dict(self) -> dict[str, Any]:
         return {"version": VERSION, **asdict(self)}

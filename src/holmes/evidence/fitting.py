@@ -47,7 +47,7 @@ def fit_calibration(
     queries, videos = scores.clip_QV.shape
     if queries < FEWEST_QUERIES or videos < 2:
         return None
-    score_QV = frame_weight * scores.frame_QV + clip_weight * scores.clip_QV
+    score_QV = scores.combined(frame_weight, clip_weight)
     evidence = fit_score_evidence(score_QV, owner_Q)
     own_Q1 = score_QV.gather(1, owner_Q.unsqueeze(1))
     ahead_Q = (score_QV > own_Q1).sum(1)
