@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holmes.cli.options import (
-    Compile,
-    Device,
-    Form,
-    Jobs,
-    Preset,
-    ProtocolName,
-    Seeds,
-    Settings,
-    StoreToRead,
-    check_form,
-    make_study,
-    say,
-    show,
-)
+from holmes.cli.options import Settings, StudyOptions, say, show, study_command
 
 if TYPE_CHECKING:
     from holmes.evaluation.tables import Grid
     from holmes.training.experiments import Study
 
 
+@study_command
 def ablate(
-    store: StoreToRead,
-    preset: Preset,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="A folder for the runs and the table.")],
+    options: StudyOptions,
     table: Annotated[
         str,
         typer.Option(help="Rows: scales, fusion, calibration, intra, transport, all of these, or baselines."),
     ] = "all",
-    seeds: Seeds = "0",
-    protocol: ProtocolName = "honest",
     settings: Settings = None,
-    form: Form = None,
-    jobs: Jobs = 1,
-    device: Device = "auto",
-    compiled: Compile = None,
 ) -> None:
     """Train the rows of the paper's ablation table; run it again to go on.
 
@@ -53,9 +31,8 @@ def ablate(
     from holmes.training.experiments import ablate as run
     from holmes.training.experiments import leads
 
-    check_form(form)
     rows_of(table)  # refuses an unknown table before anything is trained
-    study = make_study(store, preset, settings, out, seeds, protocol, device, compiled, jobs=jobs)
+    study, out = options.study(settings), options.out
     rows = run(study, table, say if leads() else lambda line: None)
     if leads():
         grid = ablation_grid(study, rows)
@@ -63,7 +40,7 @@ def ablate(
         for name, text in (("table.md", grid.written("md")), ("table.tex", grid.written("latex"))):
             with atomic_file(out / name) as file:
                 file.write(text.encode())
-        show(grid, form=form)
+        show(grid, form=options.form)
 
 
 def ablation_grid(study: Study, rows: list[dict[str, Any]]) -> Grid:

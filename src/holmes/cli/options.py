@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from inspect import Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -128,6 +131,45 @@ def make_study(
         options=RunOptions(device=device, compiled=compiled, tensorboard=tensorboard),
         jobs=jobs,
     )
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """The options of a command that trains many runs and makes a table of them."""
+
+    store: StoreToRead
+    preset: Preset
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="A folder for the runs and the results.")]
+    seeds: Seeds = "0"
+    protocol: ProtocolName = "honest"
+    form: Form = None
+    jobs: Jobs = 1
+    device: Device = "auto"
+    compiled: Compile = None
+
+    def study(self, settings: list[str] | None) -> Study:
+        check_form(self.form)
+        return make_study(
+            self.store, self.preset, settings, self.out, self.seeds, self.protocol, self.device,
+            self.compiled, jobs=self.jobs,
+        )  # fmt: skip
+
+
+def study_command(command: Callable[..., None]) -> Callable[..., None]:
+    """A command `f(options: StudyOptions, …)` as typer takes it: the options one by one, then its own."""
+    shared = signature(StudyOptions, eval_str=True).parameters
+    own = [*signature(command, eval_str=True).parameters.values()][1:]
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        command(StudyOptions(**{name: values.pop(name) for name in shared}), **values)
+
+    required = [each for each in shared.values() if each.default is each.empty]
+    others = [each for each in shared.values() if each.default is not each.empty]
+    both = [each.replace(kind=each.KEYWORD_ONLY) for each in (*required, *own, *others)]
+    run.__signature__ = Signature(both)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in both}
+    return run
 
 
 def show(*grids: Grid, form: str | None = None) -> None:

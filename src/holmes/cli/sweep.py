@@ -9,21 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holmes.cli.options import (
-    Compile,
-    Device,
-    Form,
-    Jobs,
-    Preset,
-    ProtocolName,
-    Seeds,
-    StoreToRead,
-    check_form,
-    make_study,
-    parse_settings,
-    say,
-    show,
-)
+from holmes.cli.options import StudyOptions, parse_settings, say, show, study_command
 from holmes.errors import HolmesError
 from holmes.manifests import Form as FileForm
 
@@ -51,10 +37,9 @@ class Swept:
     grids: dict[str, Any] = field(default_factory=dict)
 
 
+@study_command
 def sweep(
-    store: StoreToRead,
-    preset: Preset,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="A folder for the runs and the curves.")],
+    options: StudyOptions,
     parameter: Annotated[
         str | None,
         typer.Option(
@@ -63,12 +48,6 @@ def sweep(
         ),
     ] = None,
     settings: SettingsAndValues = None,
-    seeds: Seeds = "0",
-    protocol: ProtocolName = "honest",
-    form: Form = None,
-    jobs: Jobs = 1,
-    device: Device = "auto",
-    compiled: Compile = None,
 ) -> None:
     """Train at several values of a setting, or of several, and draw SumR over them; run it again to go on.
 
@@ -82,7 +61,6 @@ def sweep(
     from holmes.training.experiments import grid, leads
     from holmes.training.experiments import sweep as run
 
-    check_form(form)
     lists = {name: several_values(name, text) for name, text in parse_settings(settings).items()}
     axes = dict(values for values in lists.values() if len(values[1]) > 1)
     if axes and parameter:
@@ -91,7 +69,7 @@ def sweep(
     chosen: dict[str, tuple[str, Sequence[Any]]] = {name: values_of(name) for name in names}
     chosen = chosen or {name: (name, values) for name, values in axes.items()}
     fixed = [f"{name}={text}" for name, text in parse_settings(settings).items() if len(lists[name][1]) == 1]
-    study = make_study(store, preset, fixed, out, seeds, protocol, device, compiled, jobs=jobs)
+    study, out = options.study(fixed), options.out
     speak = say if leads() else lambda line: None
     found: dict[str, Any] = {"sweeps": {}, "grids": {}}
     if len(axes) > 1:
@@ -109,7 +87,7 @@ def sweep(
     tables += [grid_table(points) for points in found["grids"].values()]
     with atomic_file(out / "sweep.tex") as file:
         file.write("\n".join(table.written("latex") for table in tables).encode())
-    show(*tables, form=form)
+    show(*tables, form=options.form)
 
 
 def by_fame(name: str) -> tuple[int, str]:
