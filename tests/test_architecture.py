@@ -212,7 +212,7 @@ MACHINES = re.compile(
 def written() -> list[Path]:
     """Every text that the project consists of."""
     kinds = {".py", ".md", ".toml", ".cfg", ".ini", ".txt", ".json", ".html", ".js", ".css", ".sh", ".yml"}
-    folders = ("src/holmes", "tests", "tools", "docs", "benchmarks", ".ci")
+    folders = ("src/holmes", "tests", "tools", "docs", "benchmarks", "studies", ".ci")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
     files += [path for path in ROOT.iterdir() if path.is_file()]
     own = Path(__file__)

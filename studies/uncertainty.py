@@ -1,6 +1,6 @@
 """Does the confidence mean anything? The tables and figures of docs/uncertainty.md, in one go.
 
-    python benchmarks/uncertainty.py [--data DATA] [--seeds 0,1,2] [--docs docs/uncertainty.md]
+    PYTHONPATH=benchmarks python studies/uncertainty.py [--data DATA] [--docs docs/uncertainty.md]
 
 On the planted world, and on real spliced videos where `--data` has them: models are trained and calibrated on
 videos held out of training, then their confidence is measured on the test split beside the baselines. With
