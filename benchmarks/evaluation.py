@@ -23,7 +23,7 @@ from holmes.evaluation.recall import rank_of_owner, recall
 from holmes.evaluation.retrieval import retrieval_metrics
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.training.device import choose_device
-from holmes.training.run import fit_to_store
+from holmes.training.fit_store import fit_to_store
 
 CPU_SHARE, CPU_MODEL = 0.02, {"width": 64}
 

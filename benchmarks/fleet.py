@@ -29,8 +29,9 @@ from holmes.data.store import Store
 from holmes.parallel import ALONE
 from holmes.training.device import choose_device
 from holmes.training.display import TrainingDisplay
+from holmes.training.fit_store import fit_to_store
 from holmes.training.protocol import Protocol, choose_splits
-from holmes.training.run import Run, RunOptions, fit_to_store
+from holmes.training.run import Run, RunOptions
 
 COMPILED_QUERY_MULTIPLE = 64  # the most queries of a batch differ by seed; rounded up they seldom do
 

@@ -25,9 +25,10 @@ from holmes.parallel import ALONE
 from holmes.records import Stage
 from holmes.training.assemble import build_objective
 from holmes.training.device import choose_device
+from holmes.training.fit_store import fit_to_store
 from holmes.training.logbook import read_metrics
 from holmes.training.protocol import Protocol, choose_splits
-from holmes.training.run import Run, RunOptions, fit_to_store, train
+from holmes.training.run import Run, RunOptions, train
 
 CPU_SHARE, CPU_MODEL = 0.005, {"width": 64, "batch_videos": 16}
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from common import machine, save_json, work_folder
 from confidence_parts import parts_table
 from large_galleries import large_galleries
@@ -83,8 +82,7 @@ def study(
         test = world.store.split("test")
         held = held_out_videos(run, world.store, checkpoint.config.training.held_out)
         assert calibration is not None and held is not None
-        dtype = torch.float16 if device.type == "cuda" else torch.float32
-        bank = FeatureBank(world.store, device, splits=[test, held], dtype=dtype)
+        bank = FeatureBank.of_splits(world.store, device, [test, held])
         of_held, of_test = (
             answer_split(checkpoint, bank, split, calibration, 1, 0) for split in (held, test)
         )

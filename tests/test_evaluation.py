@@ -28,7 +28,7 @@ from holmes.moments import grow_moments
 from holmes.records import QueryKind, Scores
 from holmes.similarity import reference_scores
 from holmes.training.assemble import build_alignments, build_identifier, build_objective
-from holmes.training.run import fit_to_store
+from holmes.training.fit_store import fit_to_store
 from small import embedded, tensor
 from tiny_runs import tiny_settings, tiny_world
 

@@ -28,8 +28,9 @@ from holmes.files import read_json
 from holmes.parallel import ALONE, World, process_group
 from holmes.records import Stage
 from holmes.training.assemble import build_objective
+from holmes.training.fit_store import fit_to_store
 from holmes.training.optimizer import FlatAdam
-from holmes.training.run import fit_to_store, train
+from holmes.training.run import train
 from holmes.training.step import TrainStep
 from tiny_runs import QUIET, free_port, logged, set_options, tiny_settings, tiny_world
 

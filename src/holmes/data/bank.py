@@ -102,6 +102,12 @@ class FeatureBank:
             rows.place(self.device, self.resident)
         self.index_device = self.device if self.resident else torch.device("cpu")
 
+    @classmethod
+    def of_splits(cls, store: Store, device: torch.device, splits: Sequence[Split]) -> FeatureBank:
+        """What a model meets of some splits: half precision on a GPU, where its encoders compute in bf16."""
+        dtype = torch.float16 if device.type == "cuda" else torch.float32
+        return cls(store, device, splits=splits, dtype=dtype)
+
     def videos(self, index_V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """frames_VFD, frame_lengths_V, clips_VCD of these videos (store indices; -1 is padding)."""
         index_V = index_V.to(self.index_device)

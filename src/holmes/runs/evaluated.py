@@ -84,8 +84,7 @@ def evaluate_run(run: RunFolder, store: Store, split_name: str, device: torch.de
     config = checkpoint.config
     refuse_other_widths(checkpoint, store)
     split = store.split(split_name)
-    dtype = torch.float16 if device.type == "cuda" else torch.float32
-    bank = FeatureBank(store, device, splits=[split], dtype=dtype)
+    bank = FeatureBank.of_splits(store, device, [split])
     seen = evaluated_split(
         checkpoint.model,
         bank,

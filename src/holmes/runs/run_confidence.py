@@ -40,8 +40,7 @@ def run_uncertainty(
     refuse_other_widths(checkpoint, store)
     calibration = read_calibration(checkpoint.extras.get(EXTRA), checkpoint.digest)
     held, split = held_out_videos(run, store, checkpoint.config.training.held_out), store.split(split_name)
-    dtype = torch.float16 if device.type == "cuda" else torch.float32
-    bank = FeatureBank(store, device, splits=[split, *([held] if held else [])], dtype=dtype)
+    bank = FeatureBank.of_splits(store, device, [split, *([held] if held else [])])
     if calibration is None and held is not None:
         calibration = calibrate(run.checkpoint, checkpoint, bank, held)
     if calibration is None:

@@ -19,7 +19,6 @@ from rich.progress import (
 from rich.text import Text
 
 from holmes.printable import printable, printable_lines
-from holmes.records import Stage
 
 
 class TrainingDisplay:
@@ -60,20 +59,12 @@ class TrainingDisplay:
     def advance(self) -> None:
         self.bar.advance(self.task)
 
-    def epoch(
-        self,
-        epoch: int,
-        epochs: int,
-        stage: Stage,
-        loss: float,
-        found: float,
-        best: float,
-        best_epoch: int,
-        steps_per_second: float,
-    ) -> None:
-        line = Text(f"epoch {epoch:>3}/{epochs}  stage {stage.value}  loss {loss:8.4f}  SumR {found:6.1f} ")
-        line.append("★" if epoch == best_epoch else " ", style="green")
-        self.say(line.append(f" best {best:6.1f}  {steps_per_second:6.1f} steps/s"))
+    def epoch(self, entry: dict[str, Any], epochs: int, best: float, best_epoch: int) -> None:
+        """An epoch's line, from its entry in the logbook."""
+        epoch, found = entry["epoch"], entry["select"]["SumR"]
+        line = Text(f"epoch {epoch:>3}/{epochs}  stage {entry['stage']}  loss {entry['loss']['total']:8.4f}")
+        line.append(f"  SumR {found:6.1f} ").append("★" if epoch == best_epoch else " ", style="green")
+        self.say(line.append(f" best {best:6.1f}  {entry['speed']['steps_per_second']:6.1f} steps/s"))
 
 
 class StudyDisplay:

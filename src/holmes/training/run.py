@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +25,22 @@ from holmes.data.store import Store
 from holmes.data.verify import FeatureCheck
 from holmes.encoders.build import build_model
 from holmes.encoders.checkpoint import TRAINING_SECONDS, load_checkpoint, save_checkpoint
-from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import save_ranks
 from holmes.evaluation.recall import recall
 from holmes.evaluation.retrieval import retrieval_metrics, retrieval_ranks
 from holmes.parallel import World, process_group
-from holmes.records import CLIPS, FRAMES, TOKENS, Stage
 from holmes.training.assemble import build_objective
 from holmes.training.calibrate import calibrate
+from holmes.training.description import describe
 from holmes.training.device import choose_device, should_compile
 from holmes.training.display import TrainingDisplay
+from holmes.training.epochs import epoch_entry, learning_rates, stage_of
 from holmes.training.finite import what_broke
+from holmes.training.fit_store import fit_to_store
 from holmes.training.graph import GraphedStep
 from holmes.training.logbook import Logbook
-from holmes.training.optimizer import FlatAdam, linear_schedule
+from holmes.training.optimizer import FlatAdam
 from holmes.training.protocol import Protocol, Splits, choose_splits, parse_protocol
 from holmes.training.resume import (
     RANKS,
@@ -53,7 +54,6 @@ from holmes.training.resume import (
     sole_owner,
     write_result,
 )
-from holmes.training.stages import stage_of
 from holmes.training.step import TrainStep
 
 OnEpoch = Callable[[dict[str, Any]], None]  # gets each epoch's line of `metrics.jsonl`
@@ -106,34 +106,6 @@ def train(
         return run.finish(protocol)
 
 
-def fit_to_store(config: HolmesConfig, store: Store) -> HolmesConfig:
-    """Any preset trains on any store: the widths of the features are the store's, and so are the lengths.
-
-    Other lengths than the usual ones must be the store's: it holds pooled frames and clips, not raw ones.
-    """
-    info, asked = store.info, config.model
-    for name, usual in (("frames", FRAMES), ("clips", CLIPS), ("tokens", TOKENS)):
-        wanted, found = getattr(asked, name), getattr(info, name)
-        if wanted not in (usual, found):
-            raise HolmesError(
-                f"{store.path} was packed with {found} {name}, the settings ask for {wanted}; what it holds "
-                f"is pooled already, so pack it again with 'holmes data pack … --{name} {wanted}'."
-            )
-    model = replace(
-        asked,
-        video_width=info.video_width,
-        text_width=info.text_width,
-        frames=info.frames,
-        clips=info.clips,
-        tokens=info.tokens,
-    )
-    return replace(config, model=model)
-
-
-def parameter_count(model: HolmesModel) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 class Run:
     """Everything a run holds while it goes on."""
 
@@ -153,9 +125,8 @@ class Run:
         self.features = FeatureCheck(store) if world.leads else None
         if device.type == "cuda":
             torch.set_float32_matmul_precision("high")
-        dtype = torch.float16 if device.type == "cuda" else torch.float32
         used = [splits.fit, splits.select, splits.report, *([splits.calibrate] if splits.calibrate else [])]
-        self.bank = FeatureBank(store, device, splits=used, dtype=dtype)
+        self.bank = FeatureBank.of_splits(store, device, used)
         training = config.training
         self.loader = BatchLoader(
             self.bank,
@@ -177,18 +148,7 @@ class Run:
         self.best: dict[str, torch.Tensor] | None = None  # not yet on disk
         self.keeper = StateKeeper(out)
         self.progress = self.resume()
-        self.says = (
-            f"{config.name} on {store.path.name}: {len(splits.fit.videos):,} videos, "
-            f"{len(splits.fit.queries):,} queries, {parameter_count(self.model):,} parameters\n"
-            f"{device}{' × ' + str(world.size) if world.size > 1 else ''}, "
-            f"{'bf16 encoders' if device.type == 'cuda' else 'float32'}, "
-            f"{'compiled' if compiled else 'not compiled'}{', recorded' * recorded}; {self.bank.says}"
-        )
-        if training.epochs <= training.warm_up_epochs:
-            self.says += (
-                f"\nstage 2 is not reached: {training.epochs} epochs, of which stage 1 takes "
-                f"{training.warm_up_epochs} (warm_up_epochs)"
-            )
+        self.says = describe(self, compiled, recorded)
 
     def go(self, on_epoch: OnEpoch | None = None) -> None:
         """Epochs until the last one, or until patience runs out."""
@@ -206,16 +166,7 @@ class Run:
             while progress.epochs_done < training.epochs and not progress.stopped_early:
                 entry = self.one_epoch(progress.epochs_done, display)
                 self.note_progress(entry["select"]["SumR"])
-                display.epoch(
-                    entry["epoch"],
-                    training.epochs,
-                    Stage(entry["stage"]),
-                    entry["loss"]["total"],
-                    entry["select"]["SumR"],
-                    progress.best_sum,
-                    progress.best_epoch,
-                    entry["speed"]["steps_per_second"],
-                )
+                display.epoch(entry, training.epochs, progress.best_sum, progress.best_epoch)
                 if logbook:
                     self.write_down(entry, logbook)
                 if on_epoch is not None and self.world.leads:
@@ -238,16 +189,10 @@ class Run:
         """All steps of an epoch; the device is asked for results only at the end."""
         training = self.config.training
         stage = stage_of(epoch, training.warm_up_epochs)
-        steps, total = self.loader.steps_per_epoch, self.loader.steps_per_epoch * training.epochs
         seed_epoch(self.seed, epoch, self.world.rank)
         shared = torch.Generator(self.device).manual_seed(self.seed * 100_003 + epoch)
         shape = (self.loader.query_capacity * self.world.size, self.loader.videos_per_rank * self.world.size)
-        rates = torch.tensor(
-            [
-                training.learning_rate * linear_schedule(epoch * steps + step, total, training.lr_warm_up)
-                for step in range(steps)
-            ]
-        ).to(self.device)
+        rates = learning_rates(training, epoch, self.loader.steps_per_epoch).to(self.device)
         display.doing(f"epoch {epoch + 1}, stage {stage.value}")
         start = time.perf_counter()
         reports = []
@@ -259,21 +204,7 @@ class Run:
         seconds = time.perf_counter() - start
         names = reports[0].names
         self.refuse_nonfinite(values_SN, names, epoch)
-        means = dict(zip(names, values_SN.double().mean(0).tolist(), strict=True))
-        kinds = {name.removeprefix("share_"): means.pop(name) for name in names if name.startswith("share_")}
-        norm = {
-            "mean": means.pop("gradient_norm"),
-            "max": values_SN[:, names.index("gradient_norm")].max().item(),
-        }
-        return {
-            "epoch": epoch + 1,
-            "stage": stage.value,
-            "loss": means,
-            "gradient_norm": norm,
-            "kinds": kinds,
-            "learning_rate": rates[-1].item(),
-            "speed": {"train_seconds": seconds, "steps_per_second": steps / seconds},
-        }
+        return epoch_entry(epoch, stage, values_SN, names, rates[-1].item(), seconds)
 
     def refuse_nonfinite(self, values_SN: torch.Tensor, names: tuple[str, ...], epoch: int) -> None:
         """Stop before a broken epoch is saved over a good one."""
