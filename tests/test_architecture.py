@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": {"config", "data", "encoders", *MATHS, *LEAVES},
     # How sure an answer is, measured on retrieval; worlds and text backbones read corrupted captions again.
     "confidence": {"config", "data", "encoders", "evaluation", "media", "worlds", *MATHS, *LEAVES},
-    "training": {"config", "data", "encoders", "evaluation", "confidence", "losses", *MATHS, *LEAVES},
+    "training": {"config", "data", "encoders", "evaluation", "losses", *MATHS, *LEAVES},
     # Trained runs looked at again: nothing in training knows of it.
     "runs": {"config", "data", "encoders", "evaluation", "confidence", "training", *MATHS, *LEAVES},
     "index": {"config", "data", "encoders", "media", "evidence", "similarity", *LEAVES},
@@ -171,6 +171,32 @@ def test_maths_takes_numbers_never_settings():
 def test_search_reaches_neither_training_nor_losses():
     brought = {part_of(name) for name in reached(of_part("index"), every_import)}
     assert not brought & {"training", "losses"}
+
+
+def test_nothing_stands_on_the_command_line():
+    """Domain logic has its place below: the commands only call it."""
+    above = {module for module in modules() if part_of(module) not in ("cli", "__main__")}
+    assert not [m for m in above if any(part_of(name) == "cli" for name in every_import(m))]
+
+
+def test_training_knows_nothing_of_finished_runs_and_evaluation_nothing_of_figures():
+    for part in ("training", "evaluation", "confidence"):
+        brought = {part_of(name) for name in reached(of_part(part), every_import)}
+        assert not brought & {"runs", "report", "plots", "cli", "serve"}, part
+
+
+def test_the_files_to_read_exist_and_every_room_of_the_method_has_one():
+    text = (ROOT / "README.md").read_text().partition("## Files to read, in order")[2]
+    rooms = set()
+    for line in re.findall(r"^\d+\. (.*?):", text, re.MULTILINE):
+        folder = SOURCE
+        for name in re.findall(r"`([^`]+)`", line):
+            path = ROOT / name if name.startswith("src/") else folder / name
+            assert path.exists(), name
+            folder = path if path.is_dir() else path.parent
+            rooms.add(path.relative_to(SOURCE).parts[0].removesuffix(".py"))
+    aids = {"config", "media", "plots", "extend", "cli", "cluster", *LEAVES}
+    assert rooms - {"records"} == MAY_IMPORT.keys() - aids
 
 
 def test_figures_need_no_torch():
