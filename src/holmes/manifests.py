@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,34 +40,45 @@ class Form:
     remedy: str  # what to do about a file that is damaged or too old
     unsealed: tuple[int, ...] = ()  # earlier versions still read: without a checksum, and 0 without a format
 
-    def write(self, path: Path, body: dict[str, Any]) -> None:
+    def write(
+        self, path: Path, body: dict[str, Any], still_wanted: Callable[[], None] = lambda: None
+    ) -> None:
+        """`still_wanted` has the last word, just before the file is replaced: it may raise."""
         body = {"format": self.format, "version": self.version, **body}
-        write_json(path, {**body, "checksum": checksum(body)})
+        write_json(path, {**body, "checksum": checksum(body)}, still_wanted)
 
     def read(self, path: Path, kind: type[T], remedy: str | None = None) -> T:
         """The file as a record of `kind`; anything else is refused in one line."""
-        remedy = remedy or self.remedy
-        body = read_json(path)
+        body = self.load(path)
         if 0 in self.unsealed and isinstance(body, dict) and body.keys().isdisjoint(MARKS):
             return self.parse(path, body, kind, remedy)
         if not isinstance(body, dict) or body.get("format") != self.format:
             raise HolmesError(f"{path} does not describe {self.what} (its format is not '{self.format}').")
         version = body.get("version")
         if isinstance(version, bool) or version not in (self.version, *self.unsealed):
-            raise HolmesError(
-                f"{path} describes {self.what} of version {shown(version)}; this Holmes reads version "
-                f"{self.version}: use the Holmes that wrote it, or {remedy}."
-            )
+            raise self.outdated(path, shown(version), remedy)
         if version == self.version and body.pop("checksum", None) != checksum(body):
-            raise HolmesError(f"{path} is damaged (its checksum does not match); {remedy}.")
+            raise self.damaged(path, f"{path} is damaged (its checksum does not match)", remedy)
         del body["format"], body["version"]
         return self.parse(path, body, kind, remedy)
+
+    def load(self, path: Path) -> Any:
+        return read_json(path)
 
     def parse(self, path: Path, body: dict[str, Any], kind: type[T], remedy: str | None = None) -> T:
         try:
             return build(kind, body)
         except HolmesError as error:
-            raise HolmesError(f"{path} is damaged: {str(error)[:-1]}; {remedy or self.remedy}.") from None
+            raise self.damaged(path, f"{path} is damaged: {str(error)[:-1]}", remedy) from None
+
+    def damaged(self, path: Path, fault: str, remedy: str | None = None) -> HolmesError:
+        return HolmesError(f"{fault}; {remedy or self.remedy}.")
+
+    def outdated(self, path: Path, version: str, remedy: str | None = None) -> HolmesError:
+        return HolmesError(
+            f"{path} describes {self.what} of version {version}; this Holmes reads version "
+            f"{self.version}: use the Holmes that wrote it, or {remedy or self.remedy}."
+        )
 
 
 def checksum(body: dict[str, Any]) -> str:

@@ -12,14 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from holmes.errors import HolmesError
-from holmes.files import read_json, write_json
-from holmes.manifests import FileEntry, checksum
+from holmes.manifests import FileEntry, Form
 from holmes.media.feature_folder import LEAST_RATE, MOST_RATE
-from holmes.printable import shown
 from holmes.typed import Count, Matching, Within, build
 
-FORMAT = "holmes-index"
-VERSION = 3
 FILE_NAME = "manifest.json"
 Side = Annotated[int, Within(1, 2**20)]  # of a video's embeddings, rows or columns; real ones have hundreds
 SegmentName = Annotated[str, Matching(r"[0-9]{8,40}", "the number of a segment")]  # never a path out of here
@@ -73,41 +69,41 @@ class Manifest:
         return sum(segment.live for segment in self.segments)
 
 
+class IndexForm(Form):
+    """What is said of an index that cannot be read: how to build it again."""
+
+    def load(self, path: Path) -> Any:
+        try:
+            return super().load(path)
+        except HolmesError as error:
+            raise damaged(path.parent, str(error)[:-1]) from None
+
+    def damaged(self, path: Path, fault: str, remedy: str | None = None) -> HolmesError:
+        return damaged(path.parent, fault)
+
+    def outdated(self, path: Path, version: str, remedy: str | None = None) -> HolmesError:
+        folder, quoted = path.parent, shlex.quote(str(path.parent))
+        return HolmesError(
+            f"{folder} is an index of version {version}; this Holmes reads {self.version}. "
+            f"Build it again, what was extracted is kept: rm -r {quoted}/{{{FILE_NAME},segments}} && "
+            f"holmes index build {quoted} VIDEOS…"
+        )
+
+
+FORM = IndexForm("holmes-index", 3, "a Holmes index", "build it again")
+
+
 def write_manifest(folder: Path, manifest: Manifest, still_wanted: Callable[[], None] = lambda: None) -> None:
-    body = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
-    write_json(folder / FILE_NAME, {**body, "checksum": checksum(body)}, still_wanted)
+    FORM.write(folder / FILE_NAME, asdict(manifest), still_wanted)
 
 
 def read_manifest(folder: Path, name: str = FILE_NAME) -> Manifest:
     path = folder / name
-    body = _read(folder, path)
-    if not isinstance(body, dict) or body.get("format") != FORMAT:
-        raise HolmesError(f"{path} does not describe a Holmes index (no format '{FORMAT}').")
-    if body.get("version") != VERSION:
-        quoted = shlex.quote(str(folder))
-        raise HolmesError(
-            f"{folder} is an index of version {shown(body.get('version'))}; this Holmes reads {VERSION}. "
-            f"Build it again, what was extracted is kept: rm -r {quoted}/{{{FILE_NAME},segments}} && "
-            f"holmes index build {quoted} VIDEOS…"
-        )
-    if body.pop("checksum", None) != checksum(body):
-        raise damaged(folder, f"{path} is damaged (its checksum does not match)")
-    del body["format"], body["version"]
-    try:
-        return build(Manifest, body)
-    except HolmesError as error:
-        raise damaged(folder, f"{path} is damaged: {str(error)[:-1]}") from None
+    if not path.is_file():
+        raise HolmesError(f"{folder} is no index; make one: holmes index build {folder} VIDEOS…")
+    return FORM.read(path, Manifest)
 
 
 def damaged(index: Path, fault: str) -> HolmesError:
     """The one line about an index whose files are not as they were written."""
     return HolmesError(f"{fault}. Remove {index} and build it again, or restore it from a copy.")
-
-
-def _read(folder: Path, path: Path) -> Any:
-    if not path.is_file():
-        raise HolmesError(f"{folder} is no index; make one: holmes index build {folder} VIDEOS…")
-    try:
-        return read_json(path)
-    except HolmesError as error:
-        raise damaged(folder, str(error)[:-1]) from None
