@@ -182,7 +182,7 @@ def running(index: Path, batch: int) -> Iterator[tuple[str, int]]:
 
 def run_server(index: Path, port: int, batch: int) -> None:
     from holmes.index.searcher import open_index
-    from holmes.serve.run import serve
+    from holmes.serve.server import serve
     from holmes.serve.settings import Limits, ServeSettings
 
     opened = open_index(index, device="cpu")

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from holmes.data.store import Store
-from holmes.data.writer import Catalogue, StoreWriter
+from holmes.data.store_writer import Catalogue, StoreWriter
 
 
 def random_store(

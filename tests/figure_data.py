@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from holmes.plots.examples import Example, Found
 from holmes.plots.plane import BranchPlane
 from holmes.plots.report_data import Account, FigureData, ReportData
-from holmes.plots.timeline import Film, Timeline, Track
+from holmes.plots.timeline_figure import Film, Timeline, Track
 from holmes.plots.transport import Transport
 
 CLIPS = 6

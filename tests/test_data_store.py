@@ -11,7 +11,7 @@ import pytest
 
 from data_layouts import random_store
 from holmes.data.store import Store
-from holmes.data.writer import GrowingArray, StoreWriter
+from holmes.data.store_writer import GrowingArray, StoreWriter
 from holmes.errors import HolmesError
 
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from data_layouts import Miniature, random_store
-from holmes.data import writer
+from holmes.data import store_writer
 from holmes.data.check import check_store
 from holmes.data.export import export_store
 from holmes.data.pack import Source, pack
@@ -30,7 +30,7 @@ from holmes.index.builder import add_videos, build_index
 from holmes.index.embedders import ZeroShot
 from holmes.index.store import IndexStore, IndexWriter
 from holmes.media.extract import extract
-from holmes.plots.page import Section, page, write_page
+from holmes.plots.html_page import Section, page, write_page
 from holmes.plots.sweep_curves import save_sweeps
 from holmes.training import run as training
 from holmes.training.resume import read_result
@@ -94,7 +94,7 @@ def test_packing_over_a_store(
 ) -> None:
     """Where a file system cannot exchange two names, there is a moment without a store; nothing is lost."""
     if not swaps:
-        monkeypatch.setattr(writer, "exchange", lambda first, second: False)
+        monkeypatch.setattr(store_writer, "exchange", lambda first, second: False)
     place, before = tmp_path / "place", tmp_path / "before"
     random_store(before / "store")
     shutil.copytree(before, place)

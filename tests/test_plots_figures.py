@@ -18,7 +18,7 @@ from holmes.plots.examples import draw_examples
 from holmes.plots.plane import draw_plane
 from holmes.plots.recall_bars import draw_recall, wilson_interval
 from holmes.plots.style import DARK, KINDS, LIGHT, THEMES, literal, short_number, spread, svg, wrapped
-from holmes.plots.timeline import draw_timelines
+from holmes.plots.timeline_figure import draw_timelines
 from holmes.plots.training_curves import draw_losses, draw_progress, widest_gap
 from holmes.plots.transport import draw_transport, mass_inside
 

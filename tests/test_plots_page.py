@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from figure_data import report_data
-from holmes.plots.page import Section, page, write_page
+from holmes.plots.html_page import Section, page, write_page
 from holmes.plots.report_pictures import report_pictures
 from holmes.plots.report_sections import report_sections
 
@@ -103,7 +103,7 @@ def test_text_is_taken_literally(whole):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Pages whose words matter, not their figures."""
-    monkeypatch.setattr("holmes.plots.page.data_uri", lambda figure: "data:image/svg+xml,")
+    monkeypatch.setattr("holmes.plots.html_page.data_uri", lambda figure: "data:image/svg+xml,")
 
 
 def test_what_there_is_no_data_for_is_left_out_and_said(undrawn):
@@ -131,7 +131,7 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     def fails(*words: object) -> str:
         raise MemoryError
 
-    monkeypatch.setattr("holmes.plots.page.page", fails)
+    monkeypatch.setattr("holmes.plots.html_page.page", fails)
     with pytest.raises(MemoryError):
         write_page(target, "title", "lead", [])
     assert read(target.read_text()).titles == ["one"]

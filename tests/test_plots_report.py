@@ -24,9 +24,9 @@ from holmes.errors import HolmesError
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.records import Scores
-from holmes.report.gather import gather, one_run
 from holmes.report.kind_figures import kind_examples, sample_batch
 from holmes.report.moment_figures import Seen, timelines, track, transport, typical_video
+from holmes.report.run_report import gather, one_run
 from holmes.training.assemble import build_identifier, build_objective
 from holmes.training.run import RunOptions, train
 from holmes.worlds import planted
@@ -253,7 +253,7 @@ def run_report(*arguments: object) -> str:
 
 
 def test_the_command_writes_a_page_and_figures(world, tmp_path, monkeypatch):
-    monkeypatch.setattr("holmes.plots.page.data_uri", lambda figure: "data:image/svg+xml,")
+    monkeypatch.setattr("holmes.plots.html_page.data_uri", lambda figure: "data:image/svg+xml,")
     before = sorted(path.name for path in (world / "run").iterdir())
     out = run_report(
         world / "run", "--compare", world / "without", "--out", tmp_path / "page.html",
@@ -285,7 +285,7 @@ def test_a_store_without_moments_and_kinds_and_a_lone_checkpoint(world, tmp_path
         )  # fmt: skip
 
     monkeypatch.setattr(planted.generate, "catalogue", bare)
-    monkeypatch.setattr("holmes.plots.page.data_uri", lambda figure: "data:image/svg+xml,")
+    monkeypatch.setattr("holmes.plots.html_page.data_uri", lambda figure: "data:image/svg+xml,")
     planted.plant(tmp_path / "bare", SETTINGS)
     checkpoint = world / "run" / "best"
     run_report(checkpoint, "--store", tmp_path / "bare", "--out", tmp_path / "page.html")

@@ -40,7 +40,7 @@ def serve(
     from holmes.index.searcher import open_index
 
     try:
-        from holmes.serve.run import serve as run
+        from holmes.serve.server import serve as run
     except ImportError as error:
         raise HolmesError(
             f"the page needs {error.name}, which is not installed: pip install 'holmes[serve]'."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from holmes.config.baselines import NO_EVIDENCE, for_table
+from holmes.config.baseline_presets import NO_EVIDENCE, for_table
 from holmes.config.schema import HolmesConfig, with_changes
 from holmes.errors import unknown
 

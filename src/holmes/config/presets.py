@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from holmes.config.baselines import baseline_presets
+from holmes.config.baseline_presets import baseline_presets
 from holmes.config.schema import (
     EvidenceConfig,
     HolmesConfig,

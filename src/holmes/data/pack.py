@@ -21,7 +21,7 @@ from holmes.data.feature_files import Features, open_features
 from holmes.data.pooling import query_tokens, video_clips, video_frames
 from holmes.data.source_files import SourceFiles, find_source_files
 from holmes.data.store import Store
-from holmes.data.writer import Catalogue, StoreWriter
+from holmes.data.store_writer import Catalogue, StoreWriter
 from holmes.errors import HolmesError
 from holmes.progress import progress_bar
 from holmes.records import CLIPS, FRAMES, TOKENS

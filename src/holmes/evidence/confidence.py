@@ -22,8 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holmes.evidence.dirichlet import at_least_float32
+from holmes.evidence.film_parts import first_of_each, sum_by_video
 from holmes.evidence.odds import OddsCorrection
-from holmes.evidence.parts import first_of_each, sum_by_video
 
 SMALLEST_DEVIATION = 1e-4  # of a gallery's scores
 STARTS = (0.0, 1.0, 3.0)  # s₀ above the mean, in deviations: the likelihood may have several hills

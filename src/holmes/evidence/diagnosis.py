@@ -21,8 +21,8 @@ from torch import Tensor
 from holmes.errors import HolmesError
 from holmes.evidence.answer_kinds import AnswerKind, KindRules, explain, kinds_of
 from holmes.evidence.confidence import Background, GalleryOpinion, ScoreEvidence, gallery_opinion
+from holmes.evidence.film_parts import best_by_video, count_videos, sum_by_video
 from holmes.evidence.odds import OddsCorrection
-from holmes.evidence.parts import best_by_video, count_videos, sum_by_video
 from holmes.evidence.quantities import Quantities, candidate_quantities
 from holmes.records import Scores
 from holmes.typed import Within, build

@@ -12,7 +12,7 @@ from typing import Protocol
 from torch import Tensor
 
 from holmes.evidence.confidence import Background
-from holmes.evidence.parts import sum_by_video
+from holmes.evidence.film_parts import sum_by_video
 from holmes.evidence.quantities import candidate_quantities
 from holmes.records import Scores
 

@@ -12,7 +12,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from holmes.evidence.parts import first_of_each
+from holmes.evidence.film_parts import first_of_each
 from holmes.index.gallery import Gallery
 from holmes.index.rescore import Pairs, score_pairs
 from holmes.index.scan import Probes, scan

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from holmes.plots.page import Picture, Section, Tabular, paragraph, table
+from holmes.plots.html_page import Picture, Section, Tabular, paragraph, table
 from holmes.plots.style import LIGHT, WIDTH, Theme
 
 OURS = "confidence"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from holmes.plots.examples import Example
-from holmes.plots.page import Tabular
+from holmes.plots.html_page import Tabular
 from holmes.plots.plane import BranchPlane
-from holmes.plots.timeline import Timeline
+from holmes.plots.timeline_figure import Timeline
 from holmes.plots.transport import Transport
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from holmes.plots.examples import draw_examples
-from holmes.plots.page import Picture
+from holmes.plots.html_page import Picture
 from holmes.plots.plane import draw_plane
 from holmes.plots.recall_bars import draw_recall
 from holmes.plots.report_data import ReportData
 from holmes.plots.style import KINDS
-from holmes.plots.timeline import draw_timelines
+from holmes.plots.timeline_figure import draw_timelines
 from holmes.plots.training_curves import draw_losses, draw_progress
 from holmes.plots.transport import MOST, draw_transport
 

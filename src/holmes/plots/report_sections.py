@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from holmes.plots.page import Section, facts, folded, paragraph, table
+from holmes.plots.html_page import Section, facts, folded, paragraph, table
 from holmes.plots.report_data import ReportData
 from holmes.plots.report_pictures import GROUPINGS, report_pictures
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from holmes.evaluation.comparison import decided_queries
 from holmes.evaluation.tables import Grid
-from holmes.plots.page import Picture, Section, paragraph, table, write_page
-from holmes.plots.timeline import draw_timelines
+from holmes.plots.html_page import Picture, Section, paragraph, table, write_page
+from holmes.plots.timeline_figure import draw_timelines
 from holmes.report.moment_figures import compared_timelines
 from holmes.runs.compared import Comparison
 

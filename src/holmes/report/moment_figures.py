@@ -19,7 +19,7 @@ from holmes.evaluation.aligned_mass import by_video
 from holmes.evaluation.localise import frame_query
 from holmes.evaluation.scoring import Encoded
 from holmes.evaluation.split_report import Evaluated
-from holmes.plots.timeline import Film, Timeline, Track
+from holmes.plots.timeline_figure import Film, Timeline, Track
 from holmes.plots.transport import Transport, mass_inside
 from holmes.records import Scores
 from holmes.transport.alignment import (

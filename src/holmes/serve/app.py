@@ -18,7 +18,7 @@ from holmes.serve.answering import add_error_handlers
 from holmes.serve.guard import Guard
 from holmes.serve.jobs import Jobs
 from holmes.serve.metrics import Metrics
-from holmes.serve.searcher import Searcher
+from holmes.serve.searcher_protocol import Searcher
 from holmes.serve.settings import ServeSettings
 from holmes.serve.state import ServerState
 

@@ -17,7 +17,7 @@ from holmes.errors import HolmesError
 from holmes.index.answers import Answer, Timeline
 from holmes.index.threads import one_thread_an_operation
 from holmes.serve.metrics import Metrics
-from holmes.serve.searcher import Searcher
+from holmes.serve.searcher_protocol import Searcher
 from holmes.serve.settings import Limits
 
 Result = TypeVar("Result")

@@ -1,4 +1,4 @@
-"""Sentences in, hits out: /api/search, /api/export."""
+"""Sentences in, hits out: /api/search, /api/answer_files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from holmes.serve import export
+from holmes.serve import answer_files
 from holmes.serve.answering import Json, documented, state_of
 from holmes.serve.batching import Question, Reply
 from holmes.serve.models import LIMITS, Answer, Answers, Questions
@@ -93,15 +93,15 @@ async def download(
     rate: Annotated[int, Query(ge=1, le=240, description="Frames a second of a cut list.")] = 25,
 ) -> Response:
     found = await answer(state_of(request), Question(q, top), filter)
-    chosen = export.cuts(found["hits"])
+    chosen = answer_files.cuts(found["hits"])
     if format == "json":
         text = bytes(Json(found).body)
     elif format == "csv":
-        text = _bytes(export.as_csv(chosen))
+        text = _bytes(answer_files.as_csv(chosen))
     elif format == "edl":
-        text = _bytes(export.as_edl(chosen, q, rate))
+        text = _bytes(answer_files.as_edl(chosen, q, rate))
     else:
-        text = _bytes(export.as_otio(chosen, q, rate))
+        text = _bytes(answer_files.as_otio(chosen, q, rate))
     headers = {"content-disposition": f'attachment; filename="holmes.{format}"'}
     return Response(text, media_type=KINDS[format], headers=headers)
 

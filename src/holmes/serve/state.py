@@ -18,7 +18,7 @@ from holmes.index.answers import Hit, Timeline
 from holmes.index.composing import check_sentence
 from holmes.serve.batching import Batcher, Question, Reply
 from holmes.serve.metrics import Metrics
-from holmes.serve.searcher import Searcher
+from holmes.serve.searcher_protocol import Searcher
 from holmes.serve.settings import ServeSettings
 from holmes.serve.shelf import Shelf, file_date
 from holmes.serve.thumbnails import Thumbnails

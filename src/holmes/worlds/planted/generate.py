@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holmes.data.pooling import unit_rows, video_clips, video_frames
-from holmes.data.writer import Catalogue, StoreWriter
+from holmes.data.store_writer import Catalogue, StoreWriter
 from holmes.errors import HolmesError
 from holmes.progress import progress_bar
 from holmes.records import FRAMES, TOKENS

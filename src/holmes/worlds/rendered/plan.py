@@ -11,7 +11,7 @@ import numpy as np
 from holmes.errors import HolmesError
 from holmes.records import QueryKind
 from holmes.typed import Matching, PlainName
-from holmes.worlds.rendered import vocabulary as words
+from holmes.worlds.rendered import words
 
 T = TypeVar("T")
 VAGUE_SHARE = 0.25  # a caption that fits more of its group than this is under-determined

@@ -10,7 +10,7 @@ import uvicorn
 
 from holmes.errors import HolmesError
 from holmes.serve.app import create_app
-from holmes.serve.searcher import Searcher
+from holmes.serve.searcher_protocol import Searcher
 from holmes.serve.settings import ServeSettings
 
 PATIENCE = 5  # seconds that open streams may take to end

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from holmes.serve.export import Cut, as_csv, as_edl, as_otio, cuts, timecode
+from holmes.serve.answer_files import Cut, as_csv, as_edl, as_otio, cuts, timecode
 
 CUTS = [
     Cut(1, "/films/a b.mp4", 3.0, 7.5, 0.9, 0.5, 0.75, 60.0),
