@@ -184,7 +184,7 @@ def write_docs(page: Path, made: dict[str, str], found: list[dict[str, Any]], ti
     figures.mkdir(exist_ok=True)
     for of_one in found:
         first = of_one["reports"][0]["uncertainty_details"]
-        (figures / f"sureness-{of_one['world']}.svg").write_bytes(svg(draw_confidence(first, LIGHT)))
+        (figures / f"confidence-{of_one['world']}.svg").write_bytes(svg(draw_confidence(first, LIGHT)))
     sizes = {of_one["world"]: gallery_rows(of_one) for of_one in found if of_one["galleries"]}
     if sizes:
         (figures / "gallery-sizes.svg").write_bytes(svg(draw_gallery_sizes(sizes, LIGHT)))

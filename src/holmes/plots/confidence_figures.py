@@ -38,7 +38,7 @@ class ConfidencePart:
 
 
 def confidence_part(found: Mapping[str, Any], grids: Sequence[Tabular]) -> ConfidencePart:
-    picture = Picture("sureness", TITLE, CAPTION, partial(draw_confidence, found["uncertainty_details"]))
+    picture = Picture("confidence", TITLE, CAPTION, partial(draw_confidence, found["uncertainty_details"]))
     tables = "".join(table(grid, ours=("our confidence",)) for grid in grids)
     return ConfidencePart(Section(TITLE, picture.html() + tables), (picture,))
 
