@@ -31,10 +31,12 @@ def looped_blocks(blocks: ParallelBlocks, input_NLD: Tensor, mask_NL: Tensor | N
     for g in range(blocks.gaussian_GLL.shape[0]):
         projected = torch.stack([input_NLD @ weight_KGIO[k, g] for k in range(3)], dim=2).unsqueeze(3)
         gaussian = blocks.gaussian_GLL[g : g + 1, :length, :length]
-        context = attend(projected, bias_KGO[:, g : g + 1], gaussian, mask_NL, blocks.heads, blocks.rate)[0]
+        context = attend(
+            projected, bias_KGO[:, g : g + 1], gaussian, mask_NL, blocks.heads, blocks.dropout_rate
+        )[0]
         attended = looped_norm(blocks.attention_norm, g, input_NLD + context)
         inner = F.relu(attended @ blocks.widen.weight_GIO[g] + blocks.widen.bias_GO[g])
-        inner = F.dropout(inner, blocks.rate)
+        inner = F.dropout(inner, blocks.dropout_rate)
         narrow = inner @ blocks.narrow.weight_GIO[g] + blocks.narrow.bias_GO[g]
         outputs.append(looped_norm(blocks.output_norm, g, attended + narrow))
     return torch.stack(outputs)

@@ -73,7 +73,7 @@ def test_a_narrow_gaussian_keeps_neighbours_and_a_wide_one_everyone():
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_parallel_blocks_equal_single_ones(masked):
-    blocks = shaken(ParallelBlocks(WIDTHS, length=9, width=16, heads=4, rate=0.5))
+    blocks = shaken(ParallelBlocks(WIDTHS, length=9, width=16, heads=4, dropout_rate=0.5))
     x = torch.randn(3, 9, 16)
     valid = length_mask(torch.tensor([9, 4, 1]), 9)
     ours = blocks(x, valid if masked else None)
@@ -91,7 +91,7 @@ def test_parallel_blocks_equal_single_ones(masked):
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("temperature", [0.09, 0.6])
 def test_mixture_equals_the_loop(masked, temperature):
-    mixture = shaken(BlockMixture(length=9, width=16, heads=4, rate=0.5, temperature=temperature))
+    mixture = shaken(BlockMixture(length=9, width=16, heads=4, dropout_rate=0.5, temperature=temperature))
     outputs = torch.randn(8, 3, 9, 16)
     valid = length_mask(torch.tensor([9, 4, 1]), 9)
     ours = mixture(outputs, valid if masked else None).detach()
@@ -269,7 +269,7 @@ def test_dropped_relu_passes_gradient_exactly_where_it_is_positive():
 def test_dropped_attention_keeps_its_mean():
     """With dropout the attended value is unbiased: bias and mean are dropped together."""
     torch.manual_seed(0)
-    mixture = shaken(BlockMixture(length=5, width=8, heads=2, rate=0.3, temperature=0.6))
+    mixture = shaken(BlockMixture(length=5, width=8, heads=2, dropout_rate=0.3, temperature=0.6))
     token, outputs = torch.randn(1, 8), torch.randn(2, 1, 5, 8)
     exact = mixture.ask.attend(token, outputs, None).detach()
     mixture.train()
@@ -281,7 +281,7 @@ def test_dropped_attention_keeps_its_mean():
 def test_a_dropped_position_loses_its_bias_too():
     """With no value weights a head's context is its bias times the attention that was kept, not times 1."""
     torch.manual_seed(0)
-    mixture = shaken(BlockMixture(length=5, width=8, heads=2, rate=0.3, temperature=0.6)).train()
+    mixture = shaken(BlockMixture(length=5, width=8, heads=2, dropout_rate=0.3, temperature=0.6)).train()
     with torch.no_grad():
         mixture.ask.value.weight.zero_()
     context = mixture.ask.attend(torch.randn(50, 8), torch.randn(2, 50, 5, 8), None).detach()

@@ -32,7 +32,7 @@ def attend_fused(
     weights_GLL: Tensor,
     mask_NL: Tensor | None,
     heads: int,
-    rate: float,
+    dropout_rate: float,
 ) -> Tensor:
     """Gaussian attention, G × N × L × D."""
     sequences, length = projected_NLKGD.shape[:2]
@@ -41,7 +41,13 @@ def attend_fused(
         mask_NL = torch.ones(sequences, length, dtype=torch.bool, device=device)
     seed = torch.randint(2**31 - 1, (1,), device=device, dtype=torch.int32)
     return attention_forward(
-        projected_NLKGD.contiguous(), bias_KGD.float(), weights_GLL.contiguous(), mask_NL, seed, heads, rate
+        projected_NLKGD.contiguous(),
+        bias_KGD.float(),
+        weights_GLL.contiguous(),
+        mask_NL,
+        seed,
+        heads,
+        dropout_rate,
     )
 
 
@@ -53,10 +59,10 @@ def attention_forward(
     mask_NL: Tensor,
     seed: Tensor,
     heads: int,
-    rate: float,
+    dropout_rate: float,
 ) -> Tensor:
     context_GNLD = empty_context(projected_NLKGD)
-    grid, sizes = launch(projected_NLKGD, heads, rate)
+    grid, sizes = launch(projected_NLKGD, heads, dropout_rate)
     forward_kernel[grid](projected_NLKGD, bias_KGD, weights_GLL, mask_NL, seed, context_GNLD, **sizes)
     return context_GNLD
 
@@ -70,13 +76,13 @@ def attention_backward(
     mask_NL: Tensor,
     seed: Tensor,
     heads: int,
-    rate: float,
+    dropout_rate: float,
 ) -> tuple[Tensor, Tensor]:
     """The projections' gradient, and its sum over each sequence: what the bias needs."""
     bias_shape = (projected_NLKGD.shape[0], *projected_NLKGD.shape[2:])
     projected_gradient = torch.empty_like(projected_NLKGD)
     bias_gradient = projected_NLKGD.new_empty(bias_shape, dtype=torch.float32)
-    grid, sizes = launch(projected_NLKGD, heads, rate)
+    grid, sizes = launch(projected_NLKGD, heads, dropout_rate)
     backward_kernel[grid](
         gradient_GNLD.contiguous(),
         projected_NLKGD,
@@ -91,7 +97,7 @@ def attention_backward(
     return projected_gradient, bias_gradient
 
 
-def launch(projected_NLKGD: Tensor, heads: int, rate: float) -> tuple[tuple[int], dict[str, Any]]:
+def launch(projected_NLKGD: Tensor, heads: int, dropout_rate: float) -> tuple[tuple[int], dict[str, Any]]:
     """One program for every block, sequence and head."""
     sequences, length, _, blocks, width = projected_NLKGD.shape
     tile = max(16, triton.next_power_of_2(length))
@@ -104,7 +110,7 @@ def launch(projected_NLKGD: Tensor, heads: int, rate: float) -> tuple[tuple[int]
         "TILE_L": tile,
         "TILE_E": max(16, triton.next_power_of_2(width // heads)),
         "SCALE": 1 / math.sqrt(width // heads),
-        "THRESHOLD": round(rate * 2**24),
+        "THRESHOLD": round(dropout_rate * 2**24),
         "PADDED": PADDED,
         "num_warps": 8 if tile >= 128 else 4,
     }
@@ -128,12 +134,12 @@ def _(gradient_GNLD: Tensor, projected_NLKGD: Tensor, *_: Any) -> tuple[Tensor, 
 
 
 def remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.heads, ctx.rate = inputs[-2:]
+    ctx.heads, ctx.dropout_rate = inputs[-2:]
     ctx.save_for_backward(*inputs[:-2])
 
 
 def differentiate(ctx: Any, gradient_GNLD: Tensor) -> tuple[Tensor | None, ...]:
-    gradients = attention_backward(gradient_GNLD, *ctx.saved_tensors, ctx.heads, ctx.rate)
+    gradients = attention_backward(gradient_GNLD, *ctx.saved_tensors, ctx.heads, ctx.dropout_rate)
     projected_gradient, bias_gradient_NKGD = gradients
     return projected_gradient, bias_gradient_NKGD.sum(0), None, None, None, None, None
 

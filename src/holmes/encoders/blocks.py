@@ -75,10 +75,10 @@ class GaussianBlocks(nn.Module):
     gaussian_GLL: Tensor
 
     def __init__(
-        self, widths: Sequence[float | None], length: int, width: int, heads: int, rate: float
+        self, widths: Sequence[float | None], length: int, width: int, heads: int, dropout_rate: float
     ) -> None:
         super().__init__()
-        self.heads, self.rate = heads, rate
+        self.heads, self.dropout_rate = heads, dropout_rate
         self.attention_input = AttentionInput(len(widths), width)
         self.register_buffer("gaussian_GLL", gaussian_weights(widths, length), persistent=False)
 
@@ -91,7 +91,7 @@ class GaussianBlocks(nn.Module):
             self.gaussian_GLL[:, :length, :length],
             mask_NL,
             self.heads,
-            self.rate if self.training else 0.0,
+            self.dropout_rate if self.training else 0.0,
         )
 
 
@@ -108,10 +108,10 @@ class ParallelBlocks(GaussianBlocks):
         length: int,
         width: int,
         heads: int,
-        rate: float,
+        dropout_rate: float,
         expansion: int = 4,
     ) -> None:
-        super().__init__(widths, length, width, heads, rate)
+        super().__init__(widths, length, width, heads, dropout_rate)
         blocks = len(widths)
         self.attention_norm = BlockNorm(blocks, width)
         self.widen = BlockLinear(blocks, width, expansion * width)
@@ -120,9 +120,11 @@ class ParallelBlocks(GaussianBlocks):
 
     def forward(self, input_NLD: Tensor, mask_NL: Tensor | None) -> Tensor:
         """N × L × D → G × N × L × D."""
-        context_GNLD = dropout(self.attend(input_NLD, mask_NL), self.rate, self.training)
+        context_GNLD = dropout(self.attend(input_NLD, mask_NL), self.dropout_rate, self.training)
         residual_NLD = input_NLD.to(context_GNLD.dtype)
         attended_GRD = self.attention_norm((residual_NLD + context_GNLD).flatten(1, 2))
-        inner_GRD = relu_dropout(self.widen.biased(self.widen(attended_GRD)), self.rate, self.training)
-        change_GRD = dropout(self.narrow.biased(self.narrow(inner_GRD)), self.rate, self.training)
+        inner_GRD = relu_dropout(
+            self.widen.biased(self.widen(attended_GRD)), self.dropout_rate, self.training
+        )
+        change_GRD = dropout(self.narrow.biased(self.narrow(inner_GRD)), self.dropout_rate, self.training)
         return self.output_norm(attended_GRD + change_GRD).unflatten(1, input_NLD.shape[:2])

@@ -15,20 +15,20 @@ from torch import Tensor
 WORD_BYTES = 8
 
 
-def dropout(values: Tensor, rate: float, training: bool) -> Tensor:
-    """Zero each value with probability `rate` and scale up the others."""
-    if not training or rate == 0:
+def dropout(values: Tensor, dropout_rate: float, training: bool) -> Tensor:
+    """Zero each value with probability `dropout_rate` and scale up the others."""
+    if not training or dropout_rate == 0:
         return values
-    threshold = byte_threshold(rate)
+    threshold = byte_threshold(dropout_rate)
     keep = random_bytes(values.shape, values.device) >= threshold
     return values * keep * kept_scale(threshold)
 
 
-def relu_dropout(values: Tensor, rate: float, training: bool) -> Tensor:
+def relu_dropout(values: Tensor, dropout_rate: float, training: bool) -> Tensor:
     """dropout(relu(x)), remembering nothing but its own output."""
-    if not training or rate == 0:
+    if not training or dropout_rate == 0:
         return torch.relu(values)
-    result: Tensor = ReluDropout.apply(values, rate)
+    result: Tensor = ReluDropout.apply(values, dropout_rate)
     return result
 
 
@@ -36,8 +36,8 @@ class ReluDropout(torch.autograd.Function):
     """The output is positive exactly where the gradient passes, so neither mask nor input need be kept."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, rate: float) -> Tensor:
-        threshold = byte_threshold(rate)
+    def forward(ctx: Any, values: Tensor, dropout_rate: float) -> Tensor:
+        threshold = byte_threshold(dropout_rate)
         ctx.scale = kept_scale(threshold)
         keep = random_bytes(values.shape, values.device) >= threshold
         # Not in place: some compilers of torch give an output that was changed in place no gradient at all.
@@ -51,9 +51,9 @@ class ReluDropout(torch.autograd.Function):
         return torch.ops.aten.threshold_backward(gradients[0], output, 0) * ctx.scale, None
 
 
-def byte_threshold(rate: float) -> int:
+def byte_threshold(dropout_rate: float) -> int:
     """Bytes below this are dropped; a rate below 1 always keeps something."""
-    return min(255, round(256 * rate))
+    return min(255, round(256 * dropout_rate))
 
 
 def kept_scale(threshold: int) -> float:

@@ -47,15 +47,15 @@ def gaussian_attention(
     weights_GLL: Tensor,
     mask_NL: Tensor | None,
     heads: int,
-    rate: float = 0.0,
+    dropout_rate: float = 0.0,
 ) -> Tensor:
-    """softmax(M_σ ⊙ Q Kᵀ/√d) V, heads side by side: G × N × L × D. `rate` drops attention weights.
+    """softmax(M_σ ⊙ Q Kᵀ/√d) V, heads side by side: G × N × L × D. `dropout_rate` drops attention weights.
 
     The Gaussian weight scales the logits before padding is masked.
     """
     fused = HAS_TRITON and projected_NLKGD.is_cuda
     compute = attend_fused if fused else attend
-    return compute(projected_NLKGD, bias_KGD, weights_GLL, mask_NL, heads, rate)
+    return compute(projected_NLKGD, bias_KGD, weights_GLL, mask_NL, heads, dropout_rate)
 
 
 def attend(
@@ -64,7 +64,7 @@ def attend(
     weights_GLL: Tensor,
     mask_NL: Tensor | None,
     heads: int,
-    rate: float,
+    dropout_rate: float,
 ) -> Tensor:
     """Gaussian attention in plain torch."""
     biased_NLKGHE = (projected_NLKGD + bias_KGD.to(projected_NLKGD.dtype)).unflatten(-1, (heads, -1))
@@ -73,6 +73,6 @@ def attend(
     logits = logits * weights_GLL[:, None, None]
     if mask_NL is not None:
         logits = logits + torch.where(mask_NL, 0.0, PADDED)[None, :, None, None, :]
-    attention = dropout(logits.softmax(-1), rate, training=True)
+    attention = dropout(logits.softmax(-1), dropout_rate, training=True)
     context: Tensor = (attention.to(value.dtype) @ value).transpose(2, 3).flatten(-2)
     return context

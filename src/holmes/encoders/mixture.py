@@ -19,19 +19,19 @@ from holmes.encoders.padding import PADDED
 class BlockMixture(nn.Module):
     """G × N × L × D → N × L × D."""
 
-    def __init__(self, length: int, width: int, heads: int, rate: float, temperature: float) -> None:
+    def __init__(self, length: int, width: int, heads: int, dropout_rate: float, temperature: float) -> None:
         super().__init__()
-        self.ask = TokenAttention(width, heads, rate)
+        self.ask = TokenAttention(width, heads, dropout_rate)
         self.hidden = nn.Linear(width, width)
         self.weigh = nn.Linear(width, length)
-        self.rate = rate
+        self.dropout_rate = dropout_rate
         self.temperature = temperature
 
     def forward(self, blocks_GNLD: Tensor, mask_NL: Tensor | None) -> Tensor:
         # The published models average over padding too: the token depends on it, so we keep it.
         token_ND = blocks_GNLD.mean((0, 2))
         answer_GND = self.ask(token_ND, blocks_GNLD, mask_NL)
-        logits_GNL = self.weigh(relu_dropout(self.hidden(answer_GND), self.rate, self.training))
+        logits_GNL = self.weigh(relu_dropout(self.hidden(answer_GND), self.dropout_rate, self.training))
         weights_GNL = (logits_GNL.float() / self.temperature).softmax(0).to(blocks_GNLD.dtype)
         return torch.einsum("gnl,gnld->nld", weights_GNL, blocks_GNLD)
 
@@ -43,10 +43,10 @@ class TokenAttention(nn.Module):
     once, and the value weights are applied to the attended mean. Same result, far less work.
     """
 
-    def __init__(self, width: int, heads: int, rate: float) -> None:
+    def __init__(self, width: int, heads: int, dropout_rate: float) -> None:
         super().__init__()
         self.heads = heads
-        self.rate = rate
+        self.dropout_rate = dropout_rate
         self.query = nn.Linear(width, width)
         self.key = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
@@ -57,10 +57,10 @@ class TokenAttention(nn.Module):
 
     def forward(self, token_ND: Tensor, blocks_GNLD: Tensor, mask_NL: Tensor | None) -> Tensor:
         """N × D asks G × N × L × D: G × N × D."""
-        context_GND = dropout(self.attend(token_ND, blocks_GNLD, mask_NL), self.rate, self.training)
+        context_GND = dropout(self.attend(token_ND, blocks_GNLD, mask_NL), self.dropout_rate, self.training)
         attended_GND = self.attention_norm(token_ND + context_GND)
-        inner_GND = relu_dropout(self.widen(attended_GND), self.rate, self.training)
-        change_GND = dropout(self.narrow(inner_GND), self.rate, self.training)
+        inner_GND = relu_dropout(self.widen(attended_GND), self.dropout_rate, self.training)
+        change_GND = dropout(self.narrow(inner_GND), self.dropout_rate, self.training)
         return self.output_norm(attended_GND + change_GND)
 
     def attend(self, token_ND: Tensor, blocks_GNLD: Tensor, mask_NL: Tensor | None) -> Tensor:
@@ -72,7 +72,7 @@ class TokenAttention(nn.Module):
         logits_GNHL = logits_GNHL.float() / math.sqrt(query_NHE.shape[-1])
         if mask_NL is not None:
             logits_GNHL = logits_GNHL + torch.where(mask_NL, 0.0, PADDED)[None, :, None, :]
-        attention_GNHL = dropout(logits_GNHL.softmax(-1), self.rate, self.training)
+        attention_GNHL = dropout(logits_GNHL.softmax(-1), self.dropout_rate, self.training)
 
         mean_GNHD = torch.einsum("gnhl,gnld->gnhd", attention_GNHL.to(blocks_GNLD.dtype), blocks_GNLD)
         value_HED = self.value.weight.unflatten(0, (self.heads, -1))

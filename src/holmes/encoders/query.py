@@ -17,10 +17,10 @@ from holmes.encoders.projection import InputProjection, LearnedPositions
 class TokenEncoder(nn.Module):
     """Projection and one block; positions are given, because two encoders may share them."""
 
-    def __init__(self, inputs: int, tokens: int, width: int, heads: int, rate: float) -> None:
+    def __init__(self, inputs: int, tokens: int, width: int, heads: int, dropout_rate: float) -> None:
         super().__init__()
-        self.project = InputProjection(inputs, width, rate)
-        self.block = ParallelBlocks([None], tokens, width, heads, rate)
+        self.project = InputProjection(inputs, width, dropout_rate)
+        self.block = ParallelBlocks([None], tokens, width, heads, dropout_rate)
 
     def forward(self, tokens_QTI: Tensor, mask_QT: Tensor, place: LearnedPositions) -> Tensor:
         return self.block(place(self.project(tokens_QTI)), mask_QT).squeeze(0)

@@ -18,9 +18,9 @@ class SlimBlocks(GaussianBlocks):
     """LayerNorm(x + dropout(Linear(attention(x)))), one for each Gaussian width, over the same input."""
 
     def __init__(
-        self, widths: Sequence[float | None], length: int, width: int, heads: int, rate: float
+        self, widths: Sequence[float | None], length: int, width: int, heads: int, dropout_rate: float
     ) -> None:
-        super().__init__(widths, length, width, heads, rate)
+        super().__init__(widths, length, width, heads, dropout_rate)
         self.project = BlockLinear(len(widths), width, width)
         self.norm = BlockNorm(len(widths), width)
 
@@ -28,7 +28,7 @@ class SlimBlocks(GaussianBlocks):
         """N × L × D → N × L × D: the mean of the blocks."""
         context_GRD = self.attend(input_NLD, mask_NL).flatten(1, 2)
         projected_GRD = self.project.biased(self.project(context_GRD))
-        projected_GRD = dropout(projected_GRD, self.rate, self.training)
+        projected_GRD = dropout(projected_GRD, self.dropout_rate, self.training)
         residual_RD = input_NLD.flatten(0, 1).to(projected_GRD.dtype)
         return self.norm(residual_RD + projected_GRD).mean(0).unflatten(0, input_NLD.shape[:2])
 
@@ -36,10 +36,10 @@ class SlimBlocks(GaussianBlocks):
 class SlimTokenEncoder(nn.Module):
     """Projection and one plain block over the tokens of a query."""
 
-    def __init__(self, inputs: int, tokens: int, width: int, heads: int, rate: float) -> None:
+    def __init__(self, inputs: int, tokens: int, width: int, heads: int, dropout_rate: float) -> None:
         super().__init__()
-        self.project = InputProjection(inputs, width, rate)
-        self.block = SlimBlocks([None], tokens, width, heads, rate)
+        self.project = InputProjection(inputs, width, dropout_rate)
+        self.block = SlimBlocks([None], tokens, width, heads, dropout_rate)
 
     def forward(self, tokens_QTI: Tensor, mask_QT: Tensor, place: LearnedPositions) -> Tensor:
         return self.block(place(self.project(tokens_QTI)), mask_QT)
@@ -55,13 +55,15 @@ class SlimBranch(nn.Module):
         width: int,
         heads: int,
         widths: Sequence[float | None],
-        rate: float,
+        dropout_rate: float,
         layers: int,
     ) -> None:
         super().__init__()
-        self.project = InputProjection(inputs, width, rate)
-        self.place = LearnedPositions(length, width, rate)
-        self.layers = nn.ModuleList(SlimBlocks(widths, length, width, heads, rate) for _ in range(layers))
+        self.project = InputProjection(inputs, width, dropout_rate)
+        self.place = LearnedPositions(length, width, dropout_rate)
+        self.layers = nn.ModuleList(
+            SlimBlocks(widths, length, width, heads, dropout_rate) for _ in range(layers)
+        )
 
     def forward(self, features_VLI: Tensor, mask_VL: Tensor | None = None) -> Tensor:
         """V × L × I → V × L × D."""

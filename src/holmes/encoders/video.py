@@ -25,13 +25,13 @@ class VideoBranch(nn.Module):
         heads: int,
         gaussian_widths: Sequence[float | None],
         mixing_temperature: float,
-        rate: float,
+        dropout_rate: float,
     ) -> None:
         super().__init__()
-        self.project = InputProjection(inputs, width, rate)
-        self.place = LearnedPositions(length, width, rate)
-        self.blocks = ParallelBlocks(gaussian_widths, length, width, heads, rate)
-        self.mix = BlockMixture(length, width, heads, rate, mixing_temperature)
+        self.project = InputProjection(inputs, width, dropout_rate)
+        self.place = LearnedPositions(length, width, dropout_rate)
+        self.blocks = ParallelBlocks(gaussian_widths, length, width, heads, dropout_rate)
+        self.mix = BlockMixture(length, width, heads, dropout_rate, mixing_temperature)
 
     def forward(self, features_VLI: Tensor, mask_VL: Tensor | None = None) -> Tensor:
         """V × L × I → V × L × D."""
