@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holmes.cli.options import counted, say, say_files
+from holmes.cli.options import RayAddress, counted, say, say_files
 
 
 def extract(
@@ -26,6 +26,7 @@ def extract(
         bool, typer.Option("--fast", help="Decode key frames only, where they are dense enough.")
     ] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one a core")] = None,
+    ray: RayAddress = None,
 ) -> None:
     """Turn videos into features, one file a video; run it again to do what is left.
 
@@ -34,7 +35,12 @@ def extract(
     """
     from holmes.media.extract import extract as run
 
-    summary = run(videos, out, backbone, rate=rate, fast=fast, workers=workers, progress=True)
+    crew = None
+    if ray is not None:
+        from holmes.cluster.extracting import crew_at
+
+        crew = crew_at(ray)
+    summary = run(videos, out, backbone, rate=rate, fast=fast, workers=workers, progress=True, crew=crew)
     say_files(summary.partial, summary.failures)
     say(
         f"{counted(len(summary.extracted), 'video')} extracted in {summary.seconds:.0f} s, "

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holmes.cli.options import counted, say, say_files
+from holmes.cli.options import RayAddress, counted, say, say_files
 from holmes.printable import printable
 
 if TYPE_CHECKING:
@@ -54,23 +54,24 @@ def build(
     shards: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Make a sharded index: for several machines.")
     ] = None,
+    ray: RayAddress = None,
 ) -> None:
     """Make an index of videos; run it again to go on with an unfinished one."""
     from holmes.index.builder import build_index
     from holmes.index.embedders import load_embedder
 
     embedder = load_embedder(model, visual, text)
+    how: dict[str, Any] = {"rate": rate, "fast": fast, "workers": workers, "progress": True}
+    if ray is not None:
+        from holmes.cluster.extracting import crew_at
+
+        how["crew"] = crew_at(ray)
     if shards is not None:
         from holmes.cluster.building import build_shards
 
-        _report(
-            index,
-            build_shards(
-                index, videos, embedder, shards, rate=rate, fast=fast, workers=workers, progress=True
-            ),
-        )
+        _report(index, build_shards(index, videos, embedder, shards, **how))
         return
-    summary = build_index(index, videos, embedder, rate=rate, fast=fast, workers=workers, progress=True)
+    summary = build_index(index, videos, embedder, **how)
     if embedder.calibration is None:
         _guess_confidence(index, embedder)
     _report(index, summary)

@@ -55,6 +55,15 @@ Jobs = Annotated[
         help="Runs at once, as processes side by side; 0 takes as many as fit on the GPU.",
     ),
 ]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS|local",
+        help="Work on a Ray cluster: HOST:PORT of its head, auto, or local for this machine alone.",
+        show_default="no",
+    ),
+]
 FORMS = ("md", "latex", "csv", "json")
 Form = Annotated[
     str | None,

@@ -8,12 +8,14 @@ from typing import Annotated
 
 import typer
 
-from holmes.cli.options import counted, say
+from holmes.cli.options import RayAddress, counted, say
 from holmes.errors import HolmesError
 
 
 def serve(
-    index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index.")],
+    index: Annotated[
+        str, typer.Argument(metavar="INDEX", help="The folder of an index, or of shards (or their URL).")
+    ],
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
     host: Annotated[
         str, typer.Option(help="The address to listen on; any but this machine's own asks for a token.")
@@ -35,9 +37,18 @@ def serve(
         str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not log requests.")] = False,
+    ray: RayAddress = None,
+    copies: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of every shard, on different nodes.", show_default="2 where there are"),
+    ] = None,
+    cache: Annotated[
+        str | None,
+        typer.Option(help="Where nodes keep their shards.", show_default="~/.cache/holmes/shards"),
+    ] = None,
 ) -> None:
     """Search an index in the browser, and over HTTP. Ctrl-C ends it."""
-    from holmes.index.searcher import open_index
+    from holmes.cluster.opening import open_index
 
     try:
         from holmes.serve.server import serve as run
@@ -47,11 +58,11 @@ def serve(
         ) from None
     from holmes.serve.settings import LEAST_TOKEN, ServeSettings, is_loopback
 
-    opened = open_index(index, device=device, model=model)
     if token is not None and len(token) < LEAST_TOKEN:
         raise HolmesError(f"the token has {len(token)} characters; take {LEAST_TOKEN} or more.")
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(24)
+    opened = open_index(index, device=device, model=model, ray=ray, copies=copies, cache=cache)
     settings = ServeSettings(
         host=host,
         port=port,

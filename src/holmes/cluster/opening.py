@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holmes.cluster.fleet import LocalFleet
-from holmes.cluster.manifest import is_sharded, read_shards
+from holmes.cluster.connect import LOCAL, connect
+from holmes.cluster.fleet import Fleet, LocalFleet
+from holmes.cluster.manifest import Shards, is_sharded, read_shards
 from holmes.cluster.places import Place
+from holmes.cluster.ray_fleet import RayFleet
 from holmes.cluster.searcher import Generation, ShardedIndex
 from holmes.errors import HolmesError
 from holmes.index import searcher
 from holmes.index.diagnose import Diagnose
 from holmes.index.searcher import Index
+
+CACHE = "~/.cache/holmes/shards"  # on every node
+STARTING = 900.0  # seconds for all shards to be copied and opened
 
 
 def open_index(
@@ -20,22 +25,66 @@ def open_index(
     device: str = "auto",
     model: str | None = None,
     diagnose: Diagnose | None = None,
+    ray: str | None = None,
+    copies: int | None = None,
     cache: Path | str | None = None,
+    patience: float = 5.0,
 ) -> Index | ShardedIndex:
     """Open an index for searching; its model is loaded with the first search.
 
     `device` is cpu, cuda or auto; `model` says where a trained checkpoint is now, if it has moved; `diagnose`
-    judges the answers in place of what belongs to the model. A sharded index may lie in object storage, and
-    is then copied to the folder `cache`.
+    judges the answers in place of what belongs to the model.
+
+    A sharded index is searched in this process, or with `ray` on a cluster: HOST:PORT of its head, auto, or
+    local for one of this machine alone. There every shard has as many `copies` on different nodes (two, if
+    there are as many nodes), which lie in the folder `cache` of each node's disk; a shard of which no copy
+    answers within `patience` seconds is named in the answer.
     """
     place = Place(path)
-    if not is_sharded(place):
+    if ray is None and not is_sharded(place):
         if place.folder is None:
             read_shards(place)  # says what is there instead
         return searcher.open_index(path, device=device, model=model, diagnose=diagnose)
     shards = read_shards(place)
+    if ray is not None:
+        fleet: Fleet = open_fleet(place, shards, ray, device, copies, cache, patience)
+        return ShardedIndex(place, Generation(shards, fleet), model, diagnose)
     if place.folder is None and cache is None:
         raise HolmesError(f"{path} is not on this machine; say where to copy its shards to (cache=FOLDER).")
-    fleet = LocalFleet(place, None if cache is None else Path(cache), str(searcher.choose_device(device)))
+    kept = None if cache is None else Path(cache).expanduser()
+    fleet = LocalFleet(place, kept, str(searcher.choose_device(device)))
     fleet.ready(shards)
     return ShardedIndex(place, Generation(shards, fleet), model, diagnose)
+
+
+def open_fleet(
+    place: Place,
+    shards: Shards,
+    address: str,
+    device: str,
+    copies: int | None,
+    cache: Path | str | None,
+    patience: float,
+) -> RayFleet:
+    """The shards on the nodes of a cluster, ready to answer."""
+    if device not in ("auto", "cpu", "cuda"):
+        raise HolmesError(f"unknown device '{device}' of nodes; use auto, cpu or cuda.")
+    owned = connect(address)
+    # On this machine alone a shard is opened where it lies, if that is a folder.
+    in_place = cache is None and address == LOCAL and place.folder is not None
+    if place.folder is not None:
+        place = Place(place.folder.absolute())
+    fleet = RayFleet(
+        place,
+        copies=copies,
+        cache=None if in_place else str(cache or CACHE),
+        device="cuda" if device == "cuda" else "cpu",
+        patience=patience,
+        owned=owned,
+    )
+    try:
+        fleet.open(shards, STARTING)
+    except BaseException:
+        fleet.close()
+        raise
+    return fleet

@@ -1,0 +1,280 @@
+"""What a cluster costs and bears: an index in shards on Ray beside the same index opened directly.
+
+A head and three nodes on this machine, each a process of its own, share its cores; so this measures what is
+added to a search and how failures are borne, not how much more many machines search. The index is synthetic,
+and sentences stand for random directions: no text encoder is timed. Both are asked by turns in one run.
+
+    python benchmarks/cluster.py                  # 6 shards of 1,000 videos of 64 vectors of 256, 2 copies
+    python benchmarks/cluster.py --part gather    # 100 shards of stubs: what the gather itself takes
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from common import machine, print_table, save_json, work_folder
+from synthetic_index import build_index
+
+import holmes
+from holmes.cluster.asking import Asking
+from holmes.cluster.copies import Copies, Copy
+from holmes.cluster.gather import merge
+from holmes.cluster.manifest import ShardEntry, Shards
+from holmes.cluster.one_machine import SmallCluster
+from holmes.cluster.shard import ShardReply, sent
+from holmes.cluster.writing import shard_name, split_index
+from holmes.index.scan import make_probes
+from holmes.records import QueryEmbedding
+
+FRAMES, CLIPS, WIDTH = 32, 32, 256
+PATIENCE = 60.0  # seconds for an answer; on a machine with other work to do, silence is no failure
+PARTS = ("search", "failure", "gather")
+
+
+class Directions:
+    """Every sentence is a random direction of its own."""
+
+    width, frame_weight, clip_weight, calibration = WIDTH, 0.4, 0.6, None
+    record: dict[str, Any] = {"name": "synthetic", "digest": ""}  # noqa: RUF012
+
+    def queries(self, sentences: list[str]) -> QueryEmbedding:
+        seeds = [zlib.crc32(sentence.encode()) for sentence in sentences]
+        rows_QD = np.stack([np.random.default_rng(seed).normal(size=WIDTH) for seed in seeds])
+        return QueryEmbedding(torch.from_numpy(rows_QD.astype(np.float32)))
+
+
+def main(
+    shards: Annotated[int, typer.Option(help="Shards of the index.")] = 6,
+    videos: Annotated[int, typer.Option(help="Videos of a shard, about.")] = 1000,
+    queries: Annotated[int, typer.Option(help="Sentences asked one by one of each.")] = 150,
+    stubs: Annotated[int, typer.Option(help="Shards of the gather alone.")] = 100,
+    processes: Annotated[int, typer.Option(help="Actors that stand for these shards.")] = 4,
+    part: Annotated[list[str] | None, typer.Option(help=f"Only this: {', '.join(PARTS)}.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the JSON file.")] = Path("benchmarks/results"),
+) -> None:
+    import ray
+
+    wanted, result = part or list(PARTS), dict[str, Any]()
+    with work_folder(None) as folder, SmallCluster(3) as cluster:
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        if "gather" in wanted:
+            result["gather"] = measure_gather(ray, stubs, processes)
+            print_table(f"The gather of {stubs} stubs in {processes} processes, ms", result["gather"])
+        if {"search", "failure"} & set(wanted):
+            build_index(folder / "index", shards * videos, FRAMES, CLIPS, WIDTH)
+            split_index(folder / "index", folder / "shards", shards)
+            with opened(folder, cluster) as (direct, on_ray):
+                if "search" in wanted:
+                    result["search"] = measure_search(direct, on_ray, queries)
+                    print_table("Sentences one by one, ms; and in batches, a second", result["search"])
+                if "failure" in wanted:
+                    result["failure"] = measure_failures(direct, on_ray, cluster)
+                    print_table("A node fails under queries", result["failure"])
+        ray.shutdown()
+    about = {"machine": machine(torch.device("cpu")), "shards": shards, "videos": shards * videos}
+    save_json(out / "cluster.json", about | result)
+
+
+@contextmanager
+def opened(folder: Path, cluster: SmallCluster) -> Iterator[tuple[Any, Any]]:
+    """The index itself, and its shards on the nodes, ready to answer."""
+    direct = holmes.open_index(folder / "index", device="cpu")
+    on_ray = holmes.open_index(
+        folder / "shards", ray=cluster.address, cache=folder / "cache", patience=PATIENCE, device="cpu"
+    )
+    for index in (direct, on_ray):
+        index.embedder = Directions()  # type: ignore[union-attr, assignment]
+        index.search("a first look")
+    try:
+        yield direct, on_ray
+    finally:
+        on_ray.close()  # type: ignore[union-attr]
+
+
+def measure_search(direct: Any, on_ray: Any, queries: int) -> list[dict[str, Any]]:
+    times: dict[str, list[float]] = {"direct": [], "on Ray": []}
+    ways = {"direct": direct, "on Ray": on_ray}
+    for number in range(queries):
+        found = {}
+        for way, index in ways.items():
+            seconds, found[way] = timed(lambda index=index, n=number: index.search(f"sentence {n}"))
+            times[way].append(1e3 * seconds)
+        assert plain(found["direct"]) == plain(found["on Ray"]), "the answers differ"
+    rows: list[dict[str, Any]] = []
+    for way, index in ways.items():
+        row = {
+            "way": way,
+            "median": statistics.median(times[way]),
+            "p99": float(np.quantile(times[way], 0.99)),
+        }
+        for batch in (1, 16, 64, 256):
+            sentences = [f"batch {batch} {n}" for n in range(batch)]
+            best = min(timed(lambda index=index, s=sentences: index.search_many(s))[0] for _ in range(5))
+            row[f"batches of {batch}"] = batch / best
+        rows.append(row)
+    added = statistics.median(b - a for a, b in zip(times["direct"], times["on Ray"], strict=True))
+    rows.append(
+        {"way": "added (median of differences)", "median": added} | dict.fromkeys(list(rows[0])[2:], 0.0)
+    )
+    return rows
+
+
+def measure_failures(direct: Any, on_ray: Any, cluster: SmallCluster) -> list[dict[str, Any]]:
+    """A node killed, then one frozen: what those who ask meanwhile notice, until all copies are back."""
+    sentences = [f"sentence {number}" for number in range(20)]
+    expected = {sentence: plain(direct.search(sentence)) for sentence in sentences}
+
+    def kill() -> None:
+        cluster.kill(cluster.nodes[0])
+
+    def freeze() -> None:
+        raylet = cluster.nodes[0].all_processes["raylet"][0].process.pid
+        frozen.extend([raylet, *children(raylet)])
+        for process in frozen:
+            os.kill(process, signal.SIGSTOP)
+
+    rows, frozen = [], list[int]()
+    for what, strike in (("killed", kill), ("frozen", freeze)):
+        rows.append({"node": what} | under_queries(on_ray, sentences, expected, strike))
+        print(json.dumps(rows[-1]), flush=True)
+        for process in frozen:
+            os.kill(process, signal.SIGCONT)
+        if what == "killed":
+            cluster.restore(3)
+    return rows
+
+
+def under_queries(
+    index: Any, sentences: list[str], expected: dict[str, Any], strike: Callable[[], None]
+) -> dict[str, Any]:
+    delays, wrong, failed, stop = list[float](), list[str](), list[str](), threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            for sentence in sentences:
+                began = time.perf_counter()
+                try:
+                    if plain(index.search(sentence)) != expected[sentence]:
+                        wrong.append(sentence)
+                except Exception as error:
+                    failed.append(repr(error))
+                delays.append(time.perf_counter() - began)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(2)
+    strike()
+    struck = time.perf_counter()
+    while copies_ready(index) == total_copies(index):
+        time.sleep(0.02)
+    noticed = time.perf_counter() - struck
+    while copies_ready(index) < total_copies(index):
+        time.sleep(0.02)
+    back = time.perf_counter() - struck
+    stop.set()
+    thread.join()
+    return {
+        "queries": len(delays),
+        "wrong": len(wrong),
+        "failed": len(failed),
+        "slowest s": max(delays),
+        "noticed after s": noticed,
+        "copies back after s": back,
+    }
+
+
+def copies_ready(index: Any) -> int:
+    shards = index.now.shards
+    return sum(len(index.now.fleet._shards[entry.name].ready(entry.sha256)) for entry in shards.shards)
+
+
+def total_copies(index: Any) -> int:
+    return sum(len(copies.copies) for copies in index.now.fleet._shards.values())
+
+
+def measure_gather(ray: Any, stubs: int, processes: int) -> list[dict[str, Any]]:
+    """Questions to many shards that answer at once: asking, hearing and merging, without any search."""
+    actors = [ray.remote(Stub).options(num_cpus=0).remote() for _ in range(processes)]
+    ray.get([actor.nearest.remote("", None, 1, 1, None) for actor in actors])
+    entries = tuple(ShardEntry(shard_name(n), "0" * 64, 1, 1, 1.0, 1, 1) for n in range(stubs))
+    shards = Shards({}, {}, WIDTH, CLIPS, 1, entries)
+    held = frozenset({"0" * 64})
+    copies = {
+        entry.name: Copies(entry.name, None, [Copy(actors[at % processes], held)])
+        for at, entry in enumerate(entries)
+    }
+    rows = []
+    for queries in (1, 64):
+        probes = sent(make_probes(QueryEmbedding(torch.randn(queries, WIDTH)), 0.4, 0.6))
+        orders = {entry.name: (probes, 10, 128, None) for entry in entries}
+        asking, merging = [], []
+        for _ in range(30):
+            seconds, replies = timed(
+                lambda orders=orders: Asking(copies, shards, "nearest", orders, PATIENCE, 5.0).replies()
+            )
+            asking.append(1e3 * seconds)
+            at = {place: replies[entry.name] for place, entry in enumerate(entries)}
+            merging.append(1e3 * timed(lambda at=at: merge(at, 10, 128))[0])
+        rows.append(
+            {
+                "sentences": queries,
+                "asking, median": statistics.median(asking),
+                "asking, p99": float(np.quantile(asking, 0.99)),
+                "merging, median": statistics.median(merging),
+            }
+        )
+    for actor in actors:
+        ray.kill(actor)
+    return rows
+
+
+class Stub:
+    """A shard that answers at once, as much as a real one would say."""
+
+    def nearest(self, digest: str, probes: Any, top: int, candidates: int, names: Any) -> ShardReply:
+        queries = 1 if probes is None else len(probes[0])
+        rng = np.random.default_rng(0)
+        score_QK = np.sort(rng.random((queries, candidates)))[:, ::-1]
+        number_QK = rng.integers(2**40, size=(queries, candidates))
+        branch_QK, sums_Q = score_QK.astype(np.float32), np.ones(queries, np.int64)
+        return ShardReply(
+            *(number_QK, score_QK, branch_QK, branch_QK, number_QK, number_QK),
+            *(number_QK[:, :top], score_QK[:, :top], number_QK[:, :top]),
+            *(1000, sums_Q, sums_Q),
+        )
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    began = time.perf_counter()
+    result = work()
+    return time.perf_counter() - began, result
+
+
+def plain(answer: Any) -> Any:
+    return answer.to_json()
+
+
+def children(process: int) -> list[int]:
+    """All processes that a process started, and those that they did."""
+    found = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *children(child)]
+    return found
+
+
+if __name__ == "__main__":
+    typer.run(main)

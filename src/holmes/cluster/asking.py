@@ -1,0 +1,115 @@
+"""One question to many shards: each is asked once, and elsewhere too if it fails or is slow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from holmes.cluster.connect import import_ray, reason_of
+from holmes.cluster.copies import Copies, Copy
+from holmes.cluster.manifest import Shards
+from holmes.cluster.shard import NotOpenError
+from holmes.errors import HolmesError
+
+AGAIN = 0.1  # seconds until a copy that failed is asked again, if there is no other
+
+
+class Asking:
+    """One question to some shards, until each has answered or the time is over."""
+
+    def __init__(
+        self,
+        copies: Mapping[str, Copies],
+        shards: Shards,
+        method: str,
+        orders: Mapping[str, tuple[Any, ...]],
+        patience: float,
+        overtake: float,
+    ) -> None:
+        self.copies, self.shards, self.method, self.orders = copies, shards, method, orders
+        self.patience, self.overtake = patience, overtake
+        self.ray = import_ray()
+        self.found: dict[str, Any] = {}
+        self.left = {  # the copies still to be asked
+            name: copies[name].in_order(shards[name].sha256) for name in orders if name in copies
+        }
+        self.waiting: dict[Any, tuple[str, Copy, float]] = {}  # answer → shard, copy, when it was asked
+        self.again: dict[str, float] = {}  # when a shard whose copies all failed is asked again
+
+    def replies(self) -> dict[str, Any]:
+        deadline = time.monotonic() + self.patience
+        for name in self.left:
+            self._send(name)
+        while len(self.found) < len(self.left) and (now := time.monotonic()) < deadline:
+            self._hear(min(deadline, self._next_event(now)) - now)
+            self._ask_others(time.monotonic())
+        for answer, (_, copy, _) in self.waiting.items():
+            self._owes(copy, answer)
+        return self.found
+
+    def _send(self, name: str) -> None:
+        copy = self.left[name].pop(0)
+        call = getattr(copy.actor, self.method)
+        answer = call.remote(self.shards[name].sha256, *self.orders[name])
+        self.waiting[answer] = name, copy, time.monotonic()
+
+    def _owes(self, copy: Copy, answer: Any) -> None:
+        if answer not in copy.overdue:
+            copy.overdue = [*copy.overdue, answer]
+
+    def _next_event(self, now: float) -> float:
+        """When somebody is to be asked again, if nobody answers before."""
+        due = [at for name, at in self.again.items() if name not in self.found]
+        due += [at + self.overtake for name, _, at in self.waiting.values() if self.left[name]]
+        return max(now, min(due, default=now + self.patience))
+
+    def _hear(self, seconds: float) -> None:
+        """Wait until every shard that was asked has answered once, or for so many seconds."""
+        if not self.waiting:
+            time.sleep(max(0.0, seconds))
+            return
+        open_shards = len({name for name, _, _ in self.waiting.values()})
+        done, _ = self.ray.wait(list(self.waiting), num_returns=open_shards, timeout=max(0.0, seconds))
+        if not done:
+            return
+        try:
+            values = self.ray.get(done)
+        except Exception:  # of one of them
+            values = None
+        for at, answer in enumerate(done):
+            name, copy, _ = self.waiting.pop(answer)
+            try:
+                self.found[name] = values[at] if values is not None else self.ray.get(answer)
+            except Exception as error:
+                self._failed(name, copy, error)
+        for answer, (name, copy, _) in list(self.waiting.items()):
+            if name in self.found:  # overtaken
+                del self.waiting[answer]
+                self._owes(copy, answer)
+
+    def _failed(self, name: str, copy: Copy, error: Exception) -> None:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, HolmesError) and not isinstance(cause, NotOpenError):
+            raise HolmesError(reason_of(error)) from None  # it would say so on every node
+        copy.held = frozenset()  # until the keeper has heard from it
+        self.again.setdefault(name, time.monotonic() + (0 if self.left[name] else AGAIN))
+
+    def _ask_others(self, now: float) -> None:
+        """Ask another copy where one has failed, or has been silent for long."""
+        for name, at in list(self.again.items()):
+            if name in self.found:
+                del self.again[name]
+            elif now >= at:
+                del self.again[name]
+                if not self.left[name]:
+                    copies = self.copies.get(name)
+                    busy = {id(copy) for _, copy, _ in self.waiting.values()}
+                    every = copies.in_order(self.shards[name].sha256) if copies else []
+                    self.left[name] = [copy for copy in every if id(copy) not in busy]
+                if self.left[name]:
+                    self._send(name)
+        for answer, (name, copy, at) in list(self.waiting.items()):
+            if name not in self.found and now - at >= self.overtake and self.left[name]:
+                self._owes(copy, answer)
+                self._send(name)

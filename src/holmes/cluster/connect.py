@@ -1,0 +1,104 @@
+"""A Ray cluster is reached, or it is said in one line why it is not."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from typing import Any
+
+from holmes.errors import HolmesError
+
+LOCAL, AUTO = "local", "auto"
+PATIENCE = 5.0  # seconds for the head to accept a connection
+
+
+def import_ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise HolmesError("Ray is not installed; it comes with: pip install 'holmes[cluster]'.") from None
+    return ray
+
+
+def connect(address: str) -> bool:
+    """Be part of the cluster at `address` (HOST:PORT of its head, auto, or local: one of this machine alone).
+
+    Says whether this made the connection; a process that is connected already stays where it is.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        return False
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    try:
+        if address == LOCAL:
+            ray.init(include_dashboard=False, **quiet)
+        else:
+            if address != AUTO:
+                _knock(address)
+            ray.init(address=address, **quiet)
+    except HolmesError:
+        raise
+    except Exception as error:  # Ray has many kinds of them
+        raise _in_one_line(address, error) from None
+    return True
+
+
+def _knock(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 2**16 or "/" in address:
+        raise HolmesError(
+            f"'{address}' is not the address of a Ray cluster; write HOST:PORT of its head, auto or local."
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+    except OSError as error:
+        reason = error.strerror or error
+        raise HolmesError(
+            f"there is no Ray cluster at {address} ({reason}); start its head with 'ray start --head', or "
+            "use --ray local."
+        ) from None
+
+
+def _in_one_line(address: str, error: Exception) -> HolmesError:
+    words = " ".join(str(error).split())
+    if "ersion mismatch" in words:
+        versions = dict(zip(("theirs", "ours"), re.findall(r"Ray: (\S+)", words), strict=False))
+        pythons = re.findall(r"Python: (\S+)", words)
+        theirs, ours = (
+            f"Ray {versions.get(who, '?')} on Python {python}"
+            for who, python in zip(("theirs", "ours"), (*pythons, "?", "?"), strict=False)
+        )
+        return HolmesError(
+            f"the cluster at {address} has {theirs}, this machine {ours}; install the same versions on both."
+        )
+    if isinstance(error, ConnectionError) or "Could not find any running Ray instance" in words:
+        return HolmesError(
+            f"there is no Ray cluster at {address}; start its head with 'ray start --head', or use "
+            "--ray local."
+        )
+    return HolmesError(f"the Ray cluster at {address} cannot be joined ({words[:300]}).")
+
+
+def reason_of(error: BaseException) -> str:
+    """What went wrong on a node, in one line."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, HolmesError):
+        return str(cause)
+    words = " ".join(str(cause or error).split())
+    if "No module named 'holmes" in words:
+        return "a node of the cluster lacks Holmes, or has another version; install the same one there."
+    return f"{type(cause or error).__name__}: {words[:300]}"
+
+
+def check_version(theirs: str) -> None:
+    """Called on a node: code of two versions may not mean the same."""
+    import holmes
+
+    if theirs != holmes.__version__:
+        raise HolmesError(
+            f"node {socket.gethostname()} has Holmes {holmes.__version__}, the one that asks {theirs}; "
+            "install the same version on both."
+        )

@@ -1,0 +1,35 @@
+"""A shard as a node runs it: a process of its own, told from afar which states to be ready in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import torch
+
+from holmes.cluster.connect import check_version
+from holmes.cluster.shard import Sent, Shard, ShardReply
+
+
+class NodeShard(Shard):
+    """What Ray makes an actor of."""
+
+    def __init__(self, place: str, name: str, cache: str | None, device: str, threads: int) -> None:
+        super().__init__(place, name, None if cache is None else str(Path(cache).expanduser()), device)
+        self.threads = threads  # its share of the node's cores
+
+    def be_ready(self, states: Sequence[str], version: str) -> list[str]:
+        """Open these states and let go of others; those that are open then, in the order given."""
+        check_version(version)
+        for digest in states:
+            self.hold(digest)
+        self.release(states)
+        return list(states)
+
+    def nearest(
+        self, digest: str, probes: Sent, top: int, candidates: int, names: Collection[str] | None
+    ) -> ShardReply:
+        torch.set_num_threads(
+            self.threads
+        )  # Ray allows a single one, which counts for threads made later too
+        return super().nearest(digest, probes, top, candidates, names)

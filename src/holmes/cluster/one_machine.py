@@ -1,0 +1,65 @@
+"""A real cluster on one machine, to try and to test: a head and nodes, each a process that can be killed.
+
+Nodes start one after the other, with small object stores and no memory monitor: the machine may be small.
+Failures are noticed within a few seconds, by the health checks that `docs/cluster.md` recommends. Nothing
+is stopped that was not started here.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import holmes
+
+# Health checks: a node that is silent for about six seconds counts as dead. Ray's own defaults take 40.
+HEALTH = {
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+}
+# Read by the processes of Ray when they start.
+SETTINGS = {**HEALTH, "RAY_memory_monitor_refresh_ms": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+STORE = 80 << 20  # bytes of a node's object store
+
+
+class SmallCluster:
+    """A head without CPUs, so that nothing runs there, and nodes that do the work."""
+
+    def __init__(self, nodes: int, cpus: int = 1) -> None:
+        os.environ.update(SETTINGS)
+        places = [str(Path(holmes.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, places)))
+        from ray.cluster_utils import Cluster
+
+        head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
+        self.cluster: Any = Cluster(initialize_head=True, head_node_args=head)
+        self.cpus = cpus
+        self.nodes: list[Any] = []
+        self.restore(nodes)
+
+    @property
+    def address(self) -> str:
+        return str(self.cluster.address)
+
+    def kill(self, node: Any) -> None:
+        """As if somebody pulled its plug."""
+        self.nodes.remove(node)
+        self.cluster.remove_node(node, allow_graceful=False)
+
+    def restore(self, count: int) -> None:
+        """New nodes, until there are so many."""
+        while len(self.nodes) < count:
+            self.nodes.append(self.cluster.add_node(num_cpus=self.cpus, object_store_memory=STORE))
+
+    def close(self) -> None:
+        self.cluster.shutdown()
+
+    def __enter__(self) -> SmallCluster:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
+        self.close()
