@@ -11,6 +11,7 @@ and sentences stand for random directions: no text encoder is timed. Both are as
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import statistics
@@ -69,7 +70,7 @@ def main(
 
     wanted, result = part or list(PARTS), dict[str, Any]()
     with work_folder(None) as folder, SmallCluster(3) as cluster:
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         if "gather" in wanted:
             result["gather"] = measure_gather(ray, stubs, processes)
             print_table(f"The gather of {stubs} stubs in {processes} processes, ms", result["gather"])
@@ -96,12 +97,12 @@ def opened(folder: Path, cluster: SmallCluster) -> Iterator[tuple[Any, Any]]:
         folder / "shards", ray=cluster.address, cache=folder / "cache", patience=PATIENCE, device="cpu"
     )
     for index in (direct, on_ray):
-        index.embedder = Directions()  # type: ignore[union-attr, assignment]
+        index.embedder = Directions()
         index.search("a first look")
     try:
         yield direct, on_ray
     finally:
-        on_ray.close()  # type: ignore[union-attr]
+        on_ray.close()
 
 
 def measure_search(direct: Any, on_ray: Any, queries: int) -> list[dict[str, Any]]:
@@ -110,7 +111,7 @@ def measure_search(direct: Any, on_ray: Any, queries: int) -> list[dict[str, Any
     for number in range(queries):
         found = {}
         for way, index in ways.items():
-            seconds, found[way] = timed(lambda index=index, n=number: index.search(f"sentence {n}"))
+            seconds, found[way] = timed(index.search, f"sentence {number}")
             times[way].append(1e3 * seconds)
         assert plain(found["direct"]) == plain(found["on Ray"]), "the answers differ"
     rows: list[dict[str, Any]] = []
@@ -122,7 +123,7 @@ def measure_search(direct: Any, on_ray: Any, queries: int) -> list[dict[str, Any
         }
         for batch in (1, 16, 64, 256):
             sentences = [f"batch {batch} {n}" for n in range(batch)]
-            best = min(timed(lambda index=index, s=sentences: index.search_many(s))[0] for _ in range(5))
+            best = min(timed(index.search_many, sentences)[0] for _ in range(5))
             row[f"batches of {batch}"] = batch / best
         rows.append(row)
     added = statistics.median(b - a for a, b in zip(times["direct"], times["on Ray"], strict=True))
@@ -222,12 +223,11 @@ def measure_gather(ray: Any, stubs: int, processes: int) -> list[dict[str, Any]]
         orders = {entry.name: (probes, 10, 128, None) for entry in entries}
         asking, merging = [], []
         for _ in range(30):
-            seconds, replies = timed(
-                lambda orders=orders: Asking(copies, shards, "nearest", orders, PATIENCE, 5.0).replies()
-            )
+            question = Asking(copies, shards, "nearest", orders, PATIENCE, 5.0)
+            seconds, replies = timed(question.replies)
             asking.append(1e3 * seconds)
             at = {place: replies[entry.name] for place, entry in enumerate(entries)}
-            merging.append(1e3 * timed(lambda at=at: merge(at, 10, 128))[0])
+            merging.append(1e3 * timed(merge, at, 10, 128)[0])
         rows.append(
             {
                 "sentences": queries,
@@ -257,9 +257,9 @@ class Stub:
         )
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+def timed(work: Callable[..., Any], *order: Any) -> tuple[float, Any]:
     began = time.perf_counter()
-    result = work()
+    result = work(*order)
     return time.perf_counter() - began, result
 
 

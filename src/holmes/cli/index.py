@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -166,6 +167,28 @@ def seal(
     sealed = seal_shards(shards)
     held = f"{counted(sealed.videos, 'video')} in {counted(len(sealed.shards), 'shard')}"
     say(f"{held}, generation {sealed.generation}: {shards}")
+
+
+@app.command()
+def export(
+    index: Folder,
+    to: Annotated[str, typer.Option(metavar="qdrant", help="The vector database: qdrant.")],
+    url: Annotated[
+        str, typer.Option(help="Its address, as http://127.0.0.1:6333, or a folder for its local mode.")
+    ],
+    collection: Annotated[str, typer.Option(help="The collection to make.")] = "holmes",
+) -> None:
+    """Put the embeddings into a vector database that scores by MaxSim (docs/cluster.md)."""
+    from holmes.cluster.vector_database import export_to_qdrant, open_qdrant
+    from holmes.errors import unknown
+    from holmes.index.store import IndexStore
+
+    if to != "qdrant":
+        raise unknown("vector database", to, ("qdrant",))
+    store = IndexStore.open(index)
+    with closing(open_qdrant(url)) as client:
+        points = export_to_qdrant(store, client, collection, progress=True)
+    say(f"{counted(len(store), 'video')} as {counted(points, 'point')} of '{collection}': {url}")
 
 
 @app.command()
