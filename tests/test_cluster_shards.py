@@ -27,7 +27,9 @@ from holmes.index.calibration import FILE as CALIBRATION
 from holmes.index.embedders import ZeroShot
 from holmes.index.segment import CODES, NAMES, ROWS
 from holmes.index.store import IndexStore, IndexWriter
+from holmes.serve.settings import ServeSettings
 from index_fakes import FakeJoint
+from serve_fakes import PLENTY, client_of
 from shard_fakes import SENTENCES, bits, make_index
 
 CALIBRATED = Calibration(
@@ -164,6 +166,30 @@ def test_a_silent_shard_is_named_and_counts_as_not_searched(made: Path, shards: 
     Silent.silent = {"nearest": {shard_name(n) for n in range(5)}}
     with pytest.raises(HolmesError, match="none of the shards answered"):
         parts.search("dog")
+
+
+def test_shards_behind_the_page(made: Path, shards: Path) -> None:
+    """The page and its API take a sharded index for an index, and say what was not searched."""
+    settings = ServeSettings(limits=PLENTY, manage=True)
+    whole = holmes.open_index(made / "index", device="cpu")
+    Silent.silent = {}
+    fleet, sealed = Silent(Place(shards)), read_shards(Place(shards))
+    fleet.ready(sealed)
+    with client_of(ShardedIndex(Place(shards), Generation(sealed, fleet)), settings) as client:  # type: ignore[arg-type]
+        answer = client.get("/api/search", params={"q": "dog runs", "timelines": True}).json()
+        expected = whole.search("dog runs").hits
+        assert [(hit["video"], hit["score"]) for hit in answer["hits"]] == [
+            (h.video, h.score) for h in expected
+        ]
+        assert answer["missing"] == [] and answer["hits"][0]["timeline"]["similarity"]
+        about = client.get("/api/index").json()
+        assert (about["videos"], about["shards"], about["generation"]) == (len(whole), 5, 1)
+        refused = client.delete(f"/api/videos/{answer['hits'][0]['id']}")
+        assert refused.status_code == 409 and "is not one folder" in refused.json()["error"]
+        Silent.silent = {"nearest": {"shard-0001"}}
+        answer = client.get("/api/search", params={"q": "dog runs"}).json()
+        assert answer["missing"] == ["shard-0001"] and "only what was searched" in str(answer["diagnosis"])
+    Silent.silent = {}
 
 
 def test_building_in_shards_gives_what_splitting_gives(made: Path, tmp_path: Path) -> None:

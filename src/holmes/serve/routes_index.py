@@ -93,7 +93,7 @@ async def remove(request: Request, id: Id) -> Response:
 
 def own_path(state: ServerState) -> Path:
     path = Path(state.about["path"])
-    if not path.is_dir():
+    if not path.is_dir() or "shards" in state.about:
         raise HolmesError("this index is not one folder; change its parts by themselves.")
     return path
 
