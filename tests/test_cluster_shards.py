@@ -391,6 +391,20 @@ def test_on_the_command_line(
     assert "/films/" in capsys.readouterr().out
     assert run(monkeypatch, "index", "seal", shards) == 0
     assert capsys.readouterr().err == f"66 videos in 4 shards, generation 1: {shards}\n"
+    assert run(monkeypatch, "index", "check", shards) == 0
+    assert capsys.readouterr().err == f"66 videos in 4 shards, all as written: {shards}\n"
+    assert run(monkeypatch, "index", "info", shards) == 0
+    assert "shard-0003" in (said := capsys.readouterr().out) and "66 videos, generation 1, model fake" in said
+    assert run(monkeypatch, "index", "info", shards, "--json") == 0
+    about = json.loads(capsys.readouterr().out)
+    assert about["videos"] == len(about["names"]) == 66 and about["shards"] == 4
+    rows = next((shards / "shard-0001").rglob(ROWS))
+    good = rows.read_bytes()
+    rows.write_bytes(bytes(len(good)))
+    assert run(monkeypatch, "index", "check", shards) == 2
+    said = capsys.readouterr().err
+    assert "shard-0001" in said and "rows.f16 is damaged" in said and said.count("\n") == 1
+    rows.write_bytes(good)
     remove_a_shard(shards)
     assert run(monkeypatch, "search", shards, "dog runs") == 2
     assert capsys.readouterr().err.count("\n") == 1

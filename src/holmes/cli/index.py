@@ -216,8 +216,13 @@ def info(
     index: Folder, json: Annotated[bool, typer.Option("--json", help="Print JSON, with every video.")] = False
 ) -> None:
     """Say what an index holds and what made it."""
+    from holmes.cluster.manifest import is_sharded
+    from holmes.cluster.places import Place
     from holmes.index.store import IndexStore
 
+    if is_sharded(Place(index)):
+        _info_of_shards(index, json)
+        return
     store = IndexStore.open(index)
     hours = sum(store[name].duration for name in store.places) / 3600
     removed = sum(len(segment.removed) for segment in store.manifest.segments)
@@ -281,11 +286,19 @@ def calibrate(
 
 @app.command()
 def check(index: Folder) -> None:
-    """Verify every byte of an index."""
+    """Verify every byte of an index, sharded or not."""
+    from holmes.cluster.checking import check_shards
+    from holmes.cluster.manifest import is_sharded
+    from holmes.cluster.places import Place
     from holmes.errors import HolmesError
     from holmes.index.builder import feature_faults, index_faults
     from holmes.index.manifest import damaged
 
+    if is_sharded(Place(index)):
+        shards = check_shards(index)
+        held = f"{counted(shards.videos, 'video')} in {counted(len(shards.shards), 'shard')}"
+        say(f"{held}, all as written: {index}")
+        return
     store, faults = index_faults(index)
     if faults:
         raise damaged(index, "; ".join(faults))
@@ -308,6 +321,30 @@ def compact(index: Folder) -> None:
 
     freed = compact_index(index)
     say(f"{freed / 2**20:,.1f} MiB freed: {index}")
+
+
+def _info_of_shards(index: Path, json: bool) -> None:
+    from holmes.cluster.manifest import read_shards
+    from holmes.cluster.places import Place
+    from holmes.index.store import IndexStore
+
+    shards = read_shards(Place(index))
+    if json:
+        names = [name for entry in shards.shards for name in IndexStore.open(index / entry.name).places]
+        _print_json({**shards.describe(str(index)), "names": names})
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("shard", "videos", "hours", "MiB", "in memory", box=None)
+    for entry in shards.shards:
+        hours, size, codes = entry.seconds / 3600, entry.bytes / 2**20, entry.codes / 2**20
+        table.add_row(entry.name, f"{entry.videos:,}", f"{hours:,.1f}", f"{size:,.1f}", f"{codes:,.1f}")
+    console = Console(highlight=False)
+    console.print(table)
+    model = f"{shards.model.get('name')} ({shards.model.get('kind')})"
+    held = f"{counted(shards.videos, 'video')}, generation {shards.generation}, model {model}"
+    console.print(printable(held), markup=False)
 
 
 def _guess_confidence(index: Path, embedder: Embedder) -> None:
