@@ -162,7 +162,9 @@ def test_a_frozen_copy_is_overtaken(searched: ShardedIndex, expected: dict[str, 
     with frozen(copies[:1]):
         assert answers_of(searched) == expected
         assert copies[0].overdue, "it was asked, and left behind"
-        assert fleet_of(searched)._shards[shard_name(1)].in_order(copies[1].held.copy().pop())[0] is copies[1]
+        state = searched.now.shards[shard_name(1)].sha256
+        for _ in range(4):  # and not asked first any more
+            assert fleet_of(searched)._shards[shard_name(1)].in_order(state)[0] is copies[1]
     wait_for(lambda: not copies[0].overdue)
     assert answers_of(searched) == expected
 
@@ -269,9 +271,6 @@ def test_a_corrupted_shard_is_refused_and_named(cluster: SmallCluster, made: Pat
     content[11] ^= 4
     file.write_bytes(bytes(content))
     with pytest.raises(HolmesError, match=rf"{shard_name(1)}/segments/\d+/{CODES} is damaged"):
-        holmes.open_index(shards, ray=cluster.address, cache=tmp_path / "cache", copies=1)
-    shutil.rmtree(shards / shard_name(2))
-    with pytest.raises(HolmesError, match=r"is damaged|is missing; put it back"):
         holmes.open_index(shards, ray=cluster.address, cache=tmp_path / "cache", copies=1)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from holmes.cluster.fleet import LocalFleet
 from holmes.cluster.manifest import FILE_NAME, read_shards
 from holmes.cluster.places import Place
-from holmes.cluster.searcher import Generation, ShardedIndex
+from holmes.cluster.searcher import Generation
 from holmes.cluster.writer import ShardsWriter
 from holmes.cluster.writing import check_count, create_shards, seal_shards
 from holmes.errors import HolmesError
@@ -58,7 +58,7 @@ def build_shards(
     if embedder.calibration is None and not known and shards.videos >= FEWEST_VIDEOS:
         fleet = LocalFleet(Place(path))
         fleet.ready(shards)
-        opened = ShardedIndex(Place(path), Generation(shards, fleet))
-        opened.embedder = embedder
-        seal_shards(path, calibration=opened.guess().to_dict())
+        made = Generation(shards, fleet)
+        made.embedder = embedder
+        seal_shards(path, calibration=made.guess().to_dict())
     return summary

@@ -26,6 +26,7 @@ from holmes.media.one_video import extract_video, outcome_of
 from holmes.media.pool import PATIENCE, Outcome, Sign
 
 RETRIES = 2  # of a video whose worker or node died
+CPUS = 0.95  # of a node that a task reserves: a core, less what shards on that node have reserved
 PER_CORE = 2  # tasks under way, so that no core waits for this process
 
 
@@ -42,7 +43,7 @@ def _outcomes(work: Work, share_of_gpu: float | None) -> Iterator[Outcome]:
     ray = import_ray()
     share, slots = _slots(ray, share_of_gpu)
     task = ray.remote(extract_one).options(
-        num_cpus=1, num_gpus=share, max_retries=RETRIES, retry_exceptions=False
+        num_cpus=CPUS, num_gpus=share, max_retries=RETRIES, retry_exceptions=False
     )
     setup = (os.path.abspath(work.folder.path), work.backbone, work.fast, holmes.__version__)
     waiting, busy = iter(work.sources), dict[Any, Path]()

@@ -48,13 +48,13 @@ def open_index(
     shards = read_shards(place)
     if ray is not None:
         fleet: Fleet = open_fleet(place, shards, ray, device, copies, cache, patience)
-        return ShardedIndex(place, Generation(shards, fleet), model, diagnose)
+        return ShardedIndex(place, Generation(shards, fleet, model, diagnose))
     if place.folder is None and cache is None:
         raise HolmesError(f"{path} is not on this machine; say where to copy its shards to (cache=FOLDER).")
     kept = None if cache is None else Path(cache).expanduser()
     fleet = LocalFleet(place, kept, str(searcher.choose_device(device)))
     fleet.ready(shards)
-    return ShardedIndex(place, Generation(shards, fleet), model, diagnose)
+    return ShardedIndex(place, Generation(shards, fleet, model, diagnose))
 
 
 def open_fleet(

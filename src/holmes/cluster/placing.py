@@ -14,7 +14,7 @@ from holmes.cluster.node import NodeShard
 from holmes.errors import HolmesError
 
 USUAL = 2  # copies of a shard
-CPUS = 0.01  # of a node that a copy reserves: it is never placed on a head that offers none
+CPUS = 0.001  # of a node that a copy reserves: it is never placed on a head that offers none
 
 
 @dataclass(frozen=True)

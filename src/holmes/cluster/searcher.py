@@ -18,7 +18,7 @@ import torch
 
 from holmes.cluster.fleet import Fleet
 from holmes.cluster.gather import merge, sums_of, whose
-from holmes.cluster.manifest import Shards, read_shards
+from holmes.cluster.manifest import FILE_NAME, Shards, read_shards
 from holmes.cluster.places import Place
 from holmes.cluster.shard import Sent, ShardReply, sent
 from holmes.errors import HolmesError
@@ -40,10 +40,44 @@ Names = dict[str, Collection[str] | None]  # the shards to ask, and which of the
 
 @dataclass
 class Generation:
-    """A sharded index in one state of all its shards. A search begins and ends in one."""
+    """A sharded index in one state of all its shards, with its model and its judge.
+
+    A search begins and ends in one.
+    """
 
     shards: Shards
     fleet: Fleet
+    checkpoint: str | None = None  # where a trained model is now, if it has moved
+    diagnose: Diagnose | None = None  # instead of the model's own
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        return recorded_embedder(self.shards.model, self.checkpoint)
+
+    @cached_property
+    def judge(self) -> Diagnose:
+        if self.diagnose is not None:
+            return self.diagnose
+        values, own = self.shards.calibration, None
+        if values is not None:
+            own = own_calibration(values, self.embedder.record["digest"], FILE_NAME)
+        return choose_judge(self.embedder, own, self.shards.videos, self.guess)
+
+    def guess(self) -> Calibration:
+        """A rough calibration from how far the scores of everyday sentences spread over all shards."""
+        replies = self.all("nearest", sent(self.probes(SENTENCES)), 1, 0, None).values()
+        return guess_from(reduce(add, map(sums_of, replies)), self.embedder)
+
+    def probes(self, sentences: Sequence[str]) -> Probes:
+        embedder = self.embedder
+        return make_probes(embedder.queries(sentences), embedder.frame_weight, embedder.clip_weight)
+
+    def next(self, shards: Shards) -> Generation:
+        """The generation after this one; a model that is still the same need not be loaded again."""
+        later = Generation(shards, self.fleet, self.checkpoint, self.diagnose)
+        if "embedder" in self.__dict__ and shards.model == self.shards.model:
+            later.embedder = self.embedder
+        return later
 
     @cached_property
     def durations(self) -> dict[str, float]:
@@ -91,11 +125,8 @@ class ShardedIndex:
 
     place: Place
     now: Generation
-    checkpoint: str | None = None  # where a trained model is now, if it has moved
-    diagnose: Diagnose | None = None  # instead of the model's own
 
     def __post_init__(self) -> None:
-        self._coming: Shards | None = None
         self._refreshing = threading.Lock()
 
     def __len__(self) -> int:
@@ -152,12 +183,11 @@ class ShardedIndex:
         answers: list[Answer] = []
         for start in range(0, len(sentences), QUERIES_AT_ONCE):
             some = question.some(slice(start, start + QUERIES_AT_ONCE))
-            probes = self._probes(some.sentences)
-            gathered = gather(now, probes, top, self.judge.candidates, names)
+            gathered = gather(now, now.probes(some.sentences), top, now.judge.candidates, names)
             answers += compose_answers(
                 some,
                 gathered.nearest,
-                self.judge,
+                now.judge,
                 now.shards.model,
                 gathered.found,
                 in_parts=now.shards.in_parts,
@@ -173,7 +203,7 @@ class ShardedIndex:
         if shard not in rows:
             raise HolmesError(f"{shard} did not answer; try again in a moment.")
         row_1D = torch.from_numpy(rows[shard]).unsqueeze(0)
-        weights = self.embedder.frame_weight, self.embedder.clip_weight
+        weights = now.embedder.frame_weight, now.embedder.clip_weight
         gathered = gather(now, make_probes(QueryEmbedding(row_1D), *weights), top + 1, 0, now.wanted(None))
         hits = compose_hits(0, None, gathered.nearest, top + 1, gathered.found)
         return tuple(hit for hit in hits if hit.video != video)[:top]
@@ -181,7 +211,8 @@ class ShardedIndex:
     def timelines(self, sentence: str, videos: Sequence[str]) -> list[Timeline]:
         """How well a sentence fits each of these videos, along the whole of it."""
         check_sentence(sentence)
-        now, probes = self.now, sent(self._probes([sentence]))
+        now = self.now
+        probes = sent(now.probes([sentence]))
         of_shard: dict[str, list[str]] = {}
         for name in videos:
             of_shard.setdefault(self._owner(now, name), []).append(name)
@@ -202,16 +233,9 @@ class ShardedIndex:
         """
         with self._refreshing:
             shards = read_shards(self.place)
-            if shards == self.now.shards:
-                self._coming = None
+            if shards == self.now.shards or not self.now.fleet.ready(shards):
                 return False
-            self._coming = shards
-            if not self.now.fleet.ready(shards):
-                return False
-            before, self.now, self._coming = self.now.shards, Generation(shards, self.now.fleet), None
-            self.__dict__.pop("_own_judge", None)
-            if before.model != shards.model:
-                self.__dict__.pop("embedder", None)
+            self.now = self.now.next(shards)
             self.now.fleet.settle(shards)
             return True
 
@@ -225,31 +249,17 @@ class ShardedIndex:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    @cached_property
+    @property
     def embedder(self) -> Embedder:
-        return recorded_embedder(self.now.shards.model, self.checkpoint)
+        return self.now.embedder
+
+    @embedder.setter
+    def embedder(self, embedder: Embedder) -> None:
+        self.now.embedder = embedder
 
     @property
     def judge(self) -> Diagnose:
-        return self.diagnose or self._own_judge
-
-    @cached_property
-    def _own_judge(self) -> Diagnose:
-        shards, embedder = self.now.shards, self.embedder
-        values, own = shards.calibration, None
-        if values is not None:
-            own = own_calibration(values, embedder.record["digest"], str(self.place))
-        return choose_judge(embedder, own, len(self), self.guess)
-
-    def guess(self) -> Calibration:
-        """A rough calibration from how far the scores of everyday sentences spread over all shards."""
-        probes = sent(self._probes(SENTENCES))
-        replies = self.now.all("nearest", probes, 1, 0, None).values()
-        return guess_from(reduce(add, map(sums_of, replies)), self.embedder)
-
-    def _probes(self, sentences: Sequence[str]) -> Probes:
-        embedder = self.embedder
-        return make_probes(embedder.queries(sentences), embedder.frame_weight, embedder.clip_weight)
+        return self.now.judge
 
     def _owner(self, now: Generation, video: str) -> str:
         if video not in now.owner:
