@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import signal
 import statistics
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -138,23 +137,16 @@ def measure_failures(direct: Any, on_ray: Any, cluster: SmallCluster) -> list[di
     sentences = [f"sentence {number}" for number in range(20)]
     expected = {sentence: plain(direct.search(sentence)) for sentence in sentences}
 
-    def kill() -> None:
-        cluster.kill(cluster.nodes[0])
-
-    def freeze() -> None:
-        raylet = cluster.nodes[0].all_processes["raylet"][0].process.pid
-        frozen.extend([raylet, *children(raylet)])
-        for process in frozen:
-            os.kill(process, signal.SIGSTOP)
-
-    rows, frozen = [], list[int]()
-    for what, strike in (("killed", kill), ("frozen", freeze)):
-        rows.append({"node": what} | under_queries(on_ray, sentences, expected, strike))
+    rows = []
+    for what in ("killed", "frozen"):
+        with ExitStack() as until_then:
+            if what == "killed":
+                strike = partial(cluster.kill, cluster.nodes[0])
+            else:
+                strike = partial(until_then.enter_context, cluster.frozen(cluster.nodes[0]))
+            rows.append({"node": what} | under_queries(on_ray, sentences, expected, strike))
         print(json.dumps(rows[-1]), flush=True)
-        for process in frozen:
-            os.kill(process, signal.SIGCONT)
-        if what == "killed":
-            cluster.restore(3)
+        cluster.restore(3)
     return rows
 
 
@@ -265,15 +257,6 @@ def timed(work: Callable[..., Any], *order: Any) -> tuple[float, Any]:
 
 def plain(answer: Any) -> Any:
     return answer.to_json()
-
-
-def children(process: int) -> list[int]:
-    """All processes that a process started, and those that they did."""
-    found = []
-    for task in Path(f"/proc/{process}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            found += [child, *children(child)]
-    return found
 
 
 if __name__ == "__main__":

@@ -15,9 +15,10 @@ import holmes
 from holmes.cli.main import main
 from holmes.cluster.building import build_shards
 from holmes.cluster.fleet import LocalFleet
+from holmes.cluster.generation import Generation
 from holmes.cluster.manifest import FILE_NAME, read_shards
 from holmes.cluster.places import Place
-from holmes.cluster.searcher import Generation, ShardedIndex
+from holmes.cluster.searcher import ShardedIndex
 from holmes.cluster.writing import seal_shards, shard_name, shard_of, split_index
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import Calibration

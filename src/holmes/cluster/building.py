@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from holmes.cluster.fleet import LocalFleet
+from holmes.cluster.generation import Generation
 from holmes.cluster.manifest import FILE_NAME, read_shards
 from holmes.cluster.places import Place
-from holmes.cluster.searcher import Generation
 from holmes.cluster.writer import ShardsWriter
 from holmes.cluster.writing import check_count, create_shards, seal_shards
 from holmes.errors import HolmesError

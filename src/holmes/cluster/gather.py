@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import reduce
 from operator import add
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,11 +25,11 @@ def merge(replies: Mapping[int, ShardReply], top: int, candidates: int) -> Neare
     at = sorted(replies)
 
     def joined(name: str) -> Tensor:
-        return torch.cat([torch.from_numpy(getattr(replies[place], name)) for place in at], 1)
+        return torch.from_numpy(np.concatenate([getattr(replies[place], name) for place in at], 1))
 
     def numbered(name: str) -> Tensor:
-        whole = [torch.from_numpy(getattr(replies[place], name)) + (place << BITS) for place in at]
-        return torch.cat(whole, 1)
+        whole = [getattr(replies[place], name) + (place << BITS) for place in at]
+        return torch.from_numpy(np.concatenate(whole, 1))
 
     sums = reduce(add, (sums_of(replies[place]) for place in at))
     best_QK = _order(joined("score_QK"), joined("key_QK"))[:, : max(top, candidates)]
@@ -56,4 +57,4 @@ def _order(score_QN: Tensor, key_QN: Tensor) -> Tensor:
 
 
 def sums_of(reply: ShardReply) -> ScoreSums:
-    return ScoreSums(reply.count, torch.from_numpy(reply.sum_Q), torch.from_numpy(reply.squares_Q))
+    return ScoreSums(reply.count, torch.tensor(reply.sum_Q), torch.tensor(reply.squares_Q))

@@ -8,6 +8,9 @@ is stopped that was not started here.
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -46,9 +49,25 @@ class SmallCluster:
         return str(self.cluster.address)
 
     def kill(self, node: Any) -> None:
-        """As if somebody pulled its plug."""
+        """As if somebody pulled its plug: all of its processes end at once."""
+        for process in processes_of(node):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         self.nodes.remove(node)
         self.cluster.remove_node(node, allow_graceful=False)
+
+    @contextmanager
+    def frozen(self, node: Any) -> Iterator[None]:
+        """Inside, a node is there and does nothing, as a machine that hangs."""
+        processes = processes_of(node)
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in processes:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGCONT)
 
     def restore(self, count: int) -> None:
         """New nodes, until there are so many."""
@@ -63,3 +82,17 @@ class SmallCluster:
 
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
         self.close()
+
+
+def processes_of(node: Any) -> list[int]:
+    """The processes of a node: Ray's own, and those in which it runs actors and tasks."""
+    raylet = int(node.all_processes["raylet"][0].process.pid)
+    return [raylet, *_children(raylet)]
+
+
+def _children(process: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *_children(child)]
+    return found

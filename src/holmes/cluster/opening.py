@@ -6,10 +6,11 @@ from pathlib import Path
 
 from holmes.cluster.connect import LOCAL, connect
 from holmes.cluster.fleet import Fleet, LocalFleet
+from holmes.cluster.generation import Generation
 from holmes.cluster.manifest import Shards, is_sharded, read_shards
 from holmes.cluster.places import Place
 from holmes.cluster.ray_fleet import RayFleet
-from holmes.cluster.searcher import Generation, ShardedIndex
+from holmes.cluster.searcher import ShardedIndex
 from holmes.errors import HolmesError
 from holmes.index import searcher
 from holmes.index.diagnose import Diagnose

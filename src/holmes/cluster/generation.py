@@ -1,0 +1,102 @@
+"""A sharded index in one state of all its shards: what a search begins and ends in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import add
+from typing import Any
+
+from holmes.cluster.fleet import Fleet
+from holmes.cluster.gather import sums_of
+from holmes.cluster.manifest import FILE_NAME, Shards
+from holmes.cluster.shard import sent
+from holmes.errors import HolmesError
+from holmes.evidence.diagnosis import Calibration
+from holmes.index.calibration import choose_judge, guess_from, own_calibration
+from holmes.index.diagnose import Diagnose
+from holmes.index.embedders import Embedder, recorded_embedder
+from holmes.index.everyday import SENTENCES
+from holmes.index.scan import Probes, make_probes
+from holmes.index.store import fitting, no_video_fits
+
+Names = dict[str, Collection[str] | None]  # the shards to ask, and which of their videos; None: all
+
+
+@dataclass
+class Generation:
+    """The shards, whoever asks them, the model and the judge that belong to one state."""
+
+    shards: Shards
+    fleet: Fleet
+    checkpoint: str | None = None  # where a trained model is now, if it has moved
+    diagnose: Diagnose | None = None  # instead of the model's own
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        return recorded_embedder(self.shards.model, self.checkpoint)
+
+    @cached_property
+    def judge(self) -> Diagnose:
+        if self.diagnose is not None:
+            return self.diagnose
+        values, own = self.shards.calibration, None
+        if values is not None:
+            own = own_calibration(values, self.embedder.record["digest"], FILE_NAME)
+        return choose_judge(self.embedder, own, self.shards.videos, self.guess)
+
+    def guess(self) -> Calibration:
+        """A rough calibration from how far the scores of everyday sentences spread over all shards."""
+        replies = self.all("nearest", sent(self.probes(SENTENCES)), 1, 0, None).values()
+        return guess_from(reduce(add, map(sums_of, replies)), self.embedder)
+
+    def probes(self, sentences: Sequence[str]) -> Probes:
+        embedder = self.embedder
+        return make_probes(embedder.queries(sentences), embedder.frame_weight, embedder.clip_weight)
+
+    def next(self, shards: Shards) -> Generation:
+        """The generation after this one; a model that is still the same need not be loaded again."""
+        later = Generation(shards, self.fleet, self.checkpoint, self.diagnose)
+        if "embedder" in self.__dict__ and shards.model == self.shards.model:
+            later.embedder = self.embedder
+        return later
+
+    @cached_property
+    def durations(self) -> dict[str, float]:
+        """Every video's seconds, shard by shard."""
+        return {name: seconds for held in self._held.values() for name, seconds in held.items()}
+
+    @cached_property
+    def owner(self) -> dict[str, str]:
+        """The shard of every video."""
+        return {name: shard for shard, held in self._held.items() for name in held}
+
+    @cached_property
+    def _held(self) -> dict[str, dict[str, float]]:
+        return self.all("durations")
+
+    def all(self, method: str, *order: Any) -> dict[str, Any]:
+        """The answers of all shards; refuses if one of them is silent."""
+        replies = self.ask(method, {entry.name: order for entry in self.shards.shards})
+        silent = [entry.name for entry in self.shards.shards if entry.name not in replies]
+        if silent:
+            raise HolmesError(f"{', '.join(silent[:3])} did not answer; try again in a moment.")
+        return {entry.name: replies[entry.name] for entry in self.shards.shards}
+
+    def ask(self, method: str, orders: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+        return self.fleet.ask(self.shards, method, orders)
+
+    def wanted(self, filter: str | Collection[str] | None) -> Names:
+        """Which shards to ask for which videos."""
+        every = [entry.name for entry in self.shards.shards if entry.videos]
+        if filter is None:
+            return dict.fromkeys(every)
+        names = fitting(self.durations, lambda: self.durations, filter) if isinstance(filter, str) else filter
+        if isinstance(filter, str) and not names:
+            raise no_video_fits("the shards", filter)
+        by_shard: dict[str, list[str]] = {}
+        for name in names:
+            if name in self.owner:
+                by_shard.setdefault(self.owner[name], []).append(name)
+        return {**by_shard} or {every[0]: []}
