@@ -243,9 +243,19 @@ class Stub:
         number_QK = rng.integers(2**40, size=(queries, candidates))
         branch_QK, sums_Q = score_QK.astype(np.float32), np.ones(queries, np.int64)
         return ShardReply(
-            *(number_QK, score_QK, branch_QK, branch_QK, number_QK, number_QK),
-            *(number_QK[:, :top], score_QK[:, :top], number_QK[:, :top]),
-            *(1000, sums_Q, sums_Q),
+            part_QK=number_QK,
+            score_QK=score_QK,
+            frame_QK=branch_QK,
+            clip_QK=branch_QK,
+            video_QK=number_QK,
+            video_parts_QK=np.ones_like(number_QK),
+            key_QK=number_QK,
+            hit_QH=number_QK[:, :top],
+            hit_score_QH=score_QK[:, :top],
+            hit_key_QH=number_QK[:, :top],
+            count=1000,
+            sum_Q=sums_Q,
+            squares_Q=sums_Q,
         )
 
 

@@ -66,7 +66,7 @@ def export_to_qdrant(store: IndexStore, client: Any, collection: str, *, progres
         ),
     )
     sent, waiting = 0, list[Any]()
-    with progress_bar("exporting", len(store), shown=progress) as advance:
+    with progress_bar("exporting", len(store), progress=progress) as advance:
         for name in store.places:
             waiting += [models.PointStruct(**point) for point in points_of(store[name], store.manifest.clips)]
             if len(waiting) >= AT_ONCE:
