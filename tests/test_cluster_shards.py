@@ -240,6 +240,23 @@ def test_a_new_generation_is_taken_up_whole(shards: Path) -> None:
     assert len(IndexStore.open(shards / shard_name(0))) == left
 
 
+def test_what_was_copied_for_a_generation_goes_with_it(shards: Path, tmp_path: Path) -> None:
+    parts = in_shards(shards, cache=tmp_path / "cache")
+
+    def copied() -> set[str]:
+        return {path.name for path in (tmp_path / "cache").glob("shard-0000-*/segments/*")}
+
+    before = copied()
+    with IndexWriter(shards / shard_name(0)) as writer:
+        writer.remove(list(writer.store.places)[:3])
+        writer.compact()
+    seal_shards(shards)
+    assert parts.refresh()
+    expected = in_shards(shards).search("dog runs")
+    assert bits(parts.search("dog runs")) == bits(expected)
+    assert len(before) == len(copied()) == 1 and before != copied()
+
+
 def test_shards_in_object_storage_are_copied_once_and_verified(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

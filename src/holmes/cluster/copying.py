@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def open_shard(place: Place, name: str, digest: str, cache: Path | None) -> Inde
 
 def copied(place: Place, name: str, digest: str, cache: Path) -> Path:
     """The folder on this disk that has the shard in this state, copied there as far as needed."""
-    folder, at = cache / f"{name}-{_hash(place)}", place / name
+    folder, at = cached_folder(place, name, cache), place / name
     manifest = _manifest(at, folder, digest)
     for entry in manifest.segments:
         for file, expected in entry.files.items():
@@ -56,8 +57,12 @@ def copied(place: Place, name: str, digest: str, cache: Path) -> Path:
     return folder
 
 
-def sweep(folder: Path, but: set[str]) -> None:
-    """Remove what was copied for states other than these."""
+def cached_folder(place: Place, name: str, cache: Path) -> Path:
+    return cache / f"{name}-{_hash(place)}"
+
+
+def sweep(folder: Path, but: Collection[str]) -> None:
+    """Remove what was copied for states other than these; whoever has it open keeps it until then."""
     for path in folder.glob("sealed-*.json"):
         if path.name not in {sealed_name(digest) for digest in but}:
             path.unlink(missing_ok=True)

@@ -112,7 +112,7 @@ class ShardedIndex:
         rows = now.ask("row_at", {shard: (video, time)})
         if shard not in rows:
             raise HolmesError(f"{shard} did not answer; try again in a moment.")
-        row_1D = torch.from_numpy(rows[shard]).unsqueeze(0)
+        row_1D = torch.tensor(rows[shard]).unsqueeze(0)
         weights = now.embedder.frame_weight, now.embedder.clip_weight
         gathered = gather(now, make_probes(QueryEmbedding(row_1D), *weights), top + 1, 0, now.wanted(None))
         hits = compose_hits(0, None, gathered.nearest, top + 1, gathered.found)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from holmes.cluster.copying import open_shard
+from holmes.cluster.copying import cached_folder, open_shard, sweep
 from holmes.cluster.places import Place
 from holmes.errors import HolmesError
 from holmes.index.answers import Timeline
@@ -77,9 +77,12 @@ class Shard:
         return digest
 
     def release(self, but: Collection[str]) -> None:
-        """Let go of all other states."""
-        for digest in self._states.keys() - set(but):
+        """Let go of all other states, and of what was copied for them alone."""
+        gone = self._states.keys() - set(but)
+        for digest in gone:
             self._states.pop(digest, None)
+        if gone and self.cache is not None:
+            sweep(cached_folder(self.place, self.name, Path(self.cache)), but)
 
     def nearest(
         self, digest: str, probes: Sent, top: int, candidates: int, names: Collection[str] | None
