@@ -25,6 +25,7 @@ from holmes.typed import Matching, Sha256
 
 MANIFEST = "checkpoint.json"
 TRAINING_SECONDS = "training_seconds"  # among its extras: nine in ten training videos are not longer
+WORDS = "words"  # what its training captions speak of, among the extras
 FORM = Form("holmes-checkpoint", 2, "a Holmes checkpoint", "copy the whole folder again", unsealed=(1,))
 WEIGHTS = Matching(r"model-[0-9a-f]{12}\.safetensors", "the name of a file of weights")
 MODEST = 2**28  # numbers of a model that may be made before its weights are looked at: a GB

@@ -196,6 +196,7 @@ class Diagnosis:
     beliefs: tuple[float, ...] = field(repr=False)
     quantities: dict[str, float]
     rough: bool = False  # the probabilities are a guess that no right answer has confirmed
+    apart: tuple[str | None, ...] = ()  # a word for each of the group that is true of it alone, if any is
 
     @property
     def kind(self) -> str:

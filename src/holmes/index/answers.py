@@ -82,6 +82,7 @@ class Answer:
                 "probability": self.diagnosis.probability,
                 "here": self.diagnosis.here,
                 "group": [hit.video for hit in self.group],
+                "apart": list(self.diagnosis.apart),
                 "rough": self.diagnosis.rough,
                 "abstained": self.abstained,
                 **self.diagnosis.quantities,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from holmes.errors import HolmesError
 from holmes.index.answers import Answer, Hit
@@ -56,8 +57,13 @@ def compose_answers(
     *,
     in_parts: bool,
     missing: Sequence[str] = (),
+    copies_Q: Tensor | None = None,
+    tell_apart: Callable[[Diagnosis, Sequence[Hit]], Diagnosis] | None = None,
 ) -> list[Answer]:
-    """One answer for each sentence. `found` gives the video of a query's hit, both by number."""
+    """One answer for each sentence. `found` gives the video of a query's hit, both by number.
+
+    `copies_Q` is how many of the first videos show one moment, and `tell_apart` names those that fit.
+    """
     count = judge.candidates
     scores = Scores(nearest.frame_QK[:, :count], nearest.clip_QK[:, :count])
     # Whose parts the candidates are; nobody needs to know where every video is a single part.
@@ -66,6 +72,8 @@ def compose_answers(
         about = {name: getattr(nearest, name)[:, :count] for name in ("video_QK", "video_parts_QK")}
     if question.min_probability is not None:
         about["here_floor"] = question.min_probability
+    if copies_Q is not None and bool((copies_Q > 1).any()):
+        about["copies_Q"] = copies_Q
     compared = nearest.all_scores
     judge = judge if compared.count else PlainDiagnose()
     diagnoses = judge(scores, compared.count, compared.background, **about)
@@ -79,7 +87,8 @@ def compose_answers(
             )
         abstained = least is not None and (diagnosis.probability or 0.0) < least
         hits = () if abstained else compose_hits(q, diagnosis, nearest, question.top, found)
-        told = with_language(diagnosis, question.sentences[q], model)
+        told = diagnosis if tell_apart is None else tell_apart(diagnosis, hits)
+        told = with_language(told, question.sentences[q], model)
         told = _counting_only_what_was_searched(told, missing)
         answers.append(Answer(question.sentences[q], told, hits, abstained, tuple(missing)))
     return answers

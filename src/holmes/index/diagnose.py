@@ -30,6 +30,9 @@ class Diagnosis(Protocol):
     def group(self) -> int: ...  # how many of the first hits the kind is about
 
     @property
+    def apart(self) -> Sequence[str | None]: ...  # a word for each of these hits that is true of it alone
+
+    @property
     def here(self) -> float | None: ...  # the share of queries with an answer that had no more evidence
 
     @property
@@ -98,6 +101,7 @@ class PlainDiagnosis:
     group: int = 0
     here: float | None = None
     rough: bool = True
+    apart: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from holmes.data.pooling import overlapping_clips, query_tokens, video_clips, video_frames
 from holmes.encoders.checkpoint import MANIFEST as CHECKPOINT_MANIFEST
-from holmes.encoders.checkpoint import TRAINING_SECONDS, load_checkpoint
+from holmes.encoders.checkpoint import TRAINING_SECONDS, WORDS, load_checkpoint
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA as CALIBRATION
 from holmes.media.backbones import (
@@ -73,6 +73,11 @@ class Embedder(Protocol):
         ...
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """Words it knows well; none where any everyday word will do."""
+        ...
+
+    @property
     def visual(self) -> VisualBackbone:
         """The encoder its features come from."""
         ...
@@ -107,6 +112,10 @@ class ZeroShot:
     @property
     def calibration(self) -> Any:
         return getattr(self.backbone, "calibration", None)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ()
 
     def videos(self, features: Sequence[Rows], seconds: Sequence[float]) -> list[tuple[Rows, Rows]]:
         return [
@@ -162,6 +171,12 @@ class TrainedHolmes:
     @property
     def calibration(self) -> Any:
         return self.checkpoint.extras.get(CALIBRATION)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Of its training captions."""
+        known = self.checkpoint.extras.get(WORDS)
+        return tuple(map(str, known)) if isinstance(known, list) else ()
 
     @cached_property
     def visual(self) -> VisualBackbone:

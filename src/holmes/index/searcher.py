@@ -15,12 +15,15 @@ import numpy as np
 import torch
 
 from holmes.errors import HolmesError
+from holmes.evidence.answer_kinds import SMALL_GROUP
 from holmes.index.answers import Answer, Hit, Timeline
 from holmes.index.calibration import judge_of
 from holmes.index.composing import Found, Question, check_sentence, compose_answers, compose_hits
+from holmes.index.copies import CLOSE
 from holmes.index.diagnose import Diagnose
 from holmes.index.embedders import Embedder, recorded_embedder
 from holmes.index.gallery import Gallery, open_gallery
+from holmes.index.group import Groups
 from holmes.index.manifest import read_manifest
 from holmes.index.nearest import Nearest, nearest_videos
 from holmes.index.scan import Probes, make_probes
@@ -105,15 +108,19 @@ class Index:
         answers: list[Answer] = []
         for start in range(0, len(sentences), QUERIES_AT_ONCE):
             some = question.some(slice(start, start + QUERIES_AT_ONCE))
-            probes = self._probes(some.sentences).to(self.device)
-            nearest = nearest_videos(self.gallery, probes, top, self.judge.candidates, allowed_S).to("cpu")
+            probes, enough = self._probes(some.sentences), max(top, SMALL_GROUP)
+            nearest = nearest_videos(
+                self.gallery, probes.to(self.device), enough, self.judge.candidates, allowed_S
+            ).to("cpu")
             answers += compose_answers(
                 some,
                 nearest,
                 self.judge,
                 self.store.manifest.model,
-                self._finder(nearest, probes.to("cpu")),
+                self._finder(nearest, probes),
                 in_parts=self.gallery.in_parts,
+                copies_Q=self._copies(nearest, probes),
+                tell_apart=self.groups.tell_apart,
             )
         return answers
 
@@ -141,7 +148,7 @@ class Index:
         if read_manifest(self.store.path) == self.store.manifest:
             return False
         store = IndexStore.open(self.store.path)
-        stale = ["gallery", "_own_judge"]
+        stale = ["gallery", "groups", "_own_judge"]
         if store.manifest.model != self.store.manifest.model:  # it was removed and built anew
             stale += ["embedder"]
         self.store = store
@@ -165,6 +172,10 @@ class Index:
     def gallery(self) -> Gallery:
         return open_gallery(self.store, self.device)
 
+    @cached_property
+    def groups(self) -> Groups:
+        return Groups(self.store, self.embedder)
+
     def _probes(self, sentences: Sequence[str]) -> Probes:
         embedder = self.embedder
         return make_probes(embedder.queries(sentences), embedder.frame_weight, embedder.clip_weight)
@@ -180,6 +191,16 @@ class Index:
             return video.name, find_moments(video, probes, q)
 
         return found
+
+    def _copies(self, nearest: Nearest, probes: Probes) -> torch.Tensor:
+        """How many of each query's first videos show one moment, among those that score alike."""
+        score_QH = nearest.hit_score_QH
+        alike_Q = (score_QH >= score_QH[:, :1] - CLOSE).sum(1)
+        copies_Q = torch.ones_like(alike_Q)
+        for q in (alike_Q > 1).nonzero()[:, 0].tolist():
+            videos = [self.video_of_part(int(number)) for number in nearest.hit_QH[q, : alike_Q[q]]]
+            copies_Q[q] = self.groups.copies(videos, probes, q)
+        return copies_Q
 
     def video_of_part(self, number: int) -> StoredVideo:
         """The video that a part of the gallery belongs to."""

@@ -17,9 +17,22 @@ from holmes.moments import Moment, grow_moments
 
 def find_moments(video: StoredVideo, probes: Probes, q: int) -> tuple[Moment, ...]:
     """Moments of one video for query `q`, from both branches' similarity along the timeline."""
-    timeline, kept_SF = timeline_of(video, probes, q), frames_in_time(video)[1]
-    rows_FD = np.asarray(video.rows_SPD[:, : video.frames][kept_SF], np.float32)
-    return grow_moments(timeline.similarity_F, timeline.spans_F2, rows_FD)
+    timeline = timeline_of(video, probes, q)
+    return grow_moments(timeline.similarity_F, timeline.spans_F2, frames_of(video))
+
+
+def frames_of_moment(video: StoredVideo, moment: Moment) -> NDArray[np.bool_]:
+    """Which of a video's frames lie in a moment of it."""
+    spans_SF2, kept_SF = frames_in_time(video)
+    middle_F = spans_SF2[kept_SF].mean(axis=1)
+    inside_F: NDArray[np.bool_] = (middle_F >= moment.start) & (middle_F <= moment.end)
+    return inside_F
+
+
+def frames_of(video: StoredVideo) -> NDArray[np.floating]:
+    """The embeddings of a video's frames along its timeline."""
+    kept_SF = frames_in_time(video)[1]
+    return np.asarray(video.rows_SPD[:, : video.frames][kept_SF], np.float32)
 
 
 def timeline_of(video: StoredVideo, probes: Probes, q: int) -> Timeline:
@@ -39,7 +52,7 @@ def timeline_of(video: StoredVideo, probes: Probes, q: int) -> Timeline:
 def frame_at(video: StoredVideo, time: float) -> NDArray[np.floating]:
     """The row of the frame that stands for a time in seconds."""
     spans_SF2, kept_SF = frames_in_time(video)
-    rows_ND = video.rows_SPD[:, : video.frames][kept_SF]
+    rows_ND = frames_of(video)
     at = int(np.searchsorted(spans_SF2[kept_SF][:, 1], time).clip(max=len(rows_ND) - 1))
     row_D: NDArray[np.floating] = rows_ND[at]
     return row_D

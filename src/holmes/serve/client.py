@@ -25,6 +25,7 @@ WORDS = (
     "probability",
     "here",
     "group",
+    "apart",
     "rough",
     "abstained",
 )
@@ -41,6 +42,7 @@ class RemoteDiagnosis:
     probability: float | None
     here: float | None
     group: int
+    apart: tuple[str | None, ...]
     rough: bool
     probabilities: tuple[float, ...]
     beliefs: tuple[float, ...]
@@ -162,6 +164,7 @@ def _answer(plain: dict[str, Any]) -> Answer:
         probability=told["probability"],
         here=told["here"],
         group=len(told["group"]),
+        apart=tuple(told["apart"]),
         rough=told["rough"],
         probabilities=tuple(hit.probability for hit in hits if hit.probability is not None),
         beliefs=tuple(hit.belief for hit in hits),

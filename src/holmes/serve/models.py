@@ -59,6 +59,7 @@ class Diagnosis(BaseModel):
     words: str = Field(description="The kind as people say it.")
     here: float | None = Field(description="The share of answered queries with no more evidence.")
     group: list[str] = Field(description="The first hits that the kind is about.")
+    apart: list[str | None] = Field(description="A word for each of these that is true of it alone.")
     rough: bool = Field(description="The probabilities are a guess that no right answer has confirmed.")
     explanation: str
     advice: str

@@ -1,0 +1,72 @@
+"""What tells the members of a group apart: a thing that can be seen in one's moment, and not in the others'.
+
+A word is said of a member if it is among those that fit its moment best, fits it better than it fits the
+collection on the whole, and better than it fits any other member's: in deviations over the collection, so
+that what fits everything a little tells nothing.
+
+G members of a group, W words, D width
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holmes.index.embedders import Embedder
+from holmes.index.everyday import THINGS
+from holmes.index.segment import StoredVideo
+from holmes.index.timeline import frames_of
+
+Rows = NDArray[np.floating]
+
+BEST = 3  # words of a member to choose from
+SEEN = 1.0  # deviations above what is usual
+APART = 1.0  # deviations above what any other member has
+PIECES = 3  # of a video, to know what is usual
+SHORTEST = 1e-6
+
+
+@dataclass(frozen=True)
+class Words:
+    """Words as a model reads them, and how well each usually fits."""
+
+    texts: tuple[str, ...]
+    rows_WD: Rows
+    usual_W: Rows
+    deviation_W: Rows
+
+    def tell_apart(self, looks_GD: Rows) -> list[str | None]:
+        """For each member of a group a word that is true of it alone, as far as the model can see."""
+        plain_GW = looks_GD @ self.rows_WD.T
+        fit_GW = (plain_GW - self.usual_W) / self.deviation_W
+        highest_2W = np.sort(fit_GW, axis=0)[:-3:-1]
+        others_GW = np.where(fit_GW == highest_2W[0], highest_2W[1], highest_2W[0])
+        among_best_GW = plain_GW >= np.sort(plain_GW, axis=1)[:, -BEST:][:, :1]
+        lead_GW = np.where(among_best_GW & (fit_GW >= SEEN), fit_GW - others_GW, -np.inf)
+        best_G = lead_GW.argmax(axis=1)
+        return [
+            self.texts[best] if lead_W[best] >= APART else None
+            for best, lead_W in zip(best_G, lead_GW, strict=True)
+        ]
+
+
+def learn_words(embedder: Embedder, videos: Sequence[StoredVideo]) -> Words:
+    """How well words fit pieces of some of a collection's videos."""
+    texts = embedder.words or THINGS
+    rows_WD = unit(embedder.queries(texts).query_QD.float().cpu().numpy())
+    pieces = [piece for video in videos for piece in np.array_split(frames_of(video), PIECES) if len(piece)]
+    fit_NW = np.stack([look_of(piece) for piece in pieces]) @ rows_WD.T
+    return Words(texts, rows_WD, fit_NW.mean(axis=0), fit_NW.std(axis=0).clip(min=SHORTEST))
+
+
+def look_of(rows_FD: Rows) -> Rows:
+    """What some frames look like, as one direction."""
+    return unit(rows_FD.mean(axis=0))
+
+
+def unit(rows: Rows) -> Rows:
+    scaled: Rows = rows / np.linalg.norm(rows, axis=-1, keepdims=True).clip(min=SHORTEST)
+    return scaled
