@@ -98,6 +98,7 @@ class FakeDiagnosis:
     here: float
     advice: str = "Add a detail."
     rough: bool = False
+    apart: tuple[str | None, ...] = ()
     beliefs: tuple[float, ...] = (0.4, 0.2, 0.1)
     quantities: dict[str, float] = field(default_factory=lambda: {"vacuity": 0.2, "agreement": 0.7})
 

@@ -31,17 +31,19 @@ from holmes.confidence.measure import comparable, evaluate_uncertainty
 from holmes.confidence.quantity_checks import smaller_gallery
 from holmes.confidence.readers import planted_reader
 from holmes.data.bank import FeatureBank
+from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint, update_extras
 from holmes.errors import HolmesError
 from holmes.evaluation.estimates import bootstrap_counts, estimate
 from holmes.evidence.diagnosis import EXTRA, read_calibration
 from holmes.evidence.fitting import without
-from holmes.records import Scores
+from holmes.records import QueryKind, Scores
 from holmes.runs.folders import find_runs
 from holmes.runs.run_confidence import run_uncertainty
-from holmes.training.calibrate import calibrate
+from holmes.training.calibrate import calibrate, kinds_in_gallery
 from holmes.training.protocol import Protocol, calibration_split, choose_splits
 from holmes.training.run import train
+from holmes.worlds.planted import PlantSettings, plant
 from tiny_runs import QUIET, tiny_settings, tiny_world
 
 BASELINES = {"top1_score", "margin", "softmax_entropy", "softmax_entropy_tuned", "dropout_agreement"}
@@ -258,6 +260,29 @@ def test_training_leaves_a_calibration_that_never_saw_the_test_split(world):
         assert not np.isin(held.videos, used.videos).any()
     bank = FeatureBank(store, "cpu", splits=[held])  # of the held-out videos alone, not the run's own bank
     assert calibrate(folder / "run" / "best", checkpoint, bank, held) == stored
+
+
+def test_kinds_are_learned_where_they_were_counted(tmp_path):
+    """What others of the training videos fit may fit one alone of those that were held out."""
+    store = tiny_world(tmp_path / "store", videos=40)
+    held = choose_splits(store, Protocol.HONEST, 0.25, seed=0).calibrate
+    assert held is not None and np.isin(held.videos, store.split("train").videos).all(), "val is too small"
+    kinds_Q = kinds_in_gallery(store, held)
+    changed = 0
+    for query, stored, kind in zip(held.queries, store.kinds_Q[held.queries], kinds_Q, strict=True):
+        others = set(store.also_fits.get(int(query), ())) & set(held.videos.tolist())
+        if stored == QueryKind.POLYSEMOUS and not others:
+            changed += 1
+            assert kind == QueryKind.PRECISE
+        else:
+            assert kind == stored
+    assert changed
+
+    plant(tmp_path / "large", PlantSettings(videos=4, val_videos=60, test_videos=4))
+    large = Store.open(tmp_path / "large")
+    splits = choose_splits(large, Protocol.HONEST, 0.5, seed=0)
+    assert splits.calibrate is not None and set(splits.calibrate.videos) == set(large.split("val").videos)
+    assert set(splits.select.videos) <= set(large.split("train").videos)
 
 
 def test_the_published_protocol_calibrates_on_val_or_not_at_all(world):

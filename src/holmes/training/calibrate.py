@@ -6,13 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from holmes.data.bank import FeatureBank
-from holmes.data.store import Split
+from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import Checkpoint, update_extras
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.evidence.diagnosis import EXTRA, Calibration
 from holmes.evidence.fitting import fit_calibration
+from holmes.records import QueryKind
 
 
 def calibrate(folder: Path, checkpoint: Checkpoint, bank: FeatureBank, split: Split) -> Calibration | None:
@@ -21,7 +23,7 @@ def calibrate(folder: Path, checkpoint: Checkpoint, bank: FeatureBank, split: Sp
     Never on the split that is reported: that would make the model look better calibrated than it is.
     """
     encoded, weights = encode_split(checkpoint.model, bank, split), checkpoint.config.score
-    known_Q = torch.from_numpy(np.asarray(bank.store.kinds_Q[split.queries], np.int64)).to(bank.device)
+    known_Q = torch.from_numpy(kinds_in_gallery(bank.store, split)).to(bank.device)
     calibration = fit_calibration(
         score_all(encoded),
         encoded.owner_Q,
@@ -33,3 +35,11 @@ def calibrate(folder: Path, checkpoint: Checkpoint, bank: FeatureBank, split: Sp
     if calibration is not None:
         update_extras(folder, {EXTRA: calibration.to_dict()})
     return calibration
+
+
+def kinds_in_gallery(store: Store, split: Split) -> NDArray[np.int64]:
+    """The known kinds; what several videos fit of which the split holds one is precise there."""
+    kinds_Q, here = np.array(store.kinds_Q[split.queries], np.int64), set(split.videos.tolist())
+    alone_Q = [here.isdisjoint(store.also_fits.get(int(query), ())) for query in split.queries]
+    kinds_Q[(kinds_Q == QueryKind.POLYSEMOUS) & np.array(alone_Q, bool)] = QueryKind.PRECISE
+    return kinds_Q

@@ -9,6 +9,8 @@ import numpy as np
 
 from holmes.data.store import Split, Store
 from holmes.errors import HolmesError, unknown
+from holmes.evidence.fitting import FEWEST_OF_A_KIND
+from holmes.records import QueryKind
 
 
 class Protocol(StrEnum):
@@ -44,11 +46,14 @@ def choose_splits(
     if protocol is Protocol.PUBLISHED:
         return Splits(fit=train, select=test, report=test, calibrate=val_apart_from_test(store))
     fit, held = train.hold_out(held_out, seed)
-    return Splits(fit=fit, select=held, report=test, calibrate=held)
+    val = val_with_known_kinds(store)
+    return Splits(fit=fit, select=held, report=test, calibrate=held if val is None else val)
 
 
 def calibration_split(store: Store, protocol: Protocol, held_out: float, seed: int) -> Split | None:
-    """The honest protocol's held-out videos; otherwise a val split that shares none with test, if any."""
+    """The honest protocol's held-out videos, or a val split whose kinds of query are known; otherwise a val
+    split that shares none with test, if any.
+    """
     if protocol is Protocol.PUBLISHED:  # for stores without a train split too
         return val_apart_from_test(store)
     return choose_splits(store, protocol, held_out, seed).calibrate
@@ -59,3 +64,17 @@ def val_apart_from_test(store: Store) -> Split | None:
         return None
     val = store.split("val")
     return None if np.isin(val.videos, store.split("test").videos).any() else val
+
+
+def val_with_known_kinds(store: Store) -> Split | None:
+    """A val split apart from train and test with enough queries of every kind to learn from.
+
+    How many videos fit a query is counted within its split: of held-out training videos the kinds are those
+    of the whole split, of val those of the very gallery that is asked.
+    """
+    val = val_apart_from_test(store)
+    if val is None or np.isin(val.videos, store.split("train").videos).any():
+        return None
+    known_Q = store.kinds_Q[val.queries]
+    enough = all((known_Q == kind).sum() >= FEWEST_OF_A_KIND for kind in QueryKind)
+    return val if enough else None

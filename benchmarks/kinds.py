@@ -1,0 +1,89 @@
+"""Do the kinds of answers mean what they say? On the test split of a store, with a trained model.
+
+    python benchmarks/kinds.py RUN STORE [RUN STORE …]
+
+The model is calibrated as training would do it on that store: on its val split where kinds are known, or on
+the videos that were held out; never on test. Where kinds are planted, the macro-F1 is given beside that of the
+floors which would have been best on test itself: what a better choice of floors could reach with this model.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import print_table, save_json
+
+from holmes.data.bank import FeatureBank
+from holmes.data.store import Store
+from holmes.encoders.checkpoint import load_checkpoint
+from holmes.evaluation.partition import agreement
+from holmes.evaluation.scoring import encode_split, score_all
+from holmes.evidence.answer_kinds import AnswerKind
+from holmes.evidence.fitting import fit_calibration, fit_known_kinds, judge_all
+from holmes.records import QueryKind
+from holmes.runs.folders import find_runs
+from holmes.training.calibrate import kinds_in_gallery
+from holmes.training.protocol import Protocol, calibration_split
+
+
+def measure(run_folder: Path, store: Store) -> dict[str, Any]:
+    (run,) = find_runs(run_folder)
+    checkpoint = load_checkpoint(run.checkpoint, "cpu")
+    held = calibration_split(store, Protocol.HONEST, checkpoint.config.training.held_out, 0)
+    test = store.split("test")
+    assert held is not None
+    bank = FeatureBank(store, torch.device("cpu"), splits=[held, test], dtype=torch.float32)
+    told, asked = (encode_split(checkpoint.model, bank, split) for split in (held, test))
+    weights = checkpoint.config.score
+    known_Q = torch.from_numpy(kinds_in_gallery(store, held))
+    calibration = fit_calibration(
+        score_all(told), told.owner_Q, weights.frame_weight, weights.clip_weight, checkpoint.digest, known_Q
+    )
+    assert calibration is not None
+    scores = score_all(asked)
+    judged = judge_all(scores, calibration)
+    right_Q = calibration.score(scores).argmax(1) == asked.owner_Q
+    found: dict[str, Any] = {
+        "run": run_folder.name,
+        "R@1": share(right_Q),
+        "held-out videos": len(held.videos),
+    }
+    for kind in AnswerKind:
+        said_Q = judged.kinds_Q == kind
+        found |= {f"{kind.words}, share": share(said_Q), f"{kind.words}, R@1": share(right_Q[said_Q])}
+    planted_Q = store.kinds_Q[test.queries]
+    if (planted_Q >= 0).any():
+        best = fit_known_kinds(calibration, scores, torch.from_numpy(planted_Q.astype("int64")))
+        for name, by in (("macro-F1", calibration), ("with floors of test", best)):
+            kinds_Q = judge_all(scores, by).kinds_Q.clamp(max=int(QueryKind.UNDERDETERMINED))
+            agreed = agreement(kinds_Q.numpy(), planted_Q)
+            assert agreed is not None
+            found |= {name: agreed["macro_F1"], "chance": agreed["chance_macro_F1"]}
+    return found
+
+
+def share(chosen_Q: torch.Tensor) -> float:
+    return chosen_Q.double().mean().item()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pairs", nargs="+", type=Path, metavar="RUN STORE")
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/kinds.json"))
+    options = parser.parse_args()
+    pairs = zip(options.pairs[::2], options.pairs[1::2], strict=True)
+    found = [measure(run, Store.open(store)) for run, store in pairs]
+    for row in found:
+        print_table(
+            row["run"], [{"figure": name, "value": value} for name, value in row.items() if name != "run"]
+        )
+    save_json(options.json, found)
+
+
+if __name__ == "__main__":
+    main()
