@@ -3,8 +3,8 @@
     python benchmarks/kinds.py RUN STORE [RUN STORE …]
 
 The model is calibrated as training would do it on that store: on its val split where kinds are known, or on
-the videos that were held out; never on test. Where kinds are planted, the macro-F1 is given beside that of the
-floors which would have been best on test itself: what a better choice of floors could reach with this model.
+the videos that were held out; never on test. Where kinds are planted, the macro-F1 is given beside that of
+the floors which would have been best on test itself: what better floors could reach with this model.
 """
 
 from __future__ import annotations
