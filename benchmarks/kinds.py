@@ -21,7 +21,7 @@ from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.evaluation.partition import agreement
 from holmes.evaluation.scoring import encode_split, score_all
-from holmes.evidence.answer_kinds import AnswerKind
+from holmes.evidence.answer_kinds import AnswerKind, KindRules, kinds_of
 from holmes.evidence.fitting import fit_calibration, fit_known_kinds, judge_all
 from holmes.records import QueryKind
 from holmes.runs.folders import find_runs
@@ -57,9 +57,12 @@ def measure(run_folder: Path, store: Store) -> dict[str, Any]:
     planted_Q = store.kinds_Q[test.queries]
     if (planted_Q >= 0).any():
         best = fit_known_kinds(calibration, scores, torch.from_numpy(planted_Q.astype("int64")))
-        for name, by in (("macro-F1", calibration), ("with floors of test", best)):
-            kinds_Q = judge_all(scores, by).kinds_Q.clamp(max=int(QueryKind.UNDERDETERMINED))
-            agreed = agreement(kinds_Q.numpy(), planted_Q)
+        rules = KindRules(best.precise_floor, best.group_floor, best.here_floor)
+        of_test_Q, _ = kinds_of(
+            judged.gallery.probability_QK, judged.here_Q, torch.ones_like(judged.kinds_Q), rules
+        )
+        for name, kinds_Q in (("with floors of test", of_test_Q), ("macro-F1", judged.kinds_Q)):
+            agreed = agreement(kinds_Q.clamp(max=int(QueryKind.UNDERDETERMINED)).numpy(), planted_Q)
             assert agreed is not None
             found |= {name: agreed["macro_F1"], "chance": agreed["chance_macro_F1"]}
     return found

@@ -9,8 +9,17 @@ import numpy as np
 import pytest
 
 from holmes.errors import HolmesError
-from holmes.index.builder import build_index
-from holmes.index.calibration import FILE, calibrate_index, every_score, guess, keep_guess, read_captions
+from holmes.index.builder import add_videos, build_index
+from holmes.index.calibration import (
+    FILE,
+    calibrate_index,
+    every_score,
+    guess,
+    judge_of,
+    keep_guess,
+    read_captions,
+    read_own,
+)
 from holmes.index.embedders import ZeroShot
 from holmes.index.languages import is_foreign
 from holmes.index.searcher import Index, open_index
@@ -49,6 +58,19 @@ def test_a_model_without_calibration_guesses_and_says_so(index: Index) -> None:
     kept = json.loads((index.store.path / FILE).read_bytes())
     assert kept["rough"] and kept["score_temperature"] == pytest.approx(guess(index).score_temperature)
     assert open_index(index.store.path, device="cpu").search("dog runs beach").to_json() == answer.to_json()
+
+
+def test_a_guess_is_made_anew_when_the_collection_has_grown(index: Index, tmp_path: Path) -> None:
+    keep_guess(index)
+    kept = read_own(index)
+    more = {f"film{number}": [("birds fly south", 20), (f"scene {number}", 20)] for number in range(12)}
+    add_videos(index.store.path, [write_features(tmp_path / "more", more).path])
+    grown = open_index(index.store.path, device="cpu")
+    used = judge_of(grown).calibration
+    assert kept is not None and used.rough and used.videos == grown.gallery.live > kept.videos
+    assert used == guess(grown)
+    keep_guess(grown)
+    assert judge_of(grown).calibration == read_own(grown), "the one that was kept, where nothing has changed"
 
 
 def test_own_sentences_teach_an_index(index: Index) -> None:

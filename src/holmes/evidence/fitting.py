@@ -28,7 +28,9 @@ SUREST, SURER = (
 )  # the shares of queries that count as precise, and as that or several, where it is not
 LEAST_SPREAD = 0.05  # of the log of the vacuity
 FEWEST_QUERIES = 20
+FEWEST_VIDEOS = 20  # of a gallery that can show what is said where the right one is missing
 FEWEST_OF_A_KIND = 20
+HERE = (MISTAKEN, 0.03, 0.02, 0.01)  # floors of what is here to choose from where kinds are known
 STEPS = 40  # of the search for the floors under which known kinds are met best
 
 
@@ -82,7 +84,8 @@ def fit_floors(fitted: Calibration, scores: Scores, owner_Q: Tensor, found_Q: Te
     """
     there, absent = judge_all(scores, fitted).gallery, judge_all(without(scores, owner_Q), fitted).gallery
     first_Q, together_Q = there.probability_QK[:, 0], there.probability_top(SMALL_GROUP)
-    mistaken = absent.probability_QK[:, 0].quantile(1 - MISTAKEN).item()
+    few = scores.clip_QV.shape[1] < FEWEST_VIDEOS  # where any that is left stands out among so few
+    mistaken = MOST if few else absent.probability_QK[:, 0].quantile(1 - MISTAKEN).item()
     log_vacuity_Q = there.vacuity_Q[found_Q].clamp(min=SMALLEST_VACUITY).log()
     return replace(
         fitted,
@@ -95,25 +98,34 @@ def fit_floors(fitted: Calibration, scores: Scores, owner_Q: Tensor, found_Q: Te
 
 
 def fit_known_kinds(fitted: Calibration, scores: Scores, known_Q: Tensor) -> Calibration:
-    """The floors under which the kinds that are known are met best, by the mean of their F1 scores."""
-    there = judge_all(scores, fitted).gallery
-    first_Q, together_Q = there.probability_QK[:, 0], there.probability_top(SMALL_GROUP)
+    """The floors under which the kinds that are known are met best, by the mean of their F1 scores.
+
+    What seems not to be here counts as a query that says too little.
+    """
+    judged = judge_all(scores, fitted)
+    first_Q, together_Q = judged.gallery.probability_QK[:, 0], judged.gallery.probability_top(SMALL_GROUP)
     share_S = torch.linspace(0, 1, STEPS + 2, dtype=first_Q.dtype, device=first_Q.device)[1:-1]
     precise_S, group_S = first_Q.quantile(share_S), together_Q.quantile(share_S)
     precise_SSQ = (first_Q >= precise_S.unsqueeze(1)).unsqueeze(1).expand(-1, STEPS, -1)
-    several_SSQ = (together_Q >= group_S.unsqueeze(1)) & ~precise_SSQ
-    none_SSQ = ~(precise_SSQ | several_SSQ)
-    f1_SS = sum(
-        2
-        * (said_SSQ & (known_Q == kind)).sum(-1)
-        / (said_SSQ[..., known_Q >= 0].sum(-1) + (known_Q == kind).sum())
-        for kind, said_SSQ in zip(QueryKind, (precise_SSQ, several_SSQ, none_SSQ), strict=True)
-    )
-    assert isinstance(f1_SS, Tensor)
-    best = int(f1_SS.argmax())
+
+    def met(here: float) -> Tensor:
+        several_SSQ = (together_Q >= group_S.unsqueeze(1)) & (judged.here_Q >= here) & ~precise_SSQ
+        said = precise_SSQ, several_SSQ, ~(precise_SSQ | several_SSQ)
+        return torch.stack([_f1(said_SSQ, known_Q, kind) for kind, said_SSQ in enumerate(said)]).mean(0)
+
+    f1_HSS = torch.stack([met(here) for here in HERE])
+    here, precise, group = (int(place) for place in torch.unravel_index(f1_HSS.argmax(), f1_HSS.shape))
     return replace(
-        fitted, precise_floor=precise_S[best // STEPS].item(), group_floor=group_S[best % STEPS].item()
+        fitted,
+        here_floor=HERE[here],
+        precise_floor=precise_S[precise].item(),
+        group_floor=group_S[group].item(),
     )
+
+
+def _f1(said_SSQ: Tensor, known_Q: Tensor, kind: int) -> Tensor:
+    right_SS = (said_SSQ & (known_Q == kind)).sum(-1)
+    return 2 * right_SS / (said_SSQ[..., known_Q >= 0].sum(-1) + (known_Q == kind).sum())
 
 
 def judge_all(scores: Scores, calibration: Calibration) -> Judgement:

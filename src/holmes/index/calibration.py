@@ -37,11 +37,15 @@ if TYPE_CHECKING:
 FILE = "calibration.json"
 LARGEST = 2**16  # bytes of that file
 FEWEST_VIDEOS = 2
+GROWN = 0.1  # of a collection: what it may grow or shrink by before a guess is made anew
 
 
 def judge_of(index: Index) -> Diagnose:
     """The judge of an index's answers."""
-    return choose_judge(index.embedder, read_own(index), len(index), lambda: guess(index))
+    own = read_own(index)
+    if own is not None and own.rough and not is_fresh(own, index):
+        own = None
+    return choose_judge(index.embedder, own, len(index), lambda: guess(index))
 
 
 def choose_judge(
@@ -102,6 +106,11 @@ def guess_from(compared: ScoreSums, embedder: Embedder) -> Calibration:
         embedder.clip_weight,
         embedder.record["digest"],
     )
+
+
+def is_fresh(guessed: Calibration, index: Index) -> bool:
+    """Whether the collection has about the size it had when the guess was made."""
+    return abs(guessed.videos - index.gallery.live) <= GROWN * guessed.videos
 
 
 def keep_guess(index: Index) -> None:
