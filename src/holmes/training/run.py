@@ -23,8 +23,9 @@ from holmes.data.bank import FeatureBank
 from holmes.data.loader import BatchLoader
 from holmes.data.store import Store
 from holmes.data.verify import FeatureCheck
+from holmes.data.words import telling_words
 from holmes.encoders.build import build_model
-from holmes.encoders.checkpoint import TRAINING_SECONDS, load_checkpoint, save_checkpoint
+from holmes.encoders.checkpoint import TRAINING_SECONDS, WORDS, load_checkpoint, save_checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import save_ranks
 from holmes.evaluation.recall import recall
@@ -254,6 +255,7 @@ class Run:
             "epoch": self.progress.best_epoch,
             "select_SumR": self.progress.best_sum,
             TRAINING_SECONDS: self.bank.store.usual_seconds(self.splits.fit),
+            WORDS: telling_words([self.bank.store.captions[query] for query in self.splits.fit.queries]),
         }
         save_checkpoint(self.out / "best", self.model, self.config, extras)
         self.model.load_state_dict(current)
