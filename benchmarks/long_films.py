@@ -78,7 +78,9 @@ def main(
     rendered: Annotated[int, typer.Option(help="Rendered videos among the other footage.")] = 12,
     minutes: Annotated[str, typer.Option(help="Lengths of the films.")] = "10,60,180",
     splices: Annotated[int, typer.Option(help="How often the films are spliced anew.")] = 3,
-    ways: Annotated[str, typer.Option(help="Of parts, whole, oracle.")] = "parts,whole,oracle",
+    ways: Annotated[
+        str, typer.Option(help="Of parts, whole, oracle; parts32 for parts of 32 s.")
+    ] = "parts,whole,oracle",
     work: Annotated[Path | None, typer.Option(help="Keep what was extracted here.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the JSON file.")] = Path("benchmarks/results"),
 ) -> None:
@@ -186,7 +188,7 @@ def measure(
         )
     }
     with work_folder(None) as folder:
-        index = indexed(folder / "index", videos, pocket, 1e9 if way == "whole" else None)
+        index = indexed(folder / "index", videos, pocket, part_seconds(way))
         found = answers(index, asked, films)
     first, sure, inside = [], [], []
     for question, answer in zip(asked, found, strict=True):
@@ -209,6 +211,17 @@ def measure(
         "inside": np.array(inside, float),
         "sure": np.array(sure, float),
     }
+
+
+def part_seconds(way: str) -> float | None:
+    """The longest part; a number after "parts" says another than the usual one."""
+    return (
+        1e9
+        if way == "whole"
+        else float(way.removeprefix("parts"))
+        if way[5:] and way[:5] == "parts"
+        else None
+    )
 
 
 def indexed(path: Path, videos: dict[str, np.ndarray], pocket: Pocket, part_seconds: float | None) -> Index:

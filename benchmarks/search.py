@@ -167,7 +167,8 @@ def beside_float16(
         probes = make_probes(query, FRAME_WEIGHT, CLIP_WEIGHT)
         if name == "one query":
             float16_search(gallery, probes, top)  # brings the rows into memory
-        ours, theirs = [], []
+        ours: list[np.ndarray] = []
+        theirs: list[np.ndarray] = []
         for number in range(max(repeats, 3) if len(query.query_QD) == 1 else 2):
             if number and ours[0][0] > LONG:
                 break
