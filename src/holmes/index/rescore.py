@@ -26,7 +26,7 @@ if torch.cuda.is_available():  # a CPU has no use for Triton, which takes long t
 else:
     HAS_TRITON = False
 
-CODES_AT_ONCE = (2**20, 2**28)  # bytes of codes gathered: fit for a CPU's cache, for a GPU
+CODES_AT_ONCE = (2**22, 2**28)  # bytes of codes gathered: fit for a CPU's cache, for a GPU
 
 
 @dataclass(frozen=True)
