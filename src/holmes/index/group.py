@@ -47,7 +47,7 @@ class Groups:
         words = self._words.tell_apart(np.stack([self._look(hit) for hit in members]))
         names = [printable(Path(hit.video).name) for hit in members]
         told = [name if word is None else f"{name} ({word})" for name, word in zip(names, words, strict=True)]
-        told += [f"one of {more} more"] if more > 0 else []
+        told += [] if more < 1 else ["another one" if more == 1 else f"one of {more} more"]
         asked = f"Is it {', '.join(told[:-1])} or {told[-1]}?"
         return replace(diagnosis, advice=f"{asked} {diagnosis.advice}", apart=tuple(words))
 
