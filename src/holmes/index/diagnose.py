@@ -88,7 +88,7 @@ class Diagnose(Protocol):
 
 @dataclass(frozen=True)
 class PlainDiagnosis:
-    """Beliefs and nothing more."""
+    """Values alone: what a server told, or by default the beliefs of a model that was never calibrated."""
 
     beliefs: tuple[float, ...]
     quantities: dict[str, float]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
@@ -13,6 +13,7 @@ from urllib.request import Request, urlopen
 
 from holmes.errors import HolmesError
 from holmes.index.answers import Answer, Hit
+from holmes.index.diagnose import PlainDiagnosis
 from holmes.moments import Moment
 
 AT_ONCE = 64  # sentences in one request
@@ -29,24 +30,6 @@ WORDS = (
     "rough",
     "abstained",
 )
-
-
-@dataclass(frozen=True)
-class RemoteDiagnosis:
-    """What the server held of a query."""
-
-    kind: str
-    words: str
-    explanation: str
-    advice: str
-    probability: float | None
-    here: float | None
-    group: int
-    apart: tuple[str | None, ...]
-    rough: bool
-    probabilities: tuple[float, ...]
-    beliefs: tuple[float, ...]
-    quantities: Mapping[str, Any]
 
 
 class RemoteHit(Hit):
@@ -156,7 +139,7 @@ def connect(url: str, *, token: str | None = None, timeout: float = 60.0) -> Rem
 def _answer(plain: dict[str, Any]) -> Answer:
     hits = tuple(_hit(hit) for hit in plain["hits"])
     told = plain["diagnosis"]
-    diagnosis = RemoteDiagnosis(
+    diagnosis = PlainDiagnosis(
         kind=told["kind"],
         words=told["words"],
         explanation=told["explanation"],
