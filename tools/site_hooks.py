@@ -1,0 +1,106 @@
+"""What the site needs beyond Markdown: pages made from other files, and equations as MathML.
+
+MkDocs calls these functions while it builds. Equations are written as $…$ and become MathML, which browsers
+draw themselves: no script, no font, nothing to fetch.
+"""
+
+from __future__ import annotations
+
+import ast
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOK = "first_steps.ipynb"
+EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+TO_SOURCE = re.compile(r"\[([^\]]+)\]\((\.\./(?!docs/)[^)]+)\)")  # a link out of docs/: no page of the site
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made from files elsewhere in the project."""
+    made = {
+        "first_steps.md": notebook_page(ROOT / "docs" / NOTEBOOK),
+        "changelog.md": from_the_root((ROOT / "CHANGELOG.md").read_text()),
+        "contributing.md": from_the_root((ROOT / "CONTRIBUTING.md").read_text()),
+        "modules.md": modules_page(ROOT / "src"),
+    }
+    for name, text in made.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links that lead to pages of the site, or are plain text where they lead out of it."""
+    markdown = markdown.replace(f"]({NOTEBOOK})", "](first_steps.md)")
+    return TO_SOURCE.sub(lambda found: f"{found[1]} (`{found[2].lstrip('./')}`)", markdown)
+
+
+def on_page_content(html_text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    return EQUATION.sub(lambda found: mathml(html.unescape(found[3]), found[2] == "["), html_text)
+
+
+def mathml(latex: str, display: bool) -> str:
+    return str(convert(latex.strip(), display="block" if display else "inline"))
+
+
+def from_the_root(text: str) -> str:
+    """A page of the project's root, seen from docs/."""
+    return re.sub(r"\]\((?:docs/)?(\w+\.md)", lambda found: f"]({found[1].lower()}", text)
+
+
+def notebook_page(path: Path) -> str:
+    """A notebook as Markdown: its text, its code, and what the code printed and drew."""
+    parts = [f"*This page is a notebook, [{path.name}]({path.name}): run it, and change it.*"]
+    for cell in json.loads(path.read_text())["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        parts += [shown for output in cell["outputs"] if (shown := output_of(output))]
+    heading, *rest = parts[1].split("\n", 1)
+    return "\n\n".join([heading, parts[0], *rest, *parts[2:]])
+
+
+def output_of(output: dict[str, Any]) -> str:
+    data = output.get("data", {})
+    if "image/png" in data:
+        picture = "".join(data["image/png"]).replace("\n", "")
+        return f'<img alt="what the code above draws" src="data:image/png;base64,{picture}">'
+    text = "".join(output.get("text", data.get("text/plain", "")))
+    return f'```text title="prints"\n{text.rstrip()}\n```' if text.strip() else ""
+
+
+def modules_page(source: Path) -> str:
+    """Every module with the first paragraph of its docstring, folder by folder."""
+    lines = [
+        "# Modules",
+        "",
+        "What each file of the package holds, in its own words. A folder is a stage of the flow.",
+    ]
+    files = sorted(source.glob("holmes/**/*.py"), key=lambda file: (file.parent, file.name))
+    folder = None
+    for file in files:
+        words = (ast.get_docstring(ast.parse(file.read_text())) or "").split("\n\n")[0]
+        if not words or file.name == "__main__.py":
+            continue
+        if file.parent != folder:
+            folder = file.parent
+            lines += [
+                "",
+                f"## {'.'.join(folder.relative_to(source).parts)}",
+                "",
+                "| file | holds |",
+                "| --- | --- |",
+            ]
+        told = " ".join(words.split()).replace("|", "\\|")
+        lines.append(f"| `{file.name}` | {told} |")
+    return "\n".join(lines)
