@@ -31,7 +31,7 @@ def test_videos_are_indexed_searched_and_followed(tmp_path: Path) -> None:
         gray_video(films / f"{name} film.mp4", levels, [0.0, 1.0, 2.0])
     (films / "broken.mp4").write_bytes(b"no video")
 
-    embedder = load_embedder(str(tmp_path / "run"))
+    embedder = load_embedder(str(tmp_path / "run"), "lite2", "minilm")
     summary = build_index(tmp_path / "index", [films], embedder, workers=1)
     assert (summary.added, summary.unchanged) == (2, 0)
     assert [failure.source.name for failure in summary.failures] == ["broken.mp4"]

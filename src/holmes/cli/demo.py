@@ -189,7 +189,9 @@ def build(parts: Demo) -> None:
     from holmes.index.builder import build_index
     from holmes.index.embedders import load_embedder
 
-    build_index(parts.index, [parts.features], load_embedder(str(parts.run)), progress=True)
+    build_index(
+        parts.index, [parts.features], load_embedder(str(parts.run), "lite2", "minilm"), progress=True
+    )
 
 
 def ask(parts: Demo) -> None:

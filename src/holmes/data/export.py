@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from holmes.data.store import Store
 from holmes.errors import HolmesError
+from holmes.feature_origin import CollectionOrigin, write_origin
 from holmes.files import atomic_file, sync_folder, write_json
 from holmes.printable import shown as named
 from holmes.progress import progress_bar
@@ -44,6 +45,7 @@ def export_store(store: Store, folder: Path, progress: bool = False) -> None:
             store.video_ids, store.frames, store.frame_offsets, "exporting videos", progress,
         )  # fmt: skip
         write_knowledge(store, building)
+        write_origin(building, CollectionOrigin(store.info.visual, store.info.text, store.info.encoders))
         os.replace(building, folder)
         sync_folder(folder.parent)
     finally:

@@ -23,6 +23,7 @@ from holmes.data.source_files import SourceFiles, find_source_files
 from holmes.data.store import Store
 from holmes.data.store_writer import Catalogue, StoreWriter
 from holmes.errors import HolmesError
+from holmes.feature_origin import read_origin
 from holmes.progress import progress_bar
 from holmes.records import CLIPS, FRAMES, TOKENS
 
@@ -152,6 +153,7 @@ def describe(
         frames=source.frames,
         clips=source.clips,
         tokens=source.tokens,
+        encoders=read_origin(source.folder, found.visual_name, found.text.stem),
     )
 
 

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from holmes.errors import HolmesError, unknown
+from holmes.feature_origin import UNKNOWN, FeatureOrigin
 from holmes.files import read_json, sha256_file
 from holmes.manifests import FileEntry, Form
 from holmes.records import CLIPS, FRAMES, TOKENS
@@ -67,6 +68,7 @@ class StoreInfo:
     frames: Size = FRAMES  # at most a video
     clips: Size = CLIPS  # a video
     tokens: Size = TOKENS  # at most a query
+    encoders: FeatureOrigin = UNKNOWN  # what made the features, as far as it is known
 
     def __post_init__(self) -> None:
         parts = [f"split.{name}.{what}.npy" for name in self.splits for what in ("videos", "queries")]

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from holmes.data.store import MANIFEST, REPLACED, Collection, StoreInfo, write_manifest
 from holmes.errors import HolmesError
+from holmes.feature_origin import UNKNOWN, FeatureOrigin
 from holmes.files import atomic_file, exchange, read_json, sha256_file, sync_folder, write_json
 from holmes.locks import hold
 from holmes.manifests import FileEntry
@@ -54,6 +55,7 @@ class Catalogue:
     frames: int = FRAMES
     clips: int = CLIPS
     tokens: int = TOKENS
+    encoders: FeatureOrigin = UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -199,6 +201,7 @@ class StoreWriter:
             },
             provenance=provenance, files=files,
             frames=catalogue.frames, clips=catalogue.clips, tokens=catalogue.tokens,
+            encoders=catalogue.encoders,
         )  # fmt: skip
         write_manifest(self.folder, info)
         self._take_place()

@@ -25,6 +25,7 @@ def overview(store: Store) -> Table:
         "collection": info.collection,
         "visual features": f"{info.visual}, {info.video_width} wide, {info.frame_rows:,} frames",
         "text features": f"{info.text}, {info.text_width} wide, {info.token_rows:,} tokens",
+        "encoders": encoders_of(store),
         "size": f"{info.bytes / 2**20:,.1f} MiB",
         "digest": info.digest[:16],
         "made from": spoken({key: value for key, value in info.provenance.items() if key != "files"}),
@@ -32,6 +33,15 @@ def overview(store: Store) -> Table:
     for name, value in rows.items():
         table.add_row(name, Text(printable(value)))
     return table
+
+
+def encoders_of(store: Store) -> str:
+    """What made the features, in a line."""
+    origin = store.info.encoders
+    known = [f"{it.name} ({it.digest[:12]})" for it in (origin.visual, origin.text) if it is not None]
+    if origin.rate is not None:
+        known.append(f"{origin.rate:g} samples per second")
+    return ", ".join(known) or "not known"
 
 
 def spoken(value: dict[str, Any]) -> str:

@@ -19,11 +19,13 @@ from holmes.config.schema import HolmesConfig, ModelConfig
 from holmes.encoders.build import build_model
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
+from holmes.feature_origin import FeatureOrigin
 from holmes.files import atomic_file, sha256_file, spelt
 from holmes.manifests import Form
-from holmes.typed import Matching, Sha256
+from holmes.typed import Matching, Sha256, build
 
 MANIFEST = "checkpoint.json"
+ENCODERS = "encoders"  # among its extras: what made the features it was trained on
 TRAINING_SECONDS = "training_seconds"  # among its extras: nine in ten training videos are not longer
 WORDS = "words"  # what its training captions speak of, among the extras
 FORM = Form("holmes-checkpoint", 2, "a Holmes checkpoint", "copy the whole folder again", unsealed=(1,))
@@ -49,6 +51,11 @@ class Checkpoint:
     digest: str
     """SHA-256 of the weights: what an index or a calibration remembers of the model it belongs to."""
     extras: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def encoders(self) -> FeatureOrigin:
+        """What made the features it was trained on; nothing is known of checkpoints of earlier versions."""
+        return build(FeatureOrigin, self.extras.get(ENCODERS, {}), ENCODERS)
 
 
 def save_checkpoint(

@@ -68,7 +68,7 @@ def first_manifest(videos: list[Path | str], embedder: Embedder, rate: float | N
     """Of an empty index; only if no mistake in the names or features of `videos` stops it from filling."""
     folders, files = _sort_out(videos)
     if rate is None:
-        rate = folders[0].rate if folders else embedder.visual.rate
+        rate = folders[0].rate if folders else embedder.rate
     manifest = Manifest(embedder.record, extraction_record(embedder, rate), embedder.width, CLIPS)
     for features in folders:
         _check_features(features, manifest)

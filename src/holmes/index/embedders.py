@@ -24,6 +24,7 @@ from holmes.encoders.checkpoint import MANIFEST as CHECKPOINT_MANIFEST
 from holmes.encoders.checkpoint import TRAINING_SECONDS, WORDS, load_checkpoint
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA as CALIBRATION
+from holmes.feature_origin import EncoderRecord, refuse_other_encoder
 from holmes.media.backbones import (
     JOINT_ENCODERS,
     JointBackbone,
@@ -42,7 +43,6 @@ from holmes.records import CLIPS, FRAMES, TOKENS, QueryEmbedding
 Rows = NDArray[np.float32]
 
 TRAINED = "holmes"  # the kind of a model that has a checkpoint
-FEATURES_OF_CHECKPOINT = {"visual": "lite2", "text": "minilm"}  # where a checkpoint does not say
 BEST = "best"  # the checkpoint inside the folder of a training run
 # A joint model sees single frames, and a clip of a minute's video would be two seconds of them. Averaged over
 # five they find more.
@@ -82,6 +82,11 @@ class Embedder(Protocol):
         """The encoder its features come from."""
         ...
 
+    @property
+    def rate(self) -> float:
+        """How many samples per second it is best given."""
+        ...
+
     def videos(self, features: Sequence[Rows], seconds: Sequence[float]) -> list[tuple[Rows, Rows]]:
         """Frames and clips of videos given by their feature rows and their lengths."""
         ...
@@ -108,6 +113,10 @@ class ZeroShot:
             "clip_seconds": CLIP_SECONDS,
             "part_seconds": self.part_seconds,
         }
+
+    @property
+    def rate(self) -> float:
+        return self.backbone.rate
 
     @property
     def calibration(self) -> Any:
@@ -148,13 +157,27 @@ class TrainedHolmes:
                 f"{self.folder} takes {lengths.frames} frames, {lengths.clips} clips and {lengths.tokens} "
                 f"tokens; an index is made for {FRAMES}, {CLIPS} and {TOKENS}: train on a store packed so."
             )
-        encoders = FEATURES_OF_CHECKPOINT | self.checkpoint.extras.get("encoders", {})
-        self._visual_name = lasting_name(visual or encoders["visual"])
-        self._text_name = lasting_name(text or encoders["text"])
+        self.trained_on = known = self.checkpoint.encoders
+        self._visual_name = lasting_name(visual or self._recorded(known.visual, "--visual"))
+        self._text_name = lasting_name(text or self._recorded(known.text, "--text"))
         config = self.checkpoint.config
         self.width = config.model.width
         self.frame_weight, self.clip_weight = config.score.frame_weight, config.score.clip_weight
         self.part_seconds = float(self.checkpoint.extras.get(TRAINING_SECONDS) or UNKNOWN_PART_SECONDS)
+
+    def _recorded(self, known: EncoderRecord | None, option: str) -> str:
+        """An encoder that is not known must be named: another of the same width would find nothing."""
+        if known is None:
+            raise HolmesError(
+                f"{self.folder} does not know which encoder its features came from; name it with {option} "
+                "(the encoders of 'holmes extract' and of the demo are --visual lite2 --text minilm)."
+            )
+        return known.name
+
+    @property
+    def rate(self) -> float:
+        """Samples per second: what it was trained on, or what its encoder is best given."""
+        return self.trained_on.rate or self.visual.rate
 
     @property
     def record(self) -> dict[str, Any]:
@@ -186,6 +209,7 @@ class TrainedHolmes:
                 f"{self.folder} was trained on visual features of width {wanted}, '{visual.name}' gives "
                 f"{visual.width}; name the encoder of its features with --visual."
             )
+        self._refuse_other(self.trained_on.visual, visual, "--visual")
         return visual
 
     @cached_property
@@ -196,7 +220,14 @@ class TrainedHolmes:
                 f"{self.folder} was trained on token features of width {wanted}, '{text.name}' gives "
                 f"{text.width}; name the encoder of its sentences with --text."
             )
+        self._refuse_other(self.trained_on.text, text, "--text")
         return text
+
+    def _refuse_other(
+        self, known: EncoderRecord | None, loaded: VisualBackbone | TextBackbone, option: str
+    ) -> None:
+        found = EncoderRecord(loaded.name, loaded.digest, loaded.width)
+        refuse_other_encoder(known, found, str(self.folder), f"name with {option} where that encoder is now")
 
     def videos(self, features: Sequence[Rows], seconds: Sequence[float]) -> list[tuple[Rows, Rows]]:
         starts = range(0, len(features), ENCODED_AT_ONCE)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from holmes.errors import HolmesError
+from holmes.feature_origin import LEAST_RATE, MOST_RATE
 from holmes.manifests import FileEntry, Form
-from holmes.media.feature_folder import LEAST_RATE, MOST_RATE
 from holmes.typed import Count, Matching, Within, build
 
 FILE_NAME = "manifest.json"

@@ -4,6 +4,7 @@ FOLDER/FeatureData/<encoder>/feature.hdf5                  video → rows
 FOLDER/TextData/<encoder>_<name>_query_feat.hdf5           sentence → token states
 FOLDER/TextData/<name>{train,val,test}.caption.txt         sentence id and text
 FOLDER/moments.json, kinds.json, also_fits.json            what else is known of the sentences
+FOLDER/encoders.json                                       which encoders made the features
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import h5py
 import numpy as np
 
 from holmes.errors import HolmesError, unknown
+from holmes.feature_origin import CollectionOrigin, EncoderRecord, FeatureOrigin, write_origin
 from holmes.files import atomic_file, sync_folder, write_json
 from holmes.media.backbones.base import Matrix, TextBackbone
 from holmes.media.feature_folder import FeatureFolder
@@ -66,11 +68,12 @@ def write_collection(
     growing = folder.with_name(f".{folder.name}.growing")
     shutil.rmtree(growing, ignore_errors=True)
     try:
-        rows = _write_videos(growing / "FeatureData" / _plain(features.backbone.name), features, sentences)
+        visual_set, text_set = _plain(features.backbone.name), f"{_plain(text.name)}_{name}_query_feat"
+        rows = _write_videos(growing / "FeatureData" / visual_set, features, sentences)
         _write_captions(growing / "TextData", name, ids, sentences)
-        states = growing / "TextData" / f"{_plain(text.name)}_{name}_query_feat.hdf5"
-        _write_tokens(states, ids, sentences, text, progress)
+        _write_tokens(growing / "TextData" / f"{text_set}.hdf5", ids, sentences, text, progress)
         _write_knowledge(growing, ids, sentences, rows)
+        write_origin(growing, CollectionOrigin(visual_set, text_set, _origin(features, text)))
         os.replace(growing, folder)
         sync_folder(folder.parent)
     finally:
@@ -163,6 +166,15 @@ def _write_knowledge(
     for name, known in (("moments", moments), ("kinds", kinds), ("also_fits", fits)):
         if known:
             write_json(folder / f"{name}.json", known)
+
+
+def _origin(features: FeatureFolder, text: TextBackbone) -> FeatureOrigin:
+    seen = features.backbone
+    return FeatureOrigin(
+        visual=EncoderRecord(seen.name, seen.digest, seen.width),
+        text=EncoderRecord(text.name, text.digest, text.width),
+        rate=features.rate,
+    )
 
 
 def _plain(name: str) -> str:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holmes.errors import HolmesError, unknown
+from holmes.feature_origin import LEAST_RATE, MOST_RATE
 from holmes.files import atomic_file
 from holmes.manifests import Form
 from holmes.media.backbones.base import Identity, Matrix
@@ -28,7 +29,6 @@ from holmes.media.origin import Fingerprint, Origin, mount_point
 from holmes.typed import Within
 
 FORM = Form("holmes-features", 3, "a folder of features", "extract into another folder", unsealed=(2,))
-LEAST_RATE, MOST_RATE = 0.01, 100.0  # samples a second
 MANIFEST, VIDEOS, SUFFIX = "features.json", "videos", ".safetensors"
 
 

@@ -17,7 +17,7 @@ from holmes.evaluation.intervals import spread_with_intervals
 from holmes.evaluation.per_query import QueryTable, query_table
 from holmes.evaluation.split_report import Evaluated, evaluated_split
 from holmes.evidence.diagnosis import EXTRA, read_calibration
-from holmes.runs.folders import RunFolder, find_runs, refuse_other_widths, store_of
+from holmes.runs.folders import RunFolder, find_runs, refuse_other_features, store_of
 from holmes.runs.groups import group_runs
 from holmes.training.assemble import build_alignments, build_identifier
 from holmes.training.device import choose_device
@@ -82,7 +82,7 @@ def evaluate_run(run: RunFolder, store: Store, split_name: str, device: torch.de
     """Load a run's best checkpoint and evaluate it."""
     checkpoint = load_checkpoint(run.checkpoint, str(device))
     config = checkpoint.config
-    refuse_other_widths(checkpoint, store)
+    refuse_other_features(checkpoint, store)
     split = store.split(split_name)
     bank = FeatureBank.of_splits(store, device, [split])
     seen = evaluated_split(

@@ -9,6 +9,7 @@ from typing import Any
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import MANIFEST, Checkpoint
 from holmes.errors import HolmesError
+from holmes.feature_origin import refuse_other_encoder
 from holmes.training.protocol import Protocol
 from holmes.training.resume import RUN, read_run
 
@@ -68,7 +69,7 @@ def store_of(run: RunFolder, given: Path | None) -> Store:
     return store
 
 
-def refuse_other_widths(checkpoint: Checkpoint, store: Store) -> None:
+def refuse_other_features(checkpoint: Checkpoint, store: Store) -> None:
     model, info = checkpoint.config.model, store.info
     ours, theirs = (model.video_width, model.text_width), (info.video_width, info.text_width)
     if ours != theirs:
@@ -76,6 +77,9 @@ def refuse_other_widths(checkpoint: Checkpoint, store: Store) -> None:
             f"the model takes features of widths {ours[0]} (video) and {ours[1]} (text), {store.path} has "
             f"{theirs[0]} and {theirs[1]}; it needs a store packed from the same features."
         )
+    trained, found, remedy = checkpoint.encoders, info.encoders, "use a store made with the same encoders"
+    refuse_other_encoder(trained.visual, found.visual, "the model", remedy)
+    refuse_other_encoder(trained.text, found.text, "the model", remedy)
     for name in ("frames", "clips", "tokens"):
         if getattr(model, name) != getattr(info, name):
             raise HolmesError(

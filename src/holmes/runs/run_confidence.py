@@ -16,7 +16,7 @@ from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA, read_calibration
-from holmes.runs.folders import RunFolder, refuse_other_widths
+from holmes.runs.folders import RunFolder, refuse_other_features
 from holmes.training.calibrate import calibrate
 from holmes.training.protocol import Protocol, calibration_split
 
@@ -37,7 +37,7 @@ def run_uncertainty(
 ) -> dict[str, Any]:
     """`evaluate_uncertainty` of a run's best checkpoint on a split of a store."""
     checkpoint = load_checkpoint(run.checkpoint, str(device))
-    refuse_other_widths(checkpoint, store)
+    refuse_other_features(checkpoint, store)
     calibration = read_calibration(checkpoint.extras.get(EXTRA), checkpoint.digest)
     held, split = held_out_videos(run, store, checkpoint.config.training.held_out), store.split(split_name)
     bank = FeatureBank.of_splits(store, device, [split, *([held] if held else [])])

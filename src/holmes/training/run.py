@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from holmes.data.store import Store
 from holmes.data.verify import FeatureCheck
 from holmes.data.words import telling_words
 from holmes.encoders.build import build_model
-from holmes.encoders.checkpoint import TRAINING_SECONDS, WORDS, load_checkpoint, save_checkpoint
+from holmes.encoders.checkpoint import ENCODERS, TRAINING_SECONDS, WORDS, load_checkpoint, save_checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import save_ranks
 from holmes.evaluation.recall import recall
@@ -256,6 +256,7 @@ class Run:
             "select_SumR": self.progress.best_sum,
             TRAINING_SECONDS: self.bank.store.usual_seconds(self.splits.fit),
             WORDS: telling_words([self.bank.store.captions[query] for query in self.splits.fit.queries]),
+            ENCODERS: asdict(self.bank.store.info.encoders),
         }
         save_checkpoint(self.out / "best", self.model, self.config, extras)
         self.model.load_state_dict(current)
