@@ -18,11 +18,11 @@ from synthetic import SHAPES, SyntheticStore
 from holmes.config.presets import preset
 from holmes.config.schema import with_changes
 from holmes.data.bank import FeatureBank
+from holmes.devices import choose_device
 from holmes.encoders.model import HolmesModel
 from holmes.evaluation.recall import rank_of_owner, recall
 from holmes.evaluation.retrieval import retrieval_metrics
 from holmes.evaluation.scoring import encode_split, score_all
-from holmes.training.device import choose_device
 from holmes.training.fit_store import fit_to_store
 
 CPU_SHARE, CPU_MODEL = 0.02, {"width": 64}

@@ -26,8 +26,8 @@ from scipy import stats
 from holmes.config.schema import HolmesConfig
 from holmes.data import loader
 from holmes.data.store import Store
+from holmes.devices import choose_device
 from holmes.parallel import ALONE
-from holmes.training.device import choose_device
 from holmes.training.display import TrainingDisplay
 from holmes.training.fit_store import fit_to_store
 from holmes.training.protocol import Protocol, choose_splits

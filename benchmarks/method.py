@@ -22,12 +22,12 @@ from worlds import study_parser, world_stores
 from holmes.config.ablations import BASE_OBJECTIVE, BEST_CLIP, FULL, INTRA, TRANSPORT, Ablation
 from holmes.config.presets import preset
 from holmes.config.schema import with_changes
+from holmes.devices import choose_device
 from holmes.evaluation.partition import partition
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.evaluation.split_report import evaluate_split
 from holmes.records import QueryKind
 from holmes.training.assemble import build_alignments, build_identifier
-from holmes.training.device import choose_device
 from holmes.training.protocol import Protocol
 
 RELATIVE = tuple(

@@ -21,10 +21,10 @@ from synthetic import SHAPES, SyntheticStore
 
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig, with_changes
+from holmes.devices import choose_device
 from holmes.parallel import ALONE
 from holmes.records import Stage
 from holmes.training.assemble import build_objective
-from holmes.training.device import choose_device
 from holmes.training.fit_store import fit_to_store
 from holmes.training.logbook import read_metrics
 from holmes.training.protocol import Protocol, choose_splits

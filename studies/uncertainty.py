@@ -28,11 +28,11 @@ from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig, to_dict, with_changes
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
+from holmes.devices import choose_device
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.evidence.diagnosis import EXTRA, read_calibration
 from holmes.runs.folders import find_runs
 from holmes.runs.run_confidence import held_out_videos, run_uncertainty
-from holmes.training.device import choose_device
 from holmes.training.protocol import Protocol
 from holmes.training.run import RunOptions, train
 

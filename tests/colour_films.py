@@ -53,7 +53,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
         return extract(files, out, Colour(), **how)
 
     monkeypatch.setattr(builder, "extract", in_process)
-    monkeypatch.setattr(embedders, "load_visual", lambda name: Colour())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: Colour())
     made = Library(tmp_path)
     for number, name in enumerate("abc"):
         made.film(f"{name}.mp4", 40 * number, 40 * number + 60)

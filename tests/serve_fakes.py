@@ -135,7 +135,7 @@ class FakeDiagnose:
 
 
 def open_fake(index: Path, monkeypatch: pytest.MonkeyPatch, diagnose: FakeDiagnose | None = None) -> Index:
-    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
     return holmes.open_index(index, device="cpu", diagnose=diagnose)  # type: ignore[arg-type]
 
 

@@ -57,5 +57,5 @@ def bits(answer: Answer) -> str:
     """An answer to the last bit: JSON writes a float so that it reads back as the very same."""
     diagnosis = answer.diagnosis
     return json.dumps(
-        [answer.to_json(), list(diagnosis.probabilities), list(diagnosis.beliefs)], sort_keys=True
+        [answer.to_dict(), list(diagnosis.probabilities), list(diagnosis.beliefs)], sort_keys=True
     )

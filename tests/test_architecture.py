@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "holmes"
 
 # Part of the package → the parts it may import. A new part must say here what it stands on.
 LEAVES = {"errors", "files", "manifests", "memory", "moments", "parallel", "printable", "progress", "records"}
-LEAVES |= {"feature_origin", "locks", "typed"}
+LEAVES |= {"devices", "feature_origin", "locks", "results", "typed"}
 MATHS = {"evidence", "transport", "similarity"}
 MAY_IMPORT: dict[str, set[str]] = {
     **{leaf: LEAVES for leaf in LEAVES},
@@ -47,6 +47,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {*MATHS, *LEAVES},
     # Where parts of one's own are added to the tables of all parts.
     "extend": {*LEAVES, *MATHS, "config", "encoders", "losses", "training"},
+    # The doors: what `import holmes` offers.
+    "api": {*LEAVES, "config", "data", "encoders", "index", "runs", "training"},
     "cli": {*LEAVES, *MATHS, "cluster", "config", "confidence", "data", "encoders", "evaluation", "extend"}
     | {"index", "losses", "media", "plots", "report", "runs", "serve", "training", "worlds"},
 }

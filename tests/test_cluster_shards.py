@@ -58,7 +58,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def fake_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_a_silent_shard_is_named_and_counts_as_not_searched(made: Path, shards: 
         assert answer.hits == expected.hits and answer.diagnosis.probability == expected.diagnosis.probability
         said = " This counts only what was searched: shard-0002 did not answer."
         assert answer.diagnosis.explanation == expected.diagnosis.explanation + said
-        assert answer.to_json()["missing"] == ["shard-0002"]
+        assert answer.to_dict()["missing"] == ["shard-0002"]
     assert any(answer.missing for answer in answers)
     Silent.silent = {"nearest": {shard_name(n) for n in range(5)}}
     with pytest.raises(HolmesError, match="none of the shards answered"):

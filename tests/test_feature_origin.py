@@ -13,6 +13,7 @@ from holmes.config.presets import preset
 from holmes.data.export import export_store
 from holmes.data.pack import Source, pack
 from holmes.data.store import MANIFEST, Store
+from holmes.devices import choose_device
 from holmes.encoders.checkpoint import load_checkpoint, update_extras
 from holmes.errors import HolmesError
 from holmes.feature_origin import ENCODERS, EncoderRecord, FeatureOrigin
@@ -26,7 +27,6 @@ from holmes.manifests import checksum
 from holmes.media.collection import Sentence, write_collection
 from holmes.runs.evaluated import evaluate_run
 from holmes.runs.folders import find_runs, store_of
-from holmes.training.device import choose_device
 from holmes.training.run import train
 from index_fakes import FILMS, RATE, WIDTH, FakeJoint, write_features
 from tiny_runs import QUIET, TINY

@@ -70,8 +70,8 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Any:
     (place / "stopped/result.json").unlink()
     features = write_features(place / "features", FILMS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedders, "load_visual", lambda name: FakeJoint())
-        patch.setattr(embedders, "load_text", lambda name: FakeJoint())
+        patch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+        patch.setattr(embedders, "load_text", lambda name, **how: FakeJoint())
         patch.setenv("COLUMNS", "120")
         build_index(place / "index", [features.path], ZeroShot(FakeJoint()))
         shutil.copytree(place, folder / "sound")

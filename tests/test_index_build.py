@@ -38,8 +38,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeJoint]:
     class Fake(FakeJoint):
         pass
 
-    monkeypatch.setattr(embedders, "load_visual", lambda name: Fake())
-    monkeypatch.setattr(embedders, "load_text", lambda name: Fake())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: Fake())
+    monkeypatch.setattr(embedders, "load_text", lambda name, **how: Fake())
     assert isinstance(Fake(), JointBackbone)
     return Fake
 
@@ -259,7 +259,7 @@ def test_a_calibrated_checkpoint_says_how_sure(tmp_path: Path, fake: type[FakeJo
     assert answer.diagnosis.kind in ("precise", "several_fit", "too_little") and answer.diagnosis.advice
     assert answer.diagnosis.probability == first.probability >= second.probability > 0
     assert third.probability is None, "beyond the candidates nothing is known"
-    assert {"vacuity", "conflict", "uncertainty"} <= answer.to_json()["diagnosis"].keys()
+    assert {"vacuity", "conflict", "uncertainty"} <= answer.to_dict()["diagnosis"].keys()
     assert open_index(index, device="cpu").search("dog", abstain_below=1.0).abstained
     update_extras(run, {EXTRA: calibration.to_dict() | {"model": "another"}})
     with pytest.raises(HolmesError, match="belongs to another model"):
@@ -373,7 +373,7 @@ def test_frames_go_through_the_encoder_of_the_index(
     checkpoint(tmp_path / "run", dual=False)
     features, index = write_features(tmp_path / "features", FILMS), tmp_path / "index"
     build_index(index, [features.path], load_embedder(str(tmp_path / "run"), "fake", "fake"))
-    monkeypatch.setattr(embedders, "load_visual", lambda name: Other())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: Other())
     for attempt in (
         lambda: build_index(index, [coast_file], load_embedder(str(tmp_path / "run"), "other", "fake")),
         lambda: add_videos(index, [coast_file]),

@@ -57,7 +57,7 @@ def test_a_model_without_calibration_guesses_and_says_so(index: Index) -> None:
     keep_guess(index)
     kept = json.loads((index.store.path / FILE).read_bytes())
     assert kept["rough"] and kept["score_temperature"] == pytest.approx(guess(index).score_temperature)
-    assert open_index(index.store.path, device="cpu").search("dog runs beach").to_json() == answer.to_json()
+    assert open_index(index.store.path, device="cpu").search("dog runs beach").to_dict() == answer.to_dict()
 
 
 def test_a_guess_is_made_anew_when_the_collection_has_grown(index: Index, tmp_path: Path) -> None:

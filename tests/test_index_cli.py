@@ -45,7 +45,7 @@ class Shell:
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
     monkeypatch.setenv("COLUMNS", "200")
     return Shell(monkeypatch, capsys)
 
@@ -204,7 +204,7 @@ def test_info_shows_any_path_of_a_model(shell: Shell, tmp_path: Path) -> None:
 
 def test_a_name_that_is_too_long_stops_no_other_video(shell: Shell, tmp_path: Path) -> None:
     features, index = write_features(tmp_path / "features", FILMS).path, tmp_path / "index"
-    shell.monkeypatch.setattr(extraction, "load_visual", lambda name: FakeJoint())
+    shell.monkeypatch.setattr(extraction, "load_visual", lambda name, **how: FakeJoint())
     code, _, said = shell("index", "build", index, features, "x" * 300, "--workers", "1")
     assert code == 1 and "3 videos added" in said and said.count("left out") == 1
 

@@ -126,7 +126,7 @@ def test_a_film_full_of_good_parts_does_not_crowd_the_others_out(tmp_path: Path)
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
-    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
     features = write_features(tmp_path / "features", LONG)
     build_index(tmp_path / "index", [features.path], ZeroShot(FakeJoint()))
     return holmes.open_index(tmp_path / "index", device="cpu")

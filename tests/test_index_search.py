@@ -28,7 +28,7 @@ from index_fakes import FILMS, FakeJoint, write_features
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
-    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
     features = write_features(tmp_path / "features", FILMS)
     build_index(tmp_path / "index", [features.path], ZeroShot(FakeJoint()))
     return holmes.open_index(tmp_path / "index", device="cpu")
@@ -57,7 +57,7 @@ def test_a_sentence_finds_its_video_and_its_seconds(
 
 
 def test_json_has_the_documented_shape(index: Index) -> None:
-    answer = json.loads(json.dumps(index.search("dog runs beach", top=2).to_json()))
+    answer = json.loads(json.dumps(index.search("dog runs beach", top=2).to_dict()))
     assert list(answer) == ["query", "diagnosis", "hits"] and len(answer["hits"]) == 2
     assert {"kind", "words", "explanation", "uncertainty", "here", "group", "rough"} <= answer[
         "diagnosis"
@@ -144,7 +144,7 @@ def test_a_diagnosis_can_be_plugged_in_and_abstains(
     assert judge.seen[2] == 1, "only what was compared counts"
     assert index.search("dog", abstain_below=0.6).hits
     abstained = index.search("dog", abstain_below=0.8)
-    assert abstained.abstained and abstained.hits == () and abstained.to_json()["diagnosis"]["abstained"]
+    assert abstained.abstained and abstained.hits == () and abstained.to_dict()["diagnosis"]["abstained"]
 
 
 def test_mistakes_are_one_line(index: Index, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from index_fakes import FILMS, FakeJoint, meaning, write_features
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
-    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
     films = {**FILMS, "pier": [("rain falls", 30), ("dog runs beach", 12)]}
     features = write_features(tmp_path / "features", films)
     build_index(tmp_path / "index", [features.path], ZeroShot(FakeJoint()))

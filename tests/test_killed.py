@@ -138,7 +138,7 @@ def test_exporting(tmp_path: Path, tiny: Miniature) -> None:
 
 @pytest.fixture
 def embedder(monkeypatch: pytest.MonkeyPatch) -> ZeroShot:
-    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
     return ZeroShot(FakeJoint())
 
 

@@ -46,7 +46,7 @@ def id_of(client: TestClient, title: str) -> str:
 
 def test_a_search_answers_as_the_index_does(client: TestClient, index: Index) -> None:
     answer = client.get("/api/search", params={"q": "dog runs beach", "top": 3}).json()
-    direct = json.loads(json.dumps(index.search("dog runs beach", top=3).to_json()))
+    direct = json.loads(json.dumps(index.search("dog runs beach", top=3).to_dict()))
     assert answer["query"] == "dog runs beach" and answer["diagnosis"] == direct["diagnosis"]
     for hit, same in zip(answer["hits"], direct["hits"], strict=True):
         assert {name: hit[name] for name in same} == same
@@ -228,7 +228,7 @@ def test_one_bad_query_of_a_batch_harms_no_other(index: Index, monkeypatch: pyte
 
 def test_a_changed_index_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holmes.serve.state.LOOK_AGAIN", 0.05)
-    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
     path = build(tmp_path)
     with client_of(open_fake(path, monkeypatch)) as client:
         coast = client.get("/api/search", params={"q": "dog runs beach"}).json()["hits"][0]
@@ -246,7 +246,7 @@ def test_a_changed_index_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_names_that_are_no_text_survive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
     odd = "odd\udcff name.mp4"
     path = build(tmp_path, {odd: [("dog runs", 3, (1, 2, 3))]})
     with client_of(open_fake(path, monkeypatch)) as client:

@@ -37,7 +37,7 @@ def test_answers_are_those_of_the_index(index: Index, address: str) -> None:
     assert len(remote) == len(FILMS) and remote.videos == index.videos
     for sentence in ("dog runs beach", "man eats soup", "chess"):
         there, here = remote.search(sentence, top=2), index.search(sentence, top=2)
-        assert json.dumps(there.to_json(), sort_keys=True) == json.dumps(here.to_json(), sort_keys=True)
+        assert json.dumps(there.to_dict(), sort_keys=True) == json.dumps(here.to_dict(), sort_keys=True)
         assert isinstance(there.hits[0], Hit) and there.hits[0].moments == here.hits[0].moments
     sentences = ["sun sets", "dog"] * 50  # more than one request takes
     many = remote.search_many(sentences, top=1, filter="*/beach/*")

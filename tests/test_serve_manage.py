@@ -43,7 +43,7 @@ main()
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An index, and a feature folder of two more films beside it; adding takes the features."""
-    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
     build(tmp_path)
     features = FeatureFolder.create(tmp_path / "more", Identity("fake", FakeJoint.digest, WIDTH, True), RATE)
     for name, scenes in NEW.items():

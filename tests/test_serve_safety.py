@@ -77,7 +77,7 @@ def test_no_path_leads_to_a_file(client: TestClient, folder: Path) -> None:
 
 
 def test_a_link_leads_to_no_file_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
     path = build(tmp_path)
     films, elsewhere = tmp_path / "films", tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -4,24 +4,50 @@ from __future__ import annotations
 
 from importlib import import_module
 from operator import attrgetter
-from typing import Any
+
+from holmes.errors import HolmesError
 
 __version__ = "0.1.0"
-__all__ = ["connect", "open_index", "open_store", "preset", "queries", "train"]
 
-# The public verbs live where their work is done and are loaded when first used: `import holmes` is instant.
-_VERBS = {
-    "connect": ("holmes.serve.client", "connect"),
-    "open_index": ("holmes.cluster.opening", "open_index"),
-    "open_store": ("holmes.data.store", "Store.open"),
-    "preset": ("holmes.config.presets", "preset"),
-    "queries": ("holmes.runs.evaluated", "queries"),
-    "train": ("holmes.training.run", "train"),
+# What is public lives where its work is done and is loaded when first used: `import holmes` is instant.
+# Type checkers and editors read `__init__.pyi` instead.
+_DOORS = {
+    "Answer": "holmes.index.answers",
+    "BuildSummary": "holmes.index.builder",
+    "Checkpoint": "holmes.encoders.checkpoint",
+    "Epoch": "holmes.results",
+    "Evaluation": "holmes.results",
+    "Hit": "holmes.index.answers",
+    "HolmesConfig": "holmes.config.schema",
+    "Index": "holmes.index.searcher",
+    "Moment": "holmes.moments",
+    "Protocol": "holmes.training.protocol",
+    "QueryTable": "holmes.evaluation.per_query",
+    "RemoteIndex": "holmes.serve.client",
+    "RunOptions": "holmes.training.run",
+    "RunReport": "holmes.results",
+    "ShardedIndex": "holmes.cluster.searcher",
+    "Store": "holmes.data.store",
+    "TrainingResult": "holmes.results",
+    "build_index": "holmes.api",
+    "connect": "holmes.serve.client",
+    "evaluate": "holmes.api",
+    "load_checkpoint": "holmes.api",
+    "open_index": "holmes.cluster.opening",
+    "open_store": "holmes.data.store:Store.open",
+    "preset": "holmes.config.presets",
+    "queries": "holmes.runs.evaluated",
+    "train": "holmes.api",
 }
+__all__ = ["HolmesError", *_DOORS]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _VERBS:
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def __getattr__(name: str) -> object:
+    if name not in _DOORS:
         raise AttributeError(f"module 'holmes' has no attribute '{name}'")
-    module, path = _VERBS[name]
-    return attrgetter(path)(import_module(module))
+    module, _, path = _DOORS[name].partition(":")
+    return attrgetter(path or name)(import_module(module))

@@ -40,10 +40,10 @@ def compare(
     Intervals and p-values come from a bootstrap over videos, and over seeds where there are several: all
     systems meet the same drawn videos. The differences are to the first RUN.
     """
+    from holmes.devices import choose_device
     from holmes.evaluation.comparison_tables import comparison_grids
     from holmes.files import write_json
     from holmes.runs.compared import compare_runs, find_systems
-    from holmes.training.device import choose_device
 
     check_form(form)
     protocols = parse_protocols(protocol or "both")

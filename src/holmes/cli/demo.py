@@ -177,9 +177,9 @@ def evaluate_both(parts: Demo) -> None:
 
 
 def evaluated(run: Path) -> dict[str, Any]:
+    from holmes.devices import choose_device
     from holmes.runs.evaluated import evaluate_run
     from holmes.runs.folders import find_runs, store_of
-    from holmes.training.device import choose_device
 
     folder = find_runs(run)[0]
     return evaluate_run(folder, store_of(folder, None), "test", choose_device()).report

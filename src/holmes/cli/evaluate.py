@@ -18,10 +18,17 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run, a folder of runs over seeds, or a checkpoint.")
+        Path,
+        typer.Argument(
+            metavar="RUN", help="A run, a folder of runs over seeds, a checkpoint, or a published file."
+        ),
     ],
+    on: Annotated[
+        Path | None,
+        typer.Argument(metavar="STORE", help="The store to evaluate on.", show_default="the run's own"),
+    ] = None,
     store: Annotated[
-        Path | None, typer.Option(help="The store to evaluate on.", show_default="the run's own")
+        Path | None, typer.Option(help="The same, as an option.", show_default="the run's own")
     ] = None,
     split: Annotated[str, typer.Option(help="The split to evaluate on.")] = "test",
     protocol: Annotated[
@@ -59,15 +66,18 @@ def evaluate(
 
     Runs that differ only by their seed are summed up; other settings stand side by side.
     """
+    from holmes.devices import choose_device
     from holmes.evaluation.literature import published_figures
     from holmes.evaluation.per_query import writer_of
     from holmes.evaluation.tables import report_grids, results_grid
     from holmes.files import write_json
     from holmes.runs.evaluated import evaluate_runs
     from holmes.runs.folders import find_runs
-    from holmes.training.device import choose_device
 
     check_form(form)
+    if on is not None and store is not None and on != store:
+        raise HolmesError(f"two stores are named, {on} and {store}; name one.")
+    store = on or store
     if queries is not None:
         writer_of(queries)  # refuses an unknown ending before anything is computed
     protocols = parse_protocols(protocol or "both")
@@ -122,9 +132,9 @@ def add_uncertainty(
     """`uncertainty` and its details in every report, and the figures over the seeds of a setting."""
     from holmes.confidence.readers import find_reader
     from holmes.data.store import Store
+    from holmes.devices import choose_device
     from holmes.runs.folders import store_of
     from holmes.runs.run_confidence import UncalibratedError, mean_figures, run_uncertainty
-    from holmes.training.device import choose_device
 
     elsewhere = None if other is None else Store.open(other)
     by_group: dict[str, list[Any]] = {}

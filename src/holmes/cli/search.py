@@ -75,7 +75,7 @@ def search(
             words, top, filter=filter, abstain_below=abstain_below, min_probability=min_probability
         )
         if json:
-            typer.echo(json_format.dumps(answer.to_json()))
+            typer.echo(json_format.dumps(answer.to_dict()))
         else:
             if sentence is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
                 typer.echo(f"“{printable(words)}”")  # whoever reads the answers does not see the questions

@@ -32,10 +32,11 @@ class Generation:
     fleet: Fleet
     checkpoint: str | None = None  # where a trained model is now, if it has moved
     diagnose: Diagnose | None = None  # instead of the model's own
+    device: str = "auto"  # of the model and its encoders; every shard has its own
 
     @cached_property
     def embedder(self) -> Embedder:
-        return recorded_embedder(self.shards.model, self.checkpoint)
+        return recorded_embedder(self.shards.model, self.checkpoint, self.device)
 
     @cached_property
     def judge(self) -> Diagnose:
@@ -57,7 +58,7 @@ class Generation:
 
     def next(self, shards: Shards) -> Generation:
         """The generation after this one; a model that is still the same need not be loaded again."""
-        later = Generation(shards, self.fleet, self.checkpoint, self.diagnose)
+        later = Generation(shards, self.fleet, self.checkpoint, self.diagnose, self.device)
         if "embedder" in self.__dict__ and shards.model == self.shards.model:
             later.embedder = self.embedder
         return later

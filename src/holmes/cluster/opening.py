@@ -11,6 +11,7 @@ from holmes.cluster.manifest import Shards, is_sharded, read_shards
 from holmes.cluster.places import Place
 from holmes.cluster.ray_fleet import RayFleet
 from holmes.cluster.searcher import ShardedIndex
+from holmes.devices import device_named
 from holmes.errors import HolmesError
 from holmes.index import searcher
 from holmes.index.diagnose import Diagnose
@@ -33,8 +34,8 @@ def open_index(
 ) -> Index | ShardedIndex:
     """Open an index for searching; its model is loaded with the first search.
 
-    `device` is cpu, cuda or auto; `model` says where a trained checkpoint is now, if it has moved; `diagnose`
-    judges the answers in place of what belongs to the model.
+    `device` is cpu, cuda or auto, for the embeddings, the model and its encoders; `model` says where a
+    trained checkpoint is now, if it has moved; `diagnose` judges the answers in place of the model's judge.
 
     A sharded index is searched in this process, or with `ray` on a cluster: HOST:PORT of its head, auto, or
     local for one of this machine alone. There every shard has as many `copies` on different nodes (two, if
@@ -49,13 +50,13 @@ def open_index(
     shards = read_shards(place)
     if ray is not None:
         fleet: Fleet = open_fleet(place, shards, ray, device, copies, cache, patience)
-        return ShardedIndex(place, Generation(shards, fleet, model, diagnose))
+        return ShardedIndex(place, Generation(shards, fleet, model, diagnose, device))
     if place.folder is None and cache is None:
         raise HolmesError(f"{path} is not on this machine; say where to copy its shards to (cache=FOLDER).")
     kept = None if cache is None else Path(cache).expanduser()
-    fleet = LocalFleet(place, kept, str(searcher.choose_device(device)))
+    fleet = LocalFleet(place, kept, str(device_named(device)))
     fleet.ready(shards)
-    return ShardedIndex(place, Generation(shards, fleet, model, diagnose))
+    return ShardedIndex(place, Generation(shards, fleet, model, diagnose, device))
 
 
 def open_fleet(

@@ -216,7 +216,7 @@ class HolmesConfig:
     score: ScoreConfig = field(default_factory=ScoreConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
-    def with_changes(self, **changes: Any) -> HolmesConfig:
+    def with_changes(self, **changes: object) -> HolmesConfig:
         """A copy with some settings changed: `config.with_changes(epochs=30, loss__intra=0)`.
 
         A name is that of a field, or `section__field` where two sections have one of that name.

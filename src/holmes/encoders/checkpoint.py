@@ -25,6 +25,7 @@ from holmes.manifests import Form
 from holmes.typed import Matching, Sha256, build
 
 MANIFEST = "checkpoint.json"
+BEST = "best"  # the checkpoint inside the folder of a training run
 ENCODERS = "encoders"  # among its extras: what made the features it was trained on
 TRAINING_SECONDS = "training_seconds"  # among its extras: nine in ten training videos are not longer
 WORDS = "words"  # what its training captions speak of, among the extras

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from holmes.config.schema import (
     ModelConfig,
     ScoreConfig,
 )
-from holmes.encoders.checkpoint import Checkpoint
+from holmes.encoders.checkpoint import BEST, MANIFEST, Checkpoint, load_checkpoint
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
+from holmes.files import sha256_file
 
 # Parameters of the published models that nothing uses.
 DEAD = ("weight_token",)
@@ -52,6 +54,24 @@ RENAMES = (
     (r"\.norm1\.", ".attention_norm."),
     (r"\.norm2\.", ".output_norm."),
 )
+
+
+def checkpoint_in(path: Path) -> Path | None:
+    """The folder itself, the best checkpoint of a run, or a published file; None where there is none."""
+    if path.is_file():
+        return path
+    return next((each for each in (path, path / BEST) if (each / MANIFEST).exists()), None)
+
+
+def open_checkpoint(path: Path, device: str = "cpu") -> Checkpoint:
+    """A checkpoint of ours, the best one of a run, or a published file."""
+    found = checkpoint_in(path)
+    if found is None:
+        raise HolmesError(f"{path} holds no checkpoint; name a run of 'holmes train', or a published file.")
+    if found.is_dir():
+        return load_checkpoint(found, device)
+    released = load_released(found)
+    return replace(released, model=released.model.to(device))
 
 
 def load_released(path: Path) -> Checkpoint:
@@ -84,7 +104,7 @@ def load_released(path: Path) -> Checkpoint:
         model.load_state_dict(released_state(state, config.model))
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise HolmesError(f"{path} is not a published Holmes model: {' '.join(str(error).split())}") from None
-    return Checkpoint(model.eval(), config, digest="", extras={"epoch": saved.get("epoch")})
+    return Checkpoint(model.eval(), config, digest=sha256_file(path), extras={"epoch": saved.get("epoch")})
 
 
 def released_state(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:

@@ -6,10 +6,10 @@ Q queries, V videos, C clips
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from holmes.files import atomic_file
 from holmes.moments import best_windows
 from holmes.records import QueryKind, Scores
 
+Cell: TypeAlias = str | int | float | None  # of a table
 CANDIDATES = 100  # of which u and ξ are told where a model has no calibration
 KINDS = {int(kind): kind.name.lower() for kind in QueryKind}
 
@@ -35,22 +36,25 @@ KINDS = {int(kind): kind.name.lower() for kind in QueryKind}
 class QueryTable:
     """Columns by name, all equally long. `pandas.DataFrame(table.columns)` makes a data frame of it."""
 
-    columns: dict[str, list[Any]]
+    columns: Mapping[str, Sequence[Cell]]
 
     def __len__(self) -> int:
         return len(self.columns["id"])
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[dict[str, Cell]]:
         for values in zip(*self.columns.values(), strict=True):
             yield dict(zip(self.columns, values, strict=True))
 
-    def with_column(self, name: str, value: Any) -> QueryTable:
+    def with_column(self, name: str, value: Cell) -> QueryTable:
         """The same value in every row, in front."""
         return QueryTable({name: [value] * len(self), **self.columns})
 
     def save(self, path: Path) -> None:
         """As JSON lines, or as Parquet if the file is called so."""
         writer_of(path)(self, path)
+
+    def to_dict(self) -> dict[str, list[Cell]]:
+        return {name: list(column) for name, column in self.columns.items()}
 
 
 @torch.inference_mode()
@@ -148,4 +152,4 @@ def write_parquet(table: QueryTable, path: Path) -> None:
     from pyarrow import parquet
 
     with atomic_file(path) as file:
-        parquet.write_table(pyarrow.table(table.columns), file)
+        parquet.write_table(pyarrow.table(table.to_dict()), file)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holmes.index.diagnose import Diagnosis
 from holmes.moments import Moment
+from holmes.results import Json
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Answer:
         """The hits that the diagnosis is about: the one that stands out, its copies, or those that fit."""
         return self.hits[: self.diagnosis.group]
 
-    def to_json(self) -> dict[str, Any]:
-        """`missing` is there only if something is."""
+    def to_dict(self) -> Json:
+        """As `holmes search --json` prints it; `missing` is there only if something is."""
         return {
             "query": self.query,
             "diagnosis": {

@@ -176,6 +176,7 @@ class Session:
             rate=features.rate,
             fast=self.fast,
             workers=self.workers,
+            device=self.embedder.device,
             progress=self.progress,
             finished=lambda source: self.intake.offer(video_id(source), features),
             **({} if self.crew is None else {"crew": self.crew}),

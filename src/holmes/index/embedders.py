@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from holmes.data.pooling import overlapping_clips, query_tokens, video_clips, video_frames
-from holmes.encoders.checkpoint import MANIFEST as CHECKPOINT_MANIFEST
-from holmes.encoders.checkpoint import TRAINING_SECONDS, WORDS, load_checkpoint
+from holmes.devices import device_named
+from holmes.encoders.checkpoint import TRAINING_SECONDS, WORDS
+from holmes.encoders.released import checkpoint_in, open_checkpoint
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA as CALIBRATION
 from holmes.feature_origin import EncoderRecord, refuse_other_encoder
 from holmes.media.backbones import (
+    BUILT_IN,
     JOINT_ENCODERS,
     JointBackbone,
     TextBackbone,
@@ -43,7 +45,6 @@ from holmes.records import CLIPS, FRAMES, TOKENS, QueryEmbedding
 Rows = NDArray[np.float32]
 
 TRAINED = "holmes"  # the kind of a model that has a checkpoint
-BEST = "best"  # the checkpoint inside the folder of a training run
 # A joint model sees single frames, and a clip of a minute's video would be two seconds of them. Averaged over
 # five they find more.
 CLIP_SECONDS = 5.0
@@ -61,6 +62,7 @@ class Embedder(Protocol):
     frame_weight: float
     clip_weight: float
     part_seconds: float  # how much of a video it sees well at once; longer ones are cut into parts
+    device: str  # auto, cpu or cuda: where it and its encoders work
 
     @property
     def record(self) -> dict[str, Any]:
@@ -100,8 +102,9 @@ class ZeroShot:
     frame_weight, clip_weight = 0.4, 0.6
     part_seconds = JOINT_PART_SECONDS
 
-    def __init__(self, backbone: JointBackbone) -> None:
+    def __init__(self, backbone: JointBackbone, device: str = "auto") -> None:
         self.backbone = self.visual = backbone
+        self.device = device
         self.width = backbone.width
 
     @property
@@ -142,10 +145,12 @@ class ZeroShot:
 class TrainedHolmes:
     """A checkpoint, single or dual query, over the encoders its features came from."""
 
-    def __init__(self, folder: Path, visual: str | None = None, text: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, visual: str | None = None, text: str | None = None, device: str = "auto"
+    ) -> None:
         self.folder = folder.resolve()
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.checkpoint = load_checkpoint(self.folder, self.device)
+        self.device = str(device_named(device))
+        self.checkpoint = open_checkpoint(self.folder, self.device)
         if self.checkpoint.config.model.encoder in ("ms_sl", "gmmformer"):
             raise HolmesError(
                 f"{self.folder} is a baseline ({self.checkpoint.config.model.encoder}) that has no vector a "
@@ -203,7 +208,8 @@ class TrainedHolmes:
 
     @cached_property
     def visual(self) -> VisualBackbone:
-        visual, wanted = load_visual(self._visual_name), self.checkpoint.config.model.video_width
+        visual = load_visual(self._visual_name, device=self.device)
+        wanted = self.checkpoint.config.model.video_width
         if visual.width != wanted:
             raise HolmesError(
                 f"{self.folder} was trained on visual features of width {wanted}, '{visual.name}' gives "
@@ -214,7 +220,8 @@ class TrainedHolmes:
 
     @cached_property
     def text(self) -> TextBackbone:
-        text, wanted = load_text(self._text_name), self.checkpoint.config.model.text_width
+        text = load_text(self._text_name, device=self.device)
+        wanted = self.checkpoint.config.model.text_width
         if text.width != wanted:
             raise HolmesError(
                 f"{self.folder} was trained on token features of width {wanted}, '{text.name}' gives "
@@ -264,15 +271,17 @@ class TrainedHolmes:
         return torch.from_numpy(padded).to(self.device), lengths
 
 
-def load_embedder(name: str, visual: str | None = None, text: str | None = None) -> Embedder:
-    """The folder of a checkpoint, or of a run and then its best one; or the name of a joint encoder."""
-    folder = _checkpoint_folder(name)
+def load_embedder(
+    name: str, visual: str | None = None, text: str | None = None, device: str = "auto"
+) -> Embedder:
+    """A checkpoint, or a run and then its best one, or a published file; or the name of a joint encoder."""
+    folder = None if name in BUILT_IN else checkpoint_in(Path(name))
     if folder is not None:
-        return TrainedHolmes(folder, visual, text)
+        return TrainedHolmes(folder, visual, text, device)
     if visual or text:
         raise HolmesError(f"--visual and --text belong to a trained checkpoint; '{name}' is not one.")
     try:
-        backbone = load_visual(name)
+        backbone = load_visual(name, device=device)
     except UnknownEncoderError:  # which would offer encoders that see, but do not read
         raise unknown_encoder(
             name, "model", (*JOINT_ENCODERS, "the folder of a 'holmes train' run")
@@ -282,22 +291,17 @@ def load_embedder(name: str, visual: str | None = None, text: str | None = None)
             f"'{name}' gives features that no sentence can be compared with; use a joint model "
             f"({', '.join(JOINT_ENCODERS)}, the folder of one) or a checkpoint of 'holmes train'."
         )
-    return ZeroShot(backbone)
+    return ZeroShot(backbone, device)
 
 
-def _checkpoint_folder(name: str) -> Path | None:
-    folders = (Path(name), Path(name) / BEST)
-    return next((folder for folder in folders if os.path.exists(folder / CHECKPOINT_MANIFEST)), None)
-
-
-def recorded_embedder(record: dict[str, Any], folder: str | None = None) -> Embedder:
+def recorded_embedder(record: dict[str, Any], folder: str | None = None, device: str = "auto") -> Embedder:
     """The very model an index was made with; `folder` says where its checkpoint is now, if it has moved."""
     name = folder or str(record.get("name"))
-    if record.get("kind") == TRAINED and _checkpoint_folder(name) is None:
+    if record.get("kind") == TRAINED and checkpoint_in(Path(name)) is None:
         raise HolmesError(f"the checkpoint of this index is not in {name}; say with --model where it is now.")
     if record.get("kind") != TRAINED and os.path.isabs(name) and not os.path.isdir(name):
         raise HolmesError(f"the model of this index is not in {name}; say with --model where it is now.")
-    embedder = load_embedder(name, record.get("visual"), record.get("text"))
+    embedder = load_embedder(name, record.get("visual"), record.get("text"), device)
     check_same_model(record, embedder)
     return embedder
 

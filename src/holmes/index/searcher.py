@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from holmes.devices import device_named
 from holmes.errors import HolmesError
 from holmes.evidence.answer_kinds import SMALL_GROUP
 from holmes.index.answers import Answer, Hit, Timeline
@@ -158,7 +159,7 @@ class Index:
 
     @cached_property
     def embedder(self) -> Embedder:
-        return recorded_embedder(self.store.manifest.model, self.checkpoint)
+        return recorded_embedder(self.store.manifest.model, self.checkpoint, str(self.device))
 
     @property
     def judge(self) -> Diagnose:
@@ -225,17 +226,7 @@ def open_index(
 ) -> Index:
     """Open an index for searching; its model is loaded with the first search.
 
-    `device` is cpu, cuda or auto; `model` says where a trained checkpoint is now, if it has moved; `diagnose`
-    judges the answers in place of what belongs to the model.
+    `device` is cpu, cuda or auto, for the embeddings, the model and its encoders; `model` says where a
+    trained checkpoint is now, if it has moved; `diagnose` judges the answers in place of the model's judge.
     """
-    return Index(IndexStore.open(path), choose_device(device), model, diagnose)
-
-
-def choose_device(device: str) -> torch.device:
-    """The device that is meant, if it is there."""
-    name = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    if name.partition(":")[0] not in ("cpu", "cuda"):
-        raise HolmesError(f"unknown device '{device}'; use auto, cpu or cuda.")
-    if name != "cpu" and not torch.cuda.is_available():
-        raise HolmesError(f"device '{device}' is not available here; use cpu.")
-    return torch.device(name)
+    return Index(IndexStore.open(path), device_named(device), model, diagnose)

@@ -62,6 +62,7 @@ def extract(
     rate: float | None = None,
     fast: bool = False,
     workers: int | None = None,
+    device: str = "auto",
     progress: bool = False,
     finished: Callable[[Path], None] = lambda source: None,
     crew: Crew | None = None,
@@ -70,13 +71,14 @@ def extract(
 
     An encoder given by name is loaded by `workers` processes (default: one a core), or, where it uses a GPU,
     by this one, which then encodes what the others decode; one given as an object runs in this process.
+    `device` is auto, cpu or cuda, for an encoder that can use a GPU.
     `rate` is samples a second (default: the encoder's own); `fast` decodes key frames alone where they are
     dense. `finished` hears of each video as soon as its features are there. Running it again does what is
     left; killing it at any moment loses only the last seconds of the videos under way. A `crew` does the work
     in place of processes of this machine.
     """
     began = time.monotonic()
-    encoder = load_visual(backbone) if isinstance(backbone, str) else backbone
+    encoder = load_visual(backbone, device=device) if isinstance(backbone, str) else backbone
     rate = encoder.rate if rate is None else rate
     check_rate(rate)
     sources = find_videos(videos)
@@ -88,7 +90,7 @@ def extract(
         if crew is not None:
             outcomes = crew(Work(waiting, folder, str(backbone), fast))
         else:
-            outcomes = _outcomes(waiting, folder, encoder, backbone, workers, fast, shown.sign)
+            outcomes = _outcomes(waiting, folder, encoder, backbone, workers, fast, device, shown.sign)
         for outcome in outcomes:
             if outcome.fatal:
                 raise HolmesError(outcome.failure)
@@ -118,6 +120,7 @@ def _outcomes(
     backbone: str | VisualBackbone,
     workers: int | None,
     fast: bool,
+    device: str,
     report: Callable[[Sign], None],
 ) -> Iterator[Outcome]:
     if not isinstance(backbone, str):
@@ -129,6 +132,7 @@ def _outcomes(
     workers = min(workers or cores, len(waiting)) or 1
     threads = max(1, cores // workers)
     setup = {"folder": str(folder.path), "backbone": backbone, "threads": threads, "fast": fast}
+    setup["device"] = device
     if is_shared(encoder):
         setup["encoder"] = describe(encoder)
     shared = encoder if is_shared(encoder) else None

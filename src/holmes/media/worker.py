@@ -39,7 +39,7 @@ def main() -> None:
     if "room" in setup:
         backbone = RemoteEncoder(setup["encoder"], setup["room"], ask)
     else:
-        backbone = load_visual(setup["backbone"], threads=setup["threads"])
+        backbone = load_visual(setup["backbone"], threads=setup["threads"], device=setup["device"])
     for line in iter(sys.stdin.readline, ""):
         outcome = asdict(outcome_of(Path(json.loads(line)), extract_it))
         answer({name: value for name, value in outcome.items() if name != "source"})

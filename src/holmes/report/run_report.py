@@ -8,6 +8,7 @@ from pathlib import Path
 from holmes.confidence.confidence_tables import uncertainty_grids
 from holmes.confidence.readers import find_reader
 from holmes.config.schema import to_dict
+from holmes.devices import choose_device
 from holmes.errors import HolmesError
 from holmes.evaluation.breakdown import groups_of
 from holmes.evaluation.comparison import System, compare_systems
@@ -23,7 +24,6 @@ from holmes.runs.evaluated import EvaluatedRun, evaluate_run
 from holmes.runs.folders import RunFolder, find_runs, store_of
 from holmes.runs.run_confidence import run_uncertainty
 from holmes.training.assemble import build_objective
-from holmes.training.device import choose_device
 from holmes.training.logbook import read_metrics
 
 Say = Callable[[str], None]  # tells the person who waits what is being done

@@ -12,7 +12,9 @@ import torch
 
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
-from holmes.encoders.checkpoint import Checkpoint, load_checkpoint
+from holmes.devices import choose_device
+from holmes.encoders.checkpoint import Checkpoint
+from holmes.encoders.released import open_checkpoint
 from holmes.evaluation.intervals import spread_with_intervals
 from holmes.evaluation.per_query import QueryTable, query_table
 from holmes.evaluation.split_report import Evaluated, evaluated_split
@@ -20,7 +22,6 @@ from holmes.evidence.diagnosis import EXTRA, read_calibration
 from holmes.runs.folders import RunFolder, find_runs, refuse_other_features, store_of
 from holmes.runs.groups import group_runs
 from holmes.training.assemble import build_alignments, build_identifier
-from holmes.training.device import choose_device
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def evaluate_runs(
 
 def evaluate_run(run: RunFolder, store: Store, split_name: str, device: torch.device) -> EvaluatedRun:
     """Load a run's best checkpoint and evaluate it."""
-    checkpoint = load_checkpoint(run.checkpoint, str(device))
+    checkpoint = open_checkpoint(run.checkpoint, str(device))
     config = checkpoint.config
     refuse_other_features(checkpoint, store)
     split = store.split(split_name)

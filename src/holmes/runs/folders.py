@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holmes.data.store import Store
-from holmes.encoders.checkpoint import MANIFEST, Checkpoint
+from holmes.encoders.checkpoint import BEST, MANIFEST, Checkpoint
 from holmes.errors import HolmesError
 from holmes.feature_origin import refuse_other_encoder
 from holmes.training.protocol import Protocol
@@ -23,7 +23,7 @@ class RunFolder:
 
     @property
     def checkpoint(self) -> Path:
-        return self.path if self.about is None else self.path / "best"
+        return self.path if self.about is None else self.path / BEST
 
     @property
     def protocol(self) -> str | None:
@@ -31,8 +31,11 @@ class RunFolder:
 
 
 def find_runs(folder: Path, protocol: Protocol | None = None) -> list[RunFolder]:
-    """The run in a folder, or those of all seeds under it; only those of a protocol where one is given."""
-    if (folder / MANIFEST).exists():
+    """The run in a folder, or those of all seeds under it; only those of a protocol where one is given.
+
+    A checkpoint stands for itself, whether a folder of ours or a published file.
+    """
+    if folder.is_file() or (folder / MANIFEST).exists():
         return [RunFolder(folder, None)]
     manifests = [folder / RUN] if (folder / RUN).exists() else sorted(folder.glob(f"*/{RUN}"))
     runs = [RunFolder(manifest.parent, read_run(manifest)) for manifest in manifests]

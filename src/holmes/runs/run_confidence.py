@@ -13,7 +13,7 @@ from holmes.confidence.corruptions import Reader
 from holmes.confidence.measure import evaluate_uncertainty
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
-from holmes.encoders.checkpoint import load_checkpoint
+from holmes.encoders.released import open_checkpoint
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import EXTRA, read_calibration
 from holmes.runs.folders import RunFolder, refuse_other_features
@@ -36,7 +36,7 @@ def run_uncertainty(
     **options: Any,
 ) -> dict[str, Any]:
     """`evaluate_uncertainty` of a run's best checkpoint on a split of a store."""
-    checkpoint = load_checkpoint(run.checkpoint, str(device))
+    checkpoint = open_checkpoint(run.checkpoint, str(device))
     refuse_other_features(checkpoint, store)
     calibration = read_calibration(checkpoint.extras.get(EXTRA), checkpoint.digest)
     held, split = held_out_videos(run, store, checkpoint.config.training.held_out), store.split(split_name)

@@ -116,7 +116,7 @@ async def answer(state: ServerState, question: Question, filter: Filter) -> dict
 
 
 def answered(state: ServerState, reply: Reply, began: float) -> dict[str, Any]:
-    plain = reply.answer.to_json()
+    plain = reply.answer.to_dict()
     return {
         "missing": [],
         **plain,

@@ -24,6 +24,7 @@ from holmes.data.loader import BatchLoader
 from holmes.data.store import Store
 from holmes.data.verify import FeatureCheck
 from holmes.data.words import telling_words
+from holmes.devices import choose_device
 from holmes.encoders.build import build_model
 from holmes.encoders.checkpoint import ENCODERS, TRAINING_SECONDS, WORDS, load_checkpoint, save_checkpoint
 from holmes.errors import HolmesError
@@ -34,7 +35,7 @@ from holmes.parallel import World, process_group
 from holmes.training.assemble import build_objective
 from holmes.training.calibrate import calibrate
 from holmes.training.description import describe
-from holmes.training.device import choose_device, should_compile
+from holmes.training.device import should_compile
 from holmes.training.display import TrainingDisplay
 from holmes.training.epochs import epoch_entry, learning_rates, stage_of
 from holmes.training.finite import what_broke

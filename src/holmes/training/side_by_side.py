@@ -23,8 +23,8 @@ import torch
 from holmes.config.names import FILES
 from holmes.config.schema import HolmesConfig, to_dict
 from holmes.data.store import Store
+from holmes.devices import choose_device
 from holmes.errors import HolmesError
-from holmes.training.device import choose_device
 from holmes.training.display import StudyDisplay
 from holmes.training.protocol import Protocol
 from holmes.training.resume import RESULT

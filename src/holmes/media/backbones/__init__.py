@@ -44,14 +44,14 @@ ALSO = "Or the folder of a model, or its owner/name on a hub."
 JOINT_TYPES = ("clip", "siglip", "siglip2")
 
 
-def load_visual(name: str, threads: int | None = None) -> VisualBackbone:
+def load_visual(name: str, threads: int | None = None, device: str = "auto") -> VisualBackbone:
     """The frame encoder of that name; a joint one encodes sentences too. `threads` limits its CPU threads."""
     name = lasting_name(name)
     match name.split(":"):
         case ["pocket"]:
             from holmes.media.backbones.pocket import Pocket
 
-            return Pocket(threads)
+            return Pocket(threads, device=device)
         case ["lite2"]:
             from holmes.media.backbones.lite2 import Lite2
 
@@ -59,27 +59,27 @@ def load_visual(name: str, threads: int | None = None) -> VisualBackbone:
         case ["i3d"]:
             from holmes.media.backbones.i3d import I3D
 
-            return I3D(threads)
+            return I3D(threads, device)
         case ["timm" | "torchvision", *_]:
             from holmes.media.backbones.images import ImageModel
 
-            return ImageModel(name, threads)
-    return cast(VisualBackbone, _load_folder(name, threads, wants_frames=True))
+            return ImageModel(name, threads, device)
+    return cast(VisualBackbone, _load_folder(name, threads, device, wants_frames=True))
 
 
-def load_text(name: str, threads: int | None = None) -> TextBackbone:
+def load_text(name: str, threads: int | None = None, device: str = "auto") -> TextBackbone:
     """The sentence encoder of that name, alone or of a joint model."""
     name = lasting_name(name)
     match name:
         case "pocket":
             from holmes.media.backbones.pocket import Pocket
 
-            return Pocket(threads)
+            return Pocket(threads, device=device)
         case "minilm":
             from holmes.media.backbones.text import load_minilm
 
-            return load_minilm(threads)
-    return cast(TextBackbone, _load_folder(name, threads, wants_frames=False))
+            return load_minilm(threads, device)
+    return cast(TextBackbone, _load_folder(name, threads, device, wants_frames=False))
 
 
 class UnknownEncoderError(HolmesError):
@@ -98,7 +98,9 @@ def lasting_name(name: str) -> str:
     return str(Path(name).resolve()) if name not in BUILT_IN and Path(name).is_dir() else name
 
 
-def _load_folder(name: str, threads: int | None, wants_frames: bool) -> VisualBackbone | TextBackbone:
+def _load_folder(
+    name: str, threads: int | None, device: str, wants_frames: bool
+) -> VisualBackbone | TextBackbone:
     """A model kept as a folder of `transformers`, on disk or on a hub."""
     from holmes.media.backbones.pretrained import model_folder, model_type
 
@@ -112,9 +114,9 @@ def _load_folder(name: str, threads: int | None, wants_frames: bool) -> VisualBa
     if kind in JOINT_TYPES:
         from holmes.media.backbones.clip import ClipBackbone
 
-        return ClipBackbone(name, folder, threads)
+        return ClipBackbone(name, folder, threads, device)
     if wants_frames:
         raise HolmesError(f"{name} is a '{kind}' model; frames need one of {', '.join(JOINT_TYPES)}.")
     from holmes.media.backbones.text import TransformersText
 
-    return TransformersText(name, folder, threads)
+    return TransformersText(name, folder, threads, device)

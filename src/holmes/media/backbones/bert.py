@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from holmes.devices import device_named
 from holmes.errors import HolmesError
 from holmes.files import read_json
 
@@ -38,11 +39,11 @@ def is_plain_bert(folder: Path) -> bool:
 class Bert:
     """Sentences to the token states of the last layer."""
 
-    def __init__(self, folder: Path, longest: int) -> None:
+    def __init__(self, folder: Path, longest: int, device: str = "auto") -> None:
         from tokenizers import Tokenizer
 
         config = read_json(folder / CONFIG)
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = device_named(device)
         try:
             self.width, self.heads = int(config["hidden_size"]), int(config["num_attention_heads"])
             self.layers, self._tiny = int(config["num_hidden_layers"]), float(config["layer_norm_eps"])

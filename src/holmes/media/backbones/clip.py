@@ -25,13 +25,13 @@ class ClipBackbone:
     rate = 2.0
     window = 1
 
-    def __init__(self, name: str, folder: Path, threads: int | None = None) -> None:
+    def __init__(self, name: str, folder: Path, threads: int | None = None, device: str = "auto") -> None:
         self.name = name
         self.digest = folder_digest(folder)
         # The Pillow code gives the pixels the models were trained with, and needs no torchvision.
         self._processor = load_part("AutoImageProcessor", folder, backend="pil")
         self._tokenizer = load_part("AutoTokenizer", folder)
-        self._model = load_model(folder, threads)
+        self._model = load_model(folder, threads, device)
         self.device = self._model.device
         text = self._model.config.text_config
         self._longest: int = text.max_position_embeddings

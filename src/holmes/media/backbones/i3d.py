@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from holmes.devices import device_named
 from holmes.errors import HolmesError
 from holmes.files import sha256_file
 from holmes.media.backbones.base import Image, Matrix, encode_in_batches, missing_extra
@@ -47,10 +48,10 @@ class I3D:
     rate = 25.0
     window = WINDOW
 
-    def __init__(self, threads: int | None = None) -> None:
+    def __init__(self, threads: int | None = None, device: str = "auto") -> None:
         if threads:
             torch.set_num_threads(threads)
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = device_named(device)
         path = weights_path()
         self.digest = sha256_file(path)
         self._layers = {

@@ -36,8 +36,10 @@ class ImageModel:
     rate = 2.0
     window = 1
 
-    def __init__(self, name: str, threads: int | None = None) -> None:
+    def __init__(self, name: str, threads: int | None = None, device: str = "auto") -> None:
         import torch
+
+        from holmes.devices import device_named
 
         if threads:
             torch.set_num_threads(threads)
@@ -56,7 +58,7 @@ class ImageModel:
             reason = " ".join(str(error).split())[:200]
             raise HolmesError(f"'{name}' cannot be loaded from {library} ({reason}).") from None
         self.name, self.side = name, self._preparation.side
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = device_named(device)
         self._model = model.eval().to(self.device)
         self.digest = _digest(model, self._preparation)
         self.width: int = self._encode([np.zeros((self.side, self.side, 3), np.uint8)]).shape[1]

@@ -41,8 +41,8 @@ class Pocket:
     rate = 2.0
     window = 1
 
-    def __init__(self, threads: int | None = None, path: Path = WEIGHTS) -> None:
-        self._threads, self._path = threads, path
+    def __init__(self, threads: int | None = None, path: Path = WEIGHTS, device: str = "auto") -> None:
+        self._threads, self._path, self._device = threads, path, device
         self._weights = read_weights(path)
         self.width = self._weights["projection"].shape[1]
         parts = (sha256_file(path), sha256_file(weights_path()), folder_digest(minilm_folder()))
@@ -82,7 +82,7 @@ class Pocket:
     @cached_property
     def _minilm(self) -> TransformersText:
         """Loaded on first use: extraction needs no sentences, and no torch."""
-        return load_minilm(self._threads)
+        return load_minilm(self._threads, self._device)
 
     def _named(self, components_NP: Matrix) -> Matrix:
         """What the classifier sees in each frame, as the mean sentence of the class names, N × S."""

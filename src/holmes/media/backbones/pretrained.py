@@ -63,9 +63,11 @@ def load_part(auto_class: str, folder: Path, **options: Any) -> Any:
     return part
 
 
-def load_model(folder: Path, threads: int | None) -> Any:
-    """The network in float32, ready to answer, on the GPU where there is one."""
+def load_model(folder: Path, threads: int | None, device: str) -> Any:
+    """The network in float32, ready to answer."""
     import torch
+
+    from holmes.devices import device_named
 
     if not any(folder.glob("*.safetensors")) and any(folder.glob("pytorch_model*.bin")):
         raise HolmesError(
@@ -75,7 +77,7 @@ def load_model(folder: Path, threads: int | None) -> Any:
         )
     limit_threads(threads)
     model = load_part("AutoModel", folder, use_safetensors=True, dtype=torch.float32)
-    return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+    return model.eval().to(device_named(device))
 
 
 def limit_threads(threads: int | None) -> None:

@@ -25,9 +25,9 @@ BATCH = 64
 class TransformersText:
     """Token states of the last layer; a sentence is their mean, scaled to length 1."""
 
-    def __init__(self, name: str, folder: Path, threads: int | None = None) -> None:
+    def __init__(self, name: str, folder: Path, threads: int | None = None, device: str = "auto") -> None:
         self.name, self._folder = name, folder
-        self._network = _load(folder, threads)
+        self._network = _load(folder, threads, device)
         self.width: int = self._network.width
 
     @cached_property
@@ -71,9 +71,9 @@ class Network(Protocol):
 class Pretrained:
     """Any text model that `transformers` knows."""
 
-    def __init__(self, folder: Path, threads: int | None) -> None:
+    def __init__(self, folder: Path, threads: int | None, device: str) -> None:
         self._tokenizer = load_part("AutoTokenizer", folder)
-        self._model = load_model(folder, threads)
+        self._model = load_model(folder, threads, device)
         self.width: int = self._model.config.hidden_size
 
     def states(self, sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -86,18 +86,18 @@ class Pretrained:
             return self._model(**batch).last_hidden_state, batch["attention_mask"].bool()
 
 
-def _load(folder: Path, threads: int | None) -> Network:
+def _load(folder: Path, threads: int | None, device: str) -> Network:
     from holmes.media.backbones.bert import Bert, is_plain_bert
 
     if not is_plain_bert(folder):
-        return Pretrained(folder, threads)
+        return Pretrained(folder, threads, device)
     limit_threads(threads)
-    return Bert(folder, LONGEST)
+    return Bert(folder, LONGEST, device)
 
 
-def load_minilm(threads: int | None = None) -> TransformersText:
+def load_minilm(threads: int | None = None, device: str = "auto") -> TransformersText:
     """all-MiniLM-L6-v2 from its installed package: no download."""
-    return TransformersText("minilm", minilm_folder(), threads)
+    return TransformersText("minilm", minilm_folder(), threads, device)
 
 
 def minilm_folder() -> Path:

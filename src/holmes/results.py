@@ -1,0 +1,212 @@
+"""What training and evaluation answer: records with names and types, and `to_dict` for JSON.
+
+Figures are percentages under their usual names: "R@1", "R@5", "R@10", "R@100" and their sum "SumR".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeAlias, TypeVar
+
+from holmes.typed import build
+
+JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+Json: TypeAlias = "dict[str, JsonValue]"
+Figures: TypeAlias = dict[str, float]
+Bounds: TypeAlias = tuple[
+    float | None, float | None
+]  # of 95% of the draws; None where there are too few videos
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch of training, as `metrics.jsonl` has it."""
+
+    epoch: int  # counted from 1
+    stage: int  # 1 warm-up, 2 calibrated
+    loss: Figures  # every part of the loss, and the "total"
+    gradient_norm: Figures  # "mean" and "max"
+    kinds: Figures  # share of each kind of query
+    learning_rate: float
+    select: Figures  # on the split that selects the best epoch
+    speed: Figures  # seconds, and steps per second
+
+    def to_dict(self) -> Json:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A finished run: its best epoch and that epoch's figures on the test split."""
+
+    run: str  # the run's folder
+    protocol: str  # how the best epoch was selected
+    seed: int
+    epoch: int  # the best one
+    epochs_done: int
+    split: str
+    metrics: Figures
+    calibrated: bool | None = None  # whether it can say how sure it is; None where an older run does not tell
+
+    def to_dict(self) -> Json:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure over the seeds of a setting, and its interval over videos and seeds."""
+
+    mean: float
+    deviation: float | None  # None for a single run
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """A group of queries: its size, its figures and their intervals."""
+
+    queries: int
+    metrics: Figures
+    intervals: dict[str, Bounds]
+
+    def to_dict(self) -> Json:
+        return {"queries": self.queries, **self.metrics, "intervals": listed(self.intervals)}
+
+
+@dataclass(frozen=True)
+class Partition:
+    """How the kinds that training tells apart agree with the known ones (rows known, columns found)."""
+
+    kinds: tuple[str, ...]
+    confusion: tuple[tuple[int, ...], ...]
+    F1: tuple[float, ...]
+    macro_F1: float
+    chance_macro_F1: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """Everything about one run, or one checkpoint, on one split of a store."""
+
+    run: str
+    preset: str
+    protocol: str | None  # None of a lone checkpoint
+    seed: int | None
+    epoch: int | None
+    checkpoint: str  # the digest of its weights
+    store: str
+    collection: str
+    trained_on_this_store: bool
+    group: str  # the name of its setting in the summary
+    split: str
+    videos: int
+    queries: int
+    metrics: Figures
+    intervals: dict[str, Bounds]
+    by: dict[str, dict[str, GroupReport]]  # breakdown ("kind", "length", "moment_ratio") → group
+    metrics_fitting: Figures | None = None  # where other videos that fit count as right too
+    intervals_fitting: dict[str, Bounds] | None = None
+    localisation: Figures | None = None  # how moments are found, where they are known
+    aligned_mass: Figures | None = None  # percent of aligned clips inside the moment
+    partition: Partition | None = None
+
+    def to_dict(self) -> Json:
+        """What is not known of the split is left out."""
+        plain: Json = {
+            each.name: getattr(self, each.name) for each in fields(self) if each.name not in OPTIONAL
+        }
+        known = {name: value for name in OPTIONAL if (value := getattr(self, name)) is not None}
+        plain |= known | {"intervals": listed(self.intervals)}
+        if self.intervals_fitting is not None:
+            plain["intervals_fitting"] = listed(self.intervals_fitting)
+        if self.partition is not None:
+            plain["partition"] = plainly(asdict(self.partition))
+        plain["by"] = {
+            name: {group: report.to_dict() for group, report in groups.items()}
+            for name, groups in self.by.items()
+        }
+        return plain
+
+
+OPTIONAL = ("metrics_fitting", "intervals_fitting", "localisation", "aligned_mass", "partition")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The reports of all runs, and each setting's figures over its seeds."""
+
+    reports: tuple[RunReport, ...]
+    summary: dict[str, dict[str, Spread]] = field(default_factory=dict)  # setting → figure
+
+    @property
+    def metrics(self) -> Figures:
+        """The figures of the first run: of the only one, where there is one."""
+        return self.reports[0].metrics
+
+    def to_dict(self) -> Json:
+        """As `holmes evaluate --json` writes it."""
+        return {
+            "format": "holmes-evaluation",
+            "version": 1,
+            "summary": {
+                name: {figure: asdict(spread) for figure, spread in figures.items()}
+                for name, figures in self.summary.items()
+            },
+            "reports": [report.to_dict() for report in self.reports],
+        }
+
+
+def epoch_of(entry: Mapping[str, Any]) -> Epoch:
+    """A line of the logbook as a record."""
+    return record_of(Epoch, entry)
+
+
+def training_result(run: str, result: Mapping[str, Any]) -> TrainingResult:
+    """What `result.json` says as a record."""
+    return record_of(TrainingResult, {"run": run, **result})
+
+
+def evaluation_of(found: Mapping[str, Any]) -> Evaluation:
+    """The evaluation's JSON object as records."""
+    summary = {
+        name: {figure: record_of(Spread, values) for figure, values in figures.items()}
+        for name, figures in found["summary"].items()
+    }
+    return Evaluation(tuple(report_of(report) for report in found["reports"]), summary)
+
+
+def report_of(report: Mapping[str, Any]) -> RunReport:
+    by = {
+        name: {group: group_of(values) for group, values in groups.items()}
+        for name, groups in report["by"].items()
+    }
+    return record_of(RunReport, {**report, "by": by})
+
+
+def group_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A group's figures lie between its size and its intervals."""
+    metrics = {name: value for name, value in values.items() if name not in ("queries", "intervals")}
+    return {"queries": values["queries"], "metrics": metrics, "intervals": values["intervals"]}
+
+
+def record_of(kind: type[T], values: Mapping[str, Any]) -> T:
+    """A record from the values of its fields; others are for other readers."""
+    names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    known: T = build(kind, {name: values[name] for name in names if name in values})
+    return known
+
+
+def listed(bounds: Mapping[str, Bounds]) -> dict[str, JsonValue]:
+    return {name: list(pair) for name, pair in bounds.items()}
+
+
+def plainly(value: Any) -> Any:
+    """Tuples as the lists that JSON has."""
+    if isinstance(value, tuple | list):
+        return [plainly(item) for item in value]
+    return {name: plainly(item) for name, item in value.items()} if isinstance(value, dict) else value
