@@ -39,7 +39,7 @@ def test_every_cell_runs_in_order(clean, tmp_path, monkeypatch, capsys):
         tiny = source.replace(SIZES, "VIDEOS, EPOCHS, WIDTH = 40, 2, 8")
         exec(compile(tiny, f"cell {number + 1}", "exec"), scope)
     assert len(scope["history"]) == len(scope["history_2"]) == 2
-    assert all("branches_agree" in entry["loss"] for entry in scope["history_2"])
+    assert all("branches_agree" in entry.loss for entry in scope["history_2"])
     printed = capsys.readouterr().out
     for name in ("R@1", "R@5", "SumR", "precise", "p ="):
         assert name in printed
