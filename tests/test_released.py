@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import pickle
@@ -15,9 +16,14 @@ import numpy as np
 import pytest
 import torch
 
+import holmes
+from holmes.cli import main
+from holmes.data.store import Store
 from holmes.encoders.model import HolmesModel
 from holmes.encoders.released import load_released, released_config, released_state
 from holmes.errors import HolmesError
+from holmes.files import read_json
+from holmes.worlds.planted import PlantSettings, plant
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -198,3 +204,78 @@ def test_files_that_are_not_published_checkpoints(tmp_path):
     whole = save(path, state, config).read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     refused("cannot be read safely")
+
+
+@pytest.fixture(scope="module")
+def released_and_store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A published file, and a planted world whose features are as wide as it wants them."""
+    folder = tmp_path_factory.mktemp("released")
+    state, config, _ = golden("single_mixed")
+    path = save(folder / "published.ckpt", state, config)
+    widths = load_released(path).config.model
+    settings = PlantSettings(
+        videos=8, val_videos=2, test_videos=10, video_width=widths.video_width, text_width=widths.text_width
+    )
+    plant(folder / "store", settings)
+    return path, folder / "store"
+
+
+def test_a_published_file_is_evaluated_from_the_command_line(
+    released_and_store, monkeypatch, tmp_path, capsys
+):
+    path, store = released_and_store
+    report = tmp_path / "found.json"
+    arguments = ["holmes", "evaluate", str(path), str(store), "--device", "cpu", "--json", str(report)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert not ended.value.code
+    assert "R@1" in capsys.readouterr().out
+    (found,) = read_json(report)["reports"]
+    assert found["checkpoint"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert found["metrics"]["R@5"] == pytest.approx(slow_recall(path, store, 5))
+
+
+@torch.no_grad()
+def slow_recall(path: Path, store: Path, cutoff: int) -> float:
+    """Every query against every video, one after the other, with cosines written out."""
+    loaded, opened = load_released(path), Store.open(store)
+    model, split, weights = loaded.model, opened.split("test"), loaded.config.score
+    hits = []
+    videos = []
+    for video in split.videos:
+        rows = torch.from_numpy(opened.frames[slice(*opened.frame_offsets[video : video + 2])]).float()
+        padded = torch.zeros(1, loaded.config.model.frames, rows.shape[1])
+        padded[0, : len(rows)] = rows
+        clips = torch.from_numpy(opened.clips[video : video + 1]).float()
+        seen = model.encode_videos(padded, torch.tensor([len(rows)]), clips)
+        videos.append((seen.frames_VFD[0, : len(rows)], seen.clips_VCD[0]))
+    for query, owner in zip(split.queries, split.owner, strict=True):
+        tokens = torch.from_numpy(opened.tokens[slice(*opened.token_offsets[query : query + 2])]).float()
+        asked = model.encode_queries(tokens[None], torch.tensor([len(tokens)])).query_QD[0]
+        scores = [
+            weights.frame_weight * max(torch.cosine_similarity(asked, row, 0) for row in frames)
+            + weights.clip_weight * max(torch.cosine_similarity(asked, row, 0) for row in clips)
+            for frames, clips in videos
+        ]
+        hits.append(sum(score >= scores[owner] for score in scores) <= cutoff)
+    return 100 * sum(map(bool, hits)) / len(hits)
+
+
+def test_a_published_file_opens_as_a_checkpoint(released_and_store):
+    path, store = released_and_store
+    loaded = holmes.load_checkpoint(path)
+    assert (
+        loaded.config.name == "published" and loaded.digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    )
+    assert holmes.evaluate(path, store, device="cpu").reports[0].queries > 10
+    with pytest.raises(HolmesError, match="remembers no store"):
+        holmes.evaluate(path)
+
+
+def test_two_stores_are_one_too_many(released_and_store, monkeypatch, capsys):
+    path, store = released_and_store
+    monkeypatch.setattr(sys, "argv", ["holmes", "evaluate", str(path), str(store), "--store", "other"])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == 2 and "two stores are named" in capsys.readouterr().err

@@ -112,6 +112,49 @@ def pack(
 
 
 @app.command()
+def caption(
+    features: Annotated[
+        Path, typer.Argument(metavar="FEATURES", help="What 'holmes extract' made of your videos.")
+    ],
+    captions: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CAPTIONS",
+            help="A CSV with a header, or JSONL: video, sentence; where known split, start, end (seconds).",
+        ),
+    ],
+    store: StoreToWrite,
+    text: Annotated[str, typer.Option(help="The encoder of the sentences.")] = "minilm",
+    test_share: Annotated[
+        float,
+        typer.Option(min=0.01, max=0.9, help="Share of the videos to test on, where no row has a split."),
+    ] = 0.2,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep the feature folder (MS-SL layout) too, for other codebases.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Make a store of your own videos and the sentences about them, to train on."""
+    from holmes.media.backbones import load_text
+    from holmes.media.feature_folder import FeatureFolder
+    from holmes.media.own_captions import caption_videos
+
+    made = caption_videos(
+        captions,
+        FeatureFolder.open(features),
+        store,
+        load_text(text),
+        folder=folder,
+        test_share=test_share,
+        overwrite=overwrite,
+        progress=True,
+    )
+    print_summary(made.store)
+    if made.drawn_for_test is not None:
+        typer.echo(f"no row has a split: {made.drawn_for_test} videos were kept for testing")
+
+
+@app.command()
 def info(store: StoreToRead) -> None:
     """Print what a store holds."""
     from holmes.data.store import Store

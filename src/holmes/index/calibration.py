@@ -9,7 +9,6 @@ Q queries, V videos
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from holmes.index.nearest import nearest_videos
 from holmes.index.scan import Probes, make_probes
 from holmes.index.score_sums import ScoreSums
 from holmes.records import Scores
+from holmes.row_files import read_rows
 
 if TYPE_CHECKING:
     from holmes.index.searcher import Index
@@ -184,23 +184,9 @@ def as_probes(index: Index, sentences: Sequence[str]) -> Probes:
 
 def read_captions(path: Path) -> list[tuple[str, str]]:
     """(sentence, video) from a CSV with a header, or from one JSON object per line."""
-    try:
-        text = path.read_text("utf-8-sig")
-    except FileNotFoundError:
-        raise HolmesError(f"{path} does not exist.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise HolmesError(f"{path} cannot be read as UTF-8 text ({type(error).__name__}).") from None
-    rows: list[Any]
-    if path.suffix.lower() in (".jsonl", ".ndjson", ".json"):
-        try:
-            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
-        except ValueError:
-            raise HolmesError(f"{path} is not one JSON object per line.") from None
-    else:
-        rows = list(csv.DictReader(text.splitlines()))
     captions = []
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict) or not row.get("sentence") or not row.get("video"):
+    for number, row in enumerate(read_rows(path), 1):
+        if not row.get("sentence") or not row.get("video"):
             raise HolmesError(
                 f"row {number} of {path} has no 'sentence' or no 'video'; a CSV needs a header with both, "
                 'a JSONL file lines such as {"sentence": "a dog runs", "video": "beach.mp4"}.'

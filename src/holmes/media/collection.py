@@ -158,6 +158,11 @@ def _write_knowledge(
     for id, sentence in zip(ids, sentences, strict=True):
         count, duration = rows[sentence.video]
         if sentence.moment is not None:
+            if sentence.moment[0] >= duration:
+                raise HolmesError(
+                    f"the moment of '{sentence.text[:60]}' begins at {sentence.moment[0]:g} s, but its video "
+                    f"lasts {duration:.1f} s."
+                )
             moments[id] = [*(round(min(edge / duration, 1.0) * count, 4) for edge in sentence.moment), count]
         if sentence.kind is not None:
             kinds[id] = sentence.kind
