@@ -18,6 +18,8 @@ import torch
 
 import holmes
 from holmes.cli import main
+from holmes.data.export import export_store
+from holmes.data.pack import Source, pack
 from holmes.data.store import Store
 from holmes.encoders.model import HolmesModel
 from holmes.encoders.released import load_released, released_config, released_state
@@ -208,7 +210,7 @@ def test_files_that_are_not_published_checkpoints(tmp_path):
 
 @pytest.fixture(scope="module")
 def released_and_store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A published file, and a planted world whose features are as wide as it wants them."""
+    """A published file, and a planted world whose features are as wide and as many as it wants them."""
     folder = tmp_path_factory.mktemp("released")
     state, config, _ = golden("single_mixed")
     path = save(folder / "published.ckpt", state, config)
@@ -216,7 +218,9 @@ def released_and_store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     settings = PlantSettings(
         videos=8, val_videos=2, test_videos=10, video_width=widths.video_width, text_width=widths.text_width
     )
-    plant(folder / "store", settings)
+    plant(folder / "world", settings)
+    export_store(Store.open(folder / "world"), folder / "exported")
+    pack(Source(folder / "exported", tokens=widths.tokens), folder / "store")
     return path, folder / "store"
 
 
