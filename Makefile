@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test browser clean
+.PHONY: setup demo test docs browser clean
 
 setup: .venv/ready
 
@@ -31,6 +31,10 @@ test: setup browser
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open build/site/index.html"
 
 clean:
 	rm -rf .venv build *.egg-info src/*.egg-info

@@ -17,10 +17,13 @@ from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOK = "first_steps.ipynb"
 EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+ALPHABETS = {"mathcal": {"L": "ℒ", "S": "𝒮"}, "mathbb": {"E": "𝔼"}}
+FETCHED, KEPT = "https://unpkg.com/iframe-worker/shim", "vendor/iframe-worker.js"
 TO_SOURCE = re.compile(r"\[([^\]]+)\]\((\.\./(?!docs/)[^)]+)\)")  # a link out of docs/: no page of the site
 
 
@@ -47,7 +50,20 @@ def on_page_content(html_text: str, page: Page, config: MkDocsConfig, files: Fil
     return EQUATION.sub(lambda found: mathml(html.unescape(found[3]), found[2] == "["), html_text)
 
 
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """What the theme would fetch when a page is opened from a disk comes with the site."""
+    return output.replace(FETCHED, get_relative_url(KEPT, page.url))
+
+
+def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
+    return output.replace(FETCHED, KEPT)
+
+
 def mathml(latex: str, display: bool) -> str:
+    """Letters of other alphabets become characters of their own: browsers know no attribute for them."""
+    for command, letters in ALPHABETS.items():
+        for letter, character in letters.items():
+            latex = re.sub(rf"\\{command} ?{letter}(?![A-Za-z])", character, latex)
     return str(convert(latex.strip(), display="block" if display else "inline"))
 
 

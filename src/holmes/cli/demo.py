@@ -20,6 +20,7 @@ from holmes.cli.options import say, say_files
 if TYPE_CHECKING:
     from holmes.config.schema import HolmesConfig
 
+TRAIN_VIDEOS, TEST_VIDEOS = 44, 24
 FRAMES_A_SECOND = 1.0
 PRESET = "small"
 SETTINGS = {
@@ -115,7 +116,9 @@ def announced(what: str) -> Iterator[None]:
 def render(parts: Demo) -> None:
     from holmes.worlds.rendered import RenderSettings, render_world
 
-    world = render_world(parts.world, RenderSettings(train_videos=44, test_videos=24), progress=True)
+    world = render_world(
+        parts.world, RenderSettings(train_videos=TRAIN_VIDEOS, test_videos=TEST_VIDEOS), progress=True
+    )
     seconds = sum(video.duration for video in world.videos)
     say(f"{len(world.videos)} videos, {seconds / 60:.0f} minutes, {len(world.captions)} captions")
 
