@@ -91,8 +91,8 @@ def main(
 @contextmanager
 def opened(folder: Path, cluster: SmallCluster) -> Iterator[tuple[Any, Any]]:
     """The index itself, and its shards on the nodes, ready to answer."""
-    direct = holmes.open_index(folder / "index", device="cpu")
-    on_ray = holmes.open_index(
+    direct: Any = holmes.open_index(folder / "index", device="cpu")
+    on_ray: Any = holmes.open_index(
         folder / "shards", ray=cluster.address, cache=folder / "cache", patience=PATIENCE, device="cpu"
     )
     for index in (direct, on_ray):

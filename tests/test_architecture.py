@@ -197,7 +197,7 @@ def test_the_files_to_read_exist_and_every_room_of_the_method_has_one():
             assert path.exists(), name
             folder = path if path.is_dir() else path.parent
             rooms.add(path.relative_to(SOURCE).parts[0].removesuffix(".py"))
-    aids = {"config", "media", "plots", "extend", "cli", "cluster", *LEAVES}
+    aids = {"api", "config", "media", "plots", "extend", "cli", "cluster", *LEAVES}
     assert rooms - {"records"} == MAY_IMPORT.keys() - aids
 
 

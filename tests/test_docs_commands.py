@@ -21,7 +21,8 @@ from tiny_runs import QUIET, TINY, tiny_settings, tiny_world
 ROOT = Path(__file__).parent.parent
 GENERATED = ("log.md", "commands.md")  # the log tells of the past; the other page has a test of its own
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMAND = re.compile(r"    ((?:holmes|make|pip|python|torchrun) (?!: ).*)")
+COMMAND = re.compile(r"    ((?:holmes|make|pip|python|ray|torchrun) (?!: ).*)")
+ON_RAY = "needs a cluster; tests/test_cluster_ray.py runs one on this machine"
 
 # Not run here: command, and why.
 ELSEWHERE = {
@@ -41,9 +42,29 @@ ELSEWHERE = {
     ),
     "holmes evaluate PUBLISHED.ckpt STORE": "needs a published file; tests/test_released.py has one",
     "holmes index build INDEX VIDEOS… --model RUN": "tests/test_demo.py indexes with a trained run",
+    "holmes index seal SHARDS": "needs shards that were changed; tests/test_cluster_shards.py has some",
+    "holmes serve SHARDS --ray HOST:6379": ON_RAY,
+    "holmes serve SHARDS --ray HOST:6379 --copies 2 --cache /fast/disk": ON_RAY,
+    "holmes serve SHARDS --ray local": ON_RAY,
+    "holmes serve SHARDS --ray auto": ON_RAY,
+    "holmes extract VIDEOS… --out FEATURES --ray HOST:6379": ON_RAY,
+    "holmes index build SHARDS VIDEOS… --shards N --ray HOST:6379": ON_RAY,
+    "ray start --head --port 6379 --num-cpus 0": ON_RAY,
+    "ray start --address HEAD:6379": ON_RAY,
     "holmes data pack DATA/msvd msvd.store --visual vgg16_pca512 --text minilm_msvd_query_feat.hdf5": (
         "needs the user's data"
     ),
+}
+
+
+# Where the place stands that a command writes, counted from its first word.
+WRITTEN = {
+    "data pack": {3},
+    "data caption": {4},
+    "data plant": {2},
+    "data export": {3},
+    "index build": {2},
+    "index split": {3},
 }
 
 
@@ -96,14 +117,13 @@ class World:
             "FEATURES": films.index / "features",
             "FOLDER": films.films,
             "P": "0.3",
+            "N": "2",
             **dict.fromkeys(("VIDEOS…", "FOLDERS…", "FOLDER_OF_VIDEOS"), films.films),
             **dict.fromkeys(("CAPTIONS", "captions.csv"), films.root / "captions.csv"),
         }
         name = " ".join(part for part in parts[:2] if part.isalpha() and part.islower())
         options = {at for at, part in enumerate(parts) if part in ("--out", "--json", "--queries")}
-        places = {at + 1 for at in options} | {
-            "data pack": {3}, "data caption": {4}, "data plant": {2}, "data export": {3}, "index build": {2}
-        }.get(name, set())  # fmt: skip
+        places = {at + 1 for at in options} | WRITTEN.get(name, set())
         named = [
             self.new(part) if at in places else str(inputs.get(part, part)) for at, part in enumerate(parts)
         ]
@@ -126,7 +146,7 @@ class World:
 
 def fewer(parts: list[str]) -> list[str]:
     """A single seed, and no processes beside this one: what they do is tested elsewhere."""
-    small = {"0,1,2": "0", "epochs=30": "epochs=1"}
+    small = {"0,1,2": "0", "6": "2", "epochs=30": "epochs=1"}
     parts = [small.get(part, part) for part in parts]
     if "--jobs" in parts:
         parts[parts.index("--jobs") + 1] = "1"
