@@ -35,11 +35,14 @@ ELSEWHERE = {
     "pip install '.[serve]'": "installs packages",
     "pip install 'holmes[video]'": "installs packages",
     "pip install 'holmes[serve]'": "installs packages",
+    "pip install 'holmes[serve,cluster]'": "installs packages",
     "holmes serve INDEX": "does not end; tests/test_serve_cli.py starts it and asks",
     "holmes index sync INDEX FOLDER --watch": "does not end; tests/test_index_library.py looks twice",
     "torchrun --nproc-per-node 4 -m holmes train STORE --preset tvr --out RUN": (
         "needs several devices; tests/test_training_distributed.py runs it with two processes"
     ),
+    "torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint FIRST:29500 -m holmes train "
+    "STORE --preset tvr --out RUN": "needs several machines",
     "holmes evaluate PUBLISHED.ckpt STORE": "needs a published file; tests/test_released.py has one",
     "holmes index build INDEX VIDEOS… --model RUN": "tests/test_demo.py indexes with a trained run",
     "holmes index seal SHARDS": "needs shards that were changed; tests/test_cluster_shards.py has some",

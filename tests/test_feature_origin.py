@@ -46,7 +46,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Encoders by name: 'fake' and 'impostor'."""
     known = {"fake": FakeJoint, "impostor": Impostor}
     for load in ("load_visual", "load_text"):
-        monkeypatch.setattr(embedders, load, lambda name, *rest: known[name]())
+        monkeypatch.setattr(embedders, load, lambda name, **how: known[name]())
 
 
 @pytest.fixture(scope="module")
