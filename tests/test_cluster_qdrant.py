@@ -25,7 +25,7 @@ from shard_fakes import SENTENCES, make_index
 def test_a_vector_database_finds_the_same_videos_with_the_same_scores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
     path = make_index(tmp_path, videos=20)
     words = ["index", "export", path, "--to", "qdrant", "--url", tmp_path / "database"]
     monkeypatch.setattr(sys, "argv", ["holmes", *map(str, words)])

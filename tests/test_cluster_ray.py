@@ -73,15 +73,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def fake_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
-    monkeypatch.setattr("holmes.media.extract.load_visual", lambda name: Shades())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+    monkeypatch.setattr("holmes.media.extract.load_visual", lambda name, **how: Shades())
 
 
 @pytest.fixture(scope="module")
 def searched(cluster: SmallCluster, made: Path) -> Iterator[ShardedIndex]:
     """The shards on the nodes, two copies of each."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+        patch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
         opened = holmes.open_index(
             made / "shards", ray=cluster.address, cache=made / "cache", patience=LONG, device="cpu"
         )
@@ -92,7 +92,7 @@ def searched(cluster: SmallCluster, made: Path) -> Iterator[ShardedIndex]:
 @pytest.fixture(scope="module")
 def expected(made: Path) -> dict[str, str]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+        patch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
         return answers_of(holmes.open_index(made / "index", device="cpu"))
 
 

@@ -30,7 +30,7 @@ SCENES = [(scene, name) for name, scenes in FILMS.items() for scene, _ in scenes
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
-    monkeypatch.setattr("holmes.index.embedders.load_visual", lambda name: FakeJoint())
+    monkeypatch.setattr("holmes.index.embedders.load_visual", lambda name, **how: FakeJoint())
     build_index(
         tmp_path / "index", [write_features(tmp_path / "features", FILMS).path], ZeroShot(FakeJoint())
     )

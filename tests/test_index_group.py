@@ -33,7 +33,7 @@ SURE = Diagnoser(
 
 
 def opened(folder: Path, films: dict[str, list[tuple[str, float]]], monkeypatch: pytest.MonkeyPatch) -> Index:
-    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
     monkeypatch.setattr(ZeroShot, "words", ("dog", "rabbit", "onions", "rain"))
     build_index(folder / "index", [write_features(folder / "features", films).path], ZeroShot(FakeJoint()))
     return holmes.open_index(folder / "index", device="cpu", diagnose=SURE)

@@ -139,7 +139,7 @@ def test_a_disk_below_the_folder_may_be_away(
         monkeypatch.setattr("holmes.media.origin.mount_point", lambda path: str(Path(path).parent))
     sync_index(library.index, [library.films])
     monkeypatch.undo()
-    monkeypatch.setattr("holmes.index.embedders.load_visual", lambda name: Colour())
+    monkeypatch.setattr("holmes.index.embedders.load_visual", lambda name, **how: Colour())
     if how == "closed":
         scan = os.scandir
 

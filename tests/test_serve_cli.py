@@ -24,7 +24,7 @@ COMMAND = """
 import sys; sys.path[:0] = {paths!r}
 from holmes.index import embedders
 from index_fakes import FakeJoint
-embedders.load_visual = lambda name: FakeJoint()
+embedders.load_visual = lambda name, **how: FakeJoint()
 from holmes.cli import demo
 from holmes.cli.main import main
 sys.argv[0] = "holmes"

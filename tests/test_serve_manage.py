@@ -34,7 +34,7 @@ WORKER = """
 import sys; sys.path[:0] = {paths!r}
 from holmes.index import embedders
 from index_fakes import FakeJoint
-embedders.load_visual = lambda name: FakeJoint()
+embedders.load_visual = lambda name, **how: FakeJoint()
 from holmes.serve.adding import main
 main()
 """
