@@ -266,7 +266,7 @@ def timed(work: Callable[..., Any], *order: Any) -> tuple[float, Any]:
 
 
 def plain(answer: Any) -> Any:
-    return answer.to_json()
+    return answer.to_dict()
 
 
 if __name__ == "__main__":

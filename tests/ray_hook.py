@@ -47,7 +47,7 @@ def setup() -> None:
         return features
 
     extracting.extract_video = watched  # type: ignore[assignment]
-    extracting.load_visual = lambda name: Shades()  # type: ignore[assignment]
+    extracting.load_visual = lambda name, **how: Shades()  # type: ignore[assignment]
 
 
 def note(folder: Path, source: Path, node: str) -> None:

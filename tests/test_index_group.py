@@ -67,7 +67,7 @@ def test_what_fits_as_well_but_looks_different_is_no_copy(
     assert words == {"/films/yard.mp4": "dog", "/films/lawn.mp4": "rabbit"}
     assert "yard.mp4 (dog)" in answer.diagnosis.advice and "lawn.mp4 (rabbit)" in answer.diagnosis.advice
     assert answer.diagnosis.advice.endswith("Add a detail that tells them apart.")
-    assert answer.to_json()["diagnosis"]["apart"] == list(answer.diagnosis.apart)
+    assert answer.to_dict()["diagnosis"]["apart"] == list(answer.diagnosis.apart)
 
 
 def test_a_word_is_said_only_of_one_member_that_it_fits_well() -> None:

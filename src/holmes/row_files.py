@@ -26,7 +26,4 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         rows = [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError:
         raise HolmesError(f"{path} is not one JSON object per line.") from None
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            raise HolmesError(f"row {number} of {path} is not a JSON object.")
-    return rows
+    return [row if isinstance(row, dict) else {} for row in rows]  # what is no object has no columns
