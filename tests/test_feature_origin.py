@@ -99,6 +99,25 @@ def test_the_remembered_encoders_and_rate_serve_an_index(world: Path, tmp_path: 
     assert load_embedder(str(tmp_path / "slow")).rate == 0.25
 
 
+def test_the_device_of_an_index_holds_for_its_encoders(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def load(name: str, device: str = "auto") -> FakeJoint:
+        asked.append(device)
+        return FakeJoint()
+
+    for name in ("load_visual", "load_text"):
+        monkeypatch.setattr(embedders, name, load)
+    build_index(tmp_path / "index", [world / "features"], load_embedder(str(world / "run"), device="cpu"))
+    index = open_index(tmp_path / "index", device="cpu")
+    assert index.search("dog runs").hits
+    assert set(asked) == {"cpu"} and index.embedder.device == "cpu"
+    assert isinstance(index.embedder, embedders.TrainedHolmes)
+    assert {parameter.device.type for parameter in index.embedder.checkpoint.model.parameters()} == {"cpu"}
+
+
 @pytest.mark.parametrize("option", ["visual", "text"])
 def test_another_encoder_of_the_same_width_is_refused(
     world: Path, tmp_path: Path, fakes: None, option: str

@@ -44,10 +44,12 @@ def build(
         ),
     ] = "pocket",
     visual: Annotated[
-        str | None, typer.Option(help="The frame encoder of a checkpoint's features.", show_default="lite2")
+        str | None,
+        typer.Option(help="The frame encoder of a checkpoint's features.", show_default="its own"),
     ] = None,
     text: Annotated[
-        str | None, typer.Option(help="The text encoder of a checkpoint's features.", show_default="minilm")
+        str | None,
+        typer.Option(help="The text encoder of a checkpoint's features.", show_default="its own"),
     ] = None,
     rate: Rate = None,
     fast: Fast = False,

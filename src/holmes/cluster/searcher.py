@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -27,6 +26,7 @@ from holmes.index.embedders import Embedder
 from holmes.index.scan import make_probes
 from holmes.index.searcher import QUERIES_AT_ONCE
 from holmes.records import QueryEmbedding
+from holmes.results import Json
 
 
 @dataclass
@@ -57,7 +57,7 @@ class ShardedIndex:
                 return float(found[0])
         raise HolmesError(f"{self.place} holds no video named '{video}'.")
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         return self.now.shards.describe(str(self.place))
 
     def search(

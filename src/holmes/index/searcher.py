@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +31,7 @@ from holmes.index.segment import StoredVideo
 from holmes.index.store import IndexStore
 from holmes.index.timeline import find_moments, frame_at, timeline_of
 from holmes.records import QueryEmbedding
+from holmes.results import Json
 
 QUERIES_AT_ONCE = 1024  # of one pass over the embeddings
 
@@ -57,7 +57,7 @@ class Index:
         """Every video's seconds, in the order of the index."""
         return self.store.durations
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         """What the index is and what made it."""
         manifest = self.store.manifest
         return {

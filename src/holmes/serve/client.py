@@ -15,6 +15,7 @@ from holmes.errors import HolmesError
 from holmes.index.answers import Answer, Hit
 from holmes.index.diagnose import PlainDiagnosis
 from holmes.moments import Moment
+from holmes.results import Json
 
 AT_ONCE = 64  # sentences in one request
 LARGEST = 256 * 2**20  # bytes of a response
@@ -51,7 +52,7 @@ class RemoteIndex:
     timeout: float = 60.0  # seconds
 
     def __len__(self) -> int:
-        return int(self.describe()["videos"])
+        return int(self._get("/api/index")["videos"])
 
     @property
     def videos(self) -> list[str]:
@@ -100,7 +101,7 @@ class RemoteIndex:
             answers += [_answer(plain) for plain in self._request("/api/search", order)["answers"]]
         return answers
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         """What the index is and what made it."""
         return dict(self._get("/api/index"))
 
