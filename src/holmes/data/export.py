@@ -5,21 +5,19 @@ Rows are what the store holds: pooled, of unit length, float16 precision, writte
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from holmes.data.field_folders import FEATURES, TEXT, new_folder, write_captions, write_known, write_rows
 from holmes.data.store import Store
 from holmes.errors import HolmesError
 from holmes.feature_origin import CollectionOrigin, write_origin
-from holmes.files import atomic_file, sync_folder, write_json
 from holmes.printable import shown as named
-from holmes.progress import progress_bar
 from holmes.records import QueryKind
 
 PLAIN = re.compile(r"(?!/)[^\s\0\ud800-\udfff]+(?<!/)")  # of ids: a slash makes a folder inside the HDF5 file
@@ -28,28 +26,26 @@ HDF5_OVERHEAD = 2048  # bytes a data set takes beyond its numbers, about
 
 
 def export_store(store: Store, folder: Path, progress: bool = False) -> None:
-    if folder.exists():
-        raise HolmesError(f"{folder} already exists; choose another name or remove it.")
-    refuse_odd_names(store)
-    refuse_full_disk(store, folder.parent)
-    building = folder.parent / f".{folder.name}.building"
-    shutil.rmtree(building, ignore_errors=True)
-    try:
-        write_captions(store, building / "TextData")
+    if not folder.exists():
+        refuse_odd_names(store)
+        refuse_full_disk(store, folder.parent)
+    with new_folder(folder) as building:
+        for name in store.splits:
+            queries = store.split(name).queries
+            captions = ((store.query_ids[query], store.captions[query]) for query in queries)
+            write_captions(building, store.info.collection, name, captions)
         write_rows(
-            building / "TextData" / f"{store.info.text}.hdf5",
-            store.query_ids, store.tokens, store.token_offsets, "exporting queries", progress,
+            building / TEXT / f"{store.info.text}.hdf5",
+            rows_of(store.query_ids, store.tokens, store.token_offsets),
+            len(store.query_ids), "exporting queries", progress,
         )  # fmt: skip
         write_rows(
-            building / "FeatureData" / store.info.visual / "feature.hdf5",
-            store.video_ids, store.frames, store.frame_offsets, "exporting videos", progress,
+            building / FEATURES / store.info.visual / "feature.hdf5",
+            rows_of(store.video_ids, store.frames, store.frame_offsets),
+            len(store.video_ids), "exporting videos", progress,
         )  # fmt: skip
-        write_knowledge(store, building)
+        write_known(building, *known_of(store))
         write_origin(building, CollectionOrigin(store.info.visual, store.info.text, store.info.encoders))
-        os.replace(building, folder)
-        sync_folder(folder.parent)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
 
 
 def refuse_odd_names(store: Store) -> None:
@@ -79,33 +75,15 @@ def refuse_full_disk(store: Store, place: Path) -> None:
         )
 
 
-def write_captions(store: Store, folder: Path) -> None:
-    for name in store.splits:
-        lines = (f"{store.query_ids[q]} {store.captions[q]}\n" for q in store.split(name).queries)
-        with atomic_file(folder / f"{store.info.collection}{name}.caption.txt") as file:
-            file.write("".join(lines).encode())
+def rows_of(
+    names: list[str], rows: NDArray[np.float16], offsets: NDArray[np.int64]
+) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    for index, name in enumerate(names):
+        yield name, rows[offsets[index] : offsets[index + 1]].astype(np.float32)
 
 
-def write_rows(
-    path: Path,
-    names: list[str],
-    rows: NDArray[np.float16],
-    offsets: NDArray[np.int64],
-    what: str,
-    progress: bool,
-) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with h5py.File(path, "w") as file, progress_bar(what, len(names), progress=progress) as advance:
-        for index, name in enumerate(names):
-            try:
-                file.create_dataset(name, data=rows[offsets[index] : offsets[index + 1]].astype(np.float32))
-            except (ValueError, TypeError, RuntimeError) as error:  # such as two equal names
-                raise HolmesError(f"{named(name)} cannot be exported ({str(error)[:100]}).") from None
-            advance(1)
-
-
-def write_knowledge(store: Store, folder: Path) -> None:
-    """Moments (in frames of the exported features), kinds and fits, each only where something is known."""
+def known_of(store: Store) -> tuple[dict[str, list[float]], dict[str, str], dict[str, list[str]]]:
+    """Moments (in frames of the exported features), kinds and fits."""
     frames_Q = np.diff(store.frame_offsets)[store.owner_Q]
     bounds_Q2 = (store.moments_Q2 * frames_Q[:, None]).astype(np.float64)
     known = np.flatnonzero(~np.isnan(bounds_Q2).any(1))
@@ -115,6 +93,4 @@ def write_knowledge(store: Store, folder: Path) -> None:
         for q in np.flatnonzero(store.kinds_Q >= 0)
     }
     fits = {store.query_ids[q]: [store.video_ids[v] for v in videos] for q, videos in store.also_fits.items()}
-    for name, value in (("moments", moments), ("kinds", kinds), ("also_fits", fits)):
-        if value:
-            write_json(folder / f"{name}.json", value)
+    return moments, kinds, fits

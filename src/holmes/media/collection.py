@@ -10,22 +10,19 @@ FOLDER/encoders.json                                       which encoders made t
 from __future__ import annotations
 
 import math
-import os
 import re
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import h5py
 import numpy as np
+from numpy.typing import NDArray
 
+from holmes.data.field_folders import FEATURES, TEXT, new_folder, write_captions, write_known, write_rows
 from holmes.errors import HolmesError, unknown
 from holmes.feature_origin import CollectionOrigin, EncoderRecord, FeatureOrigin, write_origin
-from holmes.files import atomic_file, sync_folder, write_json
 from holmes.media.backbones.base import Matrix, TextBackbone
 from holmes.media.feature_folder import FeatureFolder
-from holmes.progress import progress_bar
 from holmes.records import QueryKind
 
 SENTENCES_AT_ONCE = 256
@@ -55,8 +52,6 @@ def write_collection(
 ) -> Path:
     """Write what `holmes data pack FOLDER` reads; the folder appears when all of it is there."""
     folder = Path(folder)
-    if folder.exists():
-        raise HolmesError(f"{folder} already exists; choose another name or remove it.")
     if not sentences:
         raise HolmesError("no sentences: a collection needs captions to train on.")
     for sentence in sentences:
@@ -65,19 +60,14 @@ def write_collection(
     if missing:
         raise HolmesError(f"{features.path} lacks {len(missing)} captioned videos, such as '{missing[0]}'.")
     ids = _sentence_ids(sentences)
-    growing = folder.with_name(f".{folder.name}.growing")
-    shutil.rmtree(growing, ignore_errors=True)
-    try:
-        visual_set, text_set = _plain(features.backbone.name), f"{_plain(text.name)}_{name}_query_feat"
-        rows = _write_videos(growing / "FeatureData" / visual_set, features, sentences)
-        _write_captions(growing / "TextData", name, ids, sentences)
-        _write_tokens(growing / "TextData" / f"{text_set}.hdf5", ids, sentences, text, progress)
-        _write_knowledge(growing, ids, sentences, rows)
+    visual_set, text_set = _plain(features.backbone.name), f"{_plain(text.name)}_{name}_query_feat"
+    with new_folder(folder) as growing:
+        rows = _write_videos(growing / FEATURES / visual_set, features, sentences)
+        _write_captions(growing, name, ids, sentences)
+        states = _token_states(ids, sentences, text)
+        write_rows(growing / TEXT / f"{text_set}.hdf5", states, len(ids), "encoding sentences", progress)
+        write_known(growing, *_known(ids, sentences, rows))
         write_origin(growing, CollectionOrigin(visual_set, text_set, _origin(features, text)))
-        os.replace(growing, folder)
-        sync_folder(folder.parent)
-    finally:
-        shutil.rmtree(growing, ignore_errors=True)
     return folder
 
 
@@ -107,13 +97,16 @@ def _write_videos(
     folder: Path, features: FeatureFolder, sentences: Sequence[Sentence]
 ) -> dict[str, tuple[int, float]]:
     """Returns rows and duration of each video."""
-    folder.mkdir(parents=True)
+    ids = sorted({sentence.video for sentence in sentences})
     known = {}
-    with h5py.File(folder / "feature.hdf5", "w") as file:
-        for id in sorted({sentence.video for sentence in sentences}):
+
+    def rows() -> Iterator[tuple[str, Matrix]]:
+        for id in ids:
             video = features[id]
-            file.create_dataset(id, data=video.rows)
             known[id] = (len(video.rows), video.duration)
+            yield id, video.rows
+
+    write_rows(folder / "feature.hdf5", rows(), len(ids), "writing videos", progress=False)
     return known
 
 
@@ -122,39 +115,35 @@ def _write_captions(folder: Path, name: str, ids: Sequence[str], sentences: Sequ
     splits = {sentence.split for sentence in sentences}
     for split in SPLITS:
         source = "test" if split == "val" and "val" not in splits else split
-        lines = [
-            f"{id} {' '.join(sentence.text.split())}\n"
+        captions = [
+            (id, " ".join(sentence.text.split()))
             for id, sentence in zip(ids, sentences, strict=True)
             if sentence.split == source
         ]
-        if lines:
-            with atomic_file(folder / f"{name}{split}.caption.txt") as file:
-                file.write("".join(lines).encode())
+        if captions:
+            write_captions(folder, name, split, captions)
 
 
-def _write_tokens(
-    path: Path, ids: Sequence[str], sentences: Sequence[Sentence], text: TextBackbone, progress: bool
-) -> None:
-    with (
-        h5py.File(path, "w") as file,
-        progress_bar("encoding sentences", len(sentences), progress=progress) as advance,
-    ):
-        for start in range(0, len(ids), SENTENCES_AT_ONCE):
-            some = slice(start, start + SENTENCES_AT_ONCE)
-            states: list[Matrix] = text.tokens([sentence.text for sentence in sentences[some]])
-            for id, rows in zip(ids[some], states, strict=True):
-                file.create_dataset(id, data=rows.astype(np.float16))
-            advance(len(states))
+def _token_states(
+    ids: Sequence[str], sentences: Sequence[Sentence], text: TextBackbone
+) -> Iterator[tuple[str, NDArray[np.float16]]]:
+    for start in range(0, len(ids), SENTENCES_AT_ONCE):
+        some = slice(start, start + SENTENCES_AT_ONCE)
+        states: list[Matrix] = text.tokens([sentence.text for sentence in sentences[some]])
+        for id, rows in zip(ids[some], states, strict=True):
+            yield id, rows.astype(np.float16)
 
 
-def _write_knowledge(
-    folder: Path, ids: Sequence[str], sentences: Sequence[Sentence], rows: dict[str, tuple[int, float]]
-) -> None:
-    """Each file only where something is known; moments as [first row, end row, rows of the video].
+def _known(
+    ids: Sequence[str], sentences: Sequence[Sentence], rows: dict[str, tuple[int, float]]
+) -> tuple[dict[str, list[float]], dict[str, str], dict[str, list[str]]]:
+    """Moments, kinds and fits by sentence.
 
     Videos without a sentence are no part of the collection, so none fits them.
     """
-    moments, kinds, fits = {}, {}, {}
+    moments: dict[str, list[float]] = {}
+    kinds: dict[str, str] = {}
+    fits: dict[str, list[str]] = {}
     for id, sentence in zip(ids, sentences, strict=True):
         count, duration = rows[sentence.video]
         if sentence.moment is not None:
@@ -168,9 +157,7 @@ def _write_knowledge(
             kinds[id] = sentence.kind
         if others := [video for video in sentence.also_fits if video in rows]:
             fits[id] = others
-    for name, known in (("moments", moments), ("kinds", kinds), ("also_fits", fits)):
-        if known:
-            write_json(folder / f"{name}.json", known)
+    return moments, kinds, fits
 
 
 def _origin(features: FeatureFolder, text: TextBackbone) -> FeatureOrigin:
