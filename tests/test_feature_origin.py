@@ -24,7 +24,7 @@ from holmes.index.embedders import load_embedder
 from holmes.index.manifest import read_manifest
 from holmes.index.searcher import open_index
 from holmes.manifests import checksum
-from holmes.media.collection import Sentence, write_collection
+from holmes.media.collection import VideoCaption, write_collection
 from holmes.runs.evaluated import evaluate_run
 from holmes.runs.folders import find_runs, store_of
 from holmes.training.run import train
@@ -56,7 +56,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     films = {f"{name}{copy}": scenes for name, scenes in FILMS.items() for copy in range(4)}
     features = write_features(folder / "features", films)
     sentences = [
-        Sentence(video.id, text, split)
+        VideoCaption(video.id, text, split)
         for number, video in enumerate(features)
         for split in [("train", "test")[number % 2]]
         for text in ("dog runs", "water boils", "rain falls")

@@ -9,11 +9,11 @@ import pytest
 pytest.importorskip("av")
 from holmes.data.pack import Source, pack
 from holmes.errors import HolmesError
-from holmes.media.collection import Sentence, write_collection
+from holmes.media.collection import VideoCaption, write_collection
 from holmes.media.extract import extract
 from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.worlds.rendered import RenderSettings, render_world
-from holmes.worlds.rendered.sentences import world_sentences
+from holmes.worlds.rendered.captions import world_captions
 from test_media_extract import MeanColour, seconds_of_gray
 
 
@@ -34,10 +34,10 @@ def test_a_collection_packs_into_a_store_that_knows_it_all(tmp_path: Path) -> No
     features = extract(films, tmp_path / "features", MeanColour()).folder
     one, two, three = (video_id(film) for film in films)
     sentences = [
-        Sentence(one, "a dark gray", "train", (0.0, 1.0), "precise"),
-        Sentence(one, "gray\nall over ", "train", (1.0, 2.0), "polysemous", (two, three)),
-        Sentence(two, "a lighter gray", "train"),
-        Sentence(three, "something gray", "test", (0.0, 3.0), "underdetermined"),
+        VideoCaption(one, "a dark gray", "train", (0.0, 1.0), "precise"),
+        VideoCaption(one, "gray\nall over ", "train", (1.0, 2.0), "polysemous", (two, three)),
+        VideoCaption(two, "a lighter gray", "train"),
+        VideoCaption(three, "something gray", "test", (0.0, 3.0), "underdetermined"),
     ]
     write_collection(tmp_path / "collection", "mine", features, sentences, Letters())
     store = pack(Source(tmp_path / "collection", rows_per_second=features.rate), tmp_path / "store")
@@ -57,7 +57,7 @@ def test_what_cannot_become_a_collection_is_refused_whole(tmp_path: Path) -> Non
     film = seconds_of_gray(tmp_path / "film.mp4", 40)
     features = extract([film], tmp_path / "features", MeanColour()).folder
     with pytest.raises(HolmesError, match="lacks 1 captioned videos, such as 'other'"):
-        write_collection(tmp_path / "c", "mine", features, [Sentence("other", "x", "train")], Letters())
+        write_collection(tmp_path / "c", "mine", features, [VideoCaption("other", "x", "train")], Letters())
     with pytest.raises(HolmesError, match="no sentences"):
         write_collection(tmp_path / "c", "mine", features, [], Letters())
     assert not (tmp_path / "c").exists()
@@ -78,7 +78,7 @@ def test_what_cannot_become_a_collection_is_refused_whole(tmp_path: Path) -> Non
 def test_a_wrong_sentence_among_right_ones_is_named(tmp_path: Path, wrong: dict, reason: str) -> None:
     film = seconds_of_gray(tmp_path / "film.mp4", 40)
     features = extract([film], tmp_path / "features", MeanColour()).folder
-    right = Sentence(video_id(film), "gray", "train", (0.0, 1.0))
+    right = VideoCaption(video_id(film), "gray", "train", (0.0, 1.0))
     with pytest.raises(HolmesError, match=reason) as caught:
         write_collection(tmp_path / "c", "mine", features, [right, replace(right, **wrong)], Letters())
     assert "\n" not in str(caught.value)
@@ -89,7 +89,7 @@ def test_the_rendered_world_becomes_a_collection(tmp_path: Path) -> None:
     world = render_world(tmp_path / "world", RenderSettings(train_videos=2, test_videos=2, size=(64, 48)))
     extract([world.folder], tmp_path / "features", MeanColour())
     features = FeatureFolder.open(tmp_path / "features")
-    sentences = world_sentences(world, features)
+    sentences = world_captions(world, features)
     assert [s.text for s in sentences] == [c.text for c in world.captions]
     write_collection(tmp_path / "collection", "rendered", features, sentences, Letters())
     store = pack(Source(tmp_path / "collection", rows_per_second=features.rate), tmp_path / "store")

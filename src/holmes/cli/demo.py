@@ -136,11 +136,11 @@ def pack_store(parts: Demo) -> None:
     from holmes.media.collection import write_collection
     from holmes.media.feature_folder import FeatureFolder
     from holmes.worlds.rendered import RenderedWorld
-    from holmes.worlds.rendered.sentences import world_sentences
+    from holmes.worlds.rendered.captions import world_captions
 
     if not parts.collection.exists():
         features = FeatureFolder.open(parts.features)
-        sentences = world_sentences(RenderedWorld.open(parts.world), features)
+        sentences = world_captions(RenderedWorld.open(parts.world), features)
         write_collection(parts.collection, "demo", features, sentences, load_text("minilm"), progress=True)
     if not parts.store.exists():
         store = pack(Source(parts.collection), parts.store)

@@ -31,7 +31,7 @@ KINDS = tuple(kind.name.lower() for kind in QueryKind)
 
 
 @dataclass(frozen=True)
-class Sentence:
+class VideoCaption:
     """A caption of one moment of a video that has been extracted."""
 
     video: str  # its id in the feature folder
@@ -46,7 +46,7 @@ def write_collection(
     folder: Path | str,
     name: str,
     features: FeatureFolder,
-    sentences: Sequence[Sentence],
+    sentences: Sequence[VideoCaption],
     text: TextBackbone,
     progress: bool = False,
 ) -> Path:
@@ -71,7 +71,7 @@ def write_collection(
     return folder
 
 
-def _check(sentence: Sentence) -> None:
+def _check(sentence: VideoCaption) -> None:
     words = " ".join(sentence.text.split())[:60]
     if not words:
         raise HolmesError(f"a sentence of '{sentence.video}' is blank; give it words or leave it out.")
@@ -83,7 +83,7 @@ def _check(sentence: Sentence) -> None:
         raise HolmesError(f"moment {sentence.moment} of '{words}' is not a start and a later end in seconds.")
 
 
-def _sentence_ids(sentences: Sequence[Sentence]) -> list[str]:
+def _sentence_ids(sentences: Sequence[VideoCaption]) -> list[str]:
     """<video>#enc#<number>, numbered within each video."""
     numbers: dict[str, int] = {}
     ids = []
@@ -94,7 +94,7 @@ def _sentence_ids(sentences: Sequence[Sentence]) -> list[str]:
 
 
 def _write_videos(
-    folder: Path, features: FeatureFolder, sentences: Sequence[Sentence]
+    folder: Path, features: FeatureFolder, sentences: Sequence[VideoCaption]
 ) -> dict[str, tuple[int, float]]:
     """Returns rows and duration of each video."""
     ids = sorted({sentence.video for sentence in sentences})
@@ -110,7 +110,7 @@ def _write_videos(
     return known
 
 
-def _write_captions(folder: Path, name: str, ids: Sequence[str], sentences: Sequence[Sentence]) -> None:
+def _write_captions(folder: Path, name: str, ids: Sequence[str], sentences: Sequence[VideoCaption]) -> None:
     """Where no sentence is for validation, the test split serves: the custom of the field."""
     splits = {sentence.split for sentence in sentences}
     for split in SPLITS:
@@ -125,7 +125,7 @@ def _write_captions(folder: Path, name: str, ids: Sequence[str], sentences: Sequ
 
 
 def _token_states(
-    ids: Sequence[str], sentences: Sequence[Sentence], text: TextBackbone
+    ids: Sequence[str], sentences: Sequence[VideoCaption], text: TextBackbone
 ) -> Iterator[tuple[str, NDArray[np.float16]]]:
     for start in range(0, len(ids), SENTENCES_AT_ONCE):
         some = slice(start, start + SENTENCES_AT_ONCE)
@@ -135,7 +135,7 @@ def _token_states(
 
 
 def _known(
-    ids: Sequence[str], sentences: Sequence[Sentence], rows: dict[str, tuple[int, float]]
+    ids: Sequence[str], sentences: Sequence[VideoCaption], rows: dict[str, tuple[int, float]]
 ) -> tuple[dict[str, list[float]], dict[str, str], dict[str, list[str]]]:
     """Moments, kinds and fits by sentence.
 

@@ -19,7 +19,7 @@ from holmes.data.pack import Source, pack
 from holmes.data.store import Store
 from holmes.errors import HolmesError, unknown
 from holmes.media.backbones.base import TextBackbone
-from holmes.media.collection import SPLITS, Sentence, write_collection
+from holmes.media.collection import SPLITS, VideoCaption, write_collection
 from holmes.media.feature_folder import FeatureFolder
 from holmes.row_files import read_rows
 
@@ -73,7 +73,7 @@ def caption_videos(
     return Captioned(packed, drawn)
 
 
-def read_sentences(path: Path, features: FeatureFolder) -> Iterator[Sentence]:
+def read_sentences(path: Path, features: FeatureFolder) -> Iterator[VideoCaption]:
     """The sentences of a table, about videos that have been extracted."""
     places = Places(features, path.parent)
     for number, row in enumerate(read_rows(path), 1):
@@ -84,10 +84,10 @@ def read_sentences(path: Path, features: FeatureFolder) -> Iterator[Sentence]:
         split = text_of(row, "split")
         if split and split not in SPLITS:
             raise unknown(f"split in {where}:", split, SPLITS)
-        yield Sentence(places.find(video, where), words, split or NO_SPLIT, moment_of(row, where))
+        yield VideoCaption(places.find(video, where), words, split or NO_SPLIT, moment_of(row, where))
 
 
-def draw_splits(sentences: Sequence[Sentence], test_share: float) -> tuple[list[Sentence], int]:
+def draw_splits(sentences: Sequence[VideoCaption], test_share: float) -> tuple[list[VideoCaption], int]:
     """Some videos for testing, the rest to train on: always the same ones of the same videos."""
     videos = sorted({sentence.video for sentence in sentences})
     count = max(1, round(test_share * len(videos)))
@@ -148,7 +148,7 @@ def moment_of(row: dict[str, Any], where: str) -> tuple[float, float] | None:
     return start, end
 
 
-def sampled(features: FeatureFolder, sentences: Sequence[Sentence]) -> float:
+def sampled(features: FeatureFolder, sentences: Sequence[VideoCaption]) -> float:
     """Rows per second, which is the sampling rate unless several frames make a row."""
     video = features[sentences[0].video]
     return len(video.rows) / max(video.duration, 1e-3)

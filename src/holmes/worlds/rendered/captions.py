@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from holmes.media.collection import Sentence
+from holmes.media.collection import VideoCaption
 from holmes.media.feature_folder import FeatureFolder
 from holmes.worlds.rendered import RenderedWorld
 
 
-def world_sentences(world: RenderedWorld, features: FeatureFolder) -> list[Sentence]:
+def world_captions(world: RenderedWorld, features: FeatureFolder) -> list[VideoCaption]:
     """The rendered world's captions, for the videos that were extracted from it."""
     at = {video.source: video.id for video in features}
     id_of = {video.id: at[path] for video in world.videos if (path := world.path(video).absolute()) in at}
     return [
-        Sentence(
+        VideoCaption(
             video=id_of[caption.video],
             text=caption.text,
             split=group,
