@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike
 
-from holmes.data.store import CATALOGUE, FEATURES, Split, Store, StoreInfo
+from holmes.data.store import Split, Store
+from holmes.data.store_manifest import CATALOGUE, FEATURES, StoreInfo
 from holmes.manifests import FileEntry
 from holmes.records import CLIPS, TOKENS
 

@@ -12,7 +12,8 @@ import pytest
 from holmes.config.presets import preset
 from holmes.data.export import export_store
 from holmes.data.pack import Source, pack
-from holmes.data.store import MANIFEST, Store
+from holmes.data.store import Store
+from holmes.data.store_manifest import MANIFEST
 from holmes.devices import choose_device
 from holmes.encoders.checkpoint import load_checkpoint, update_extras
 from holmes.errors import HolmesError

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from altering import VALUES, altered, places, run_holmes
-from holmes.data.store import read_manifest as read_store
+from holmes.data.store_manifest import read_manifest as read_store
 from holmes.encoders.checkpoint import read_manifest as read_checkpoint
 from holmes.errors import HolmesError
 from holmes.index import embedders

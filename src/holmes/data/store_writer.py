@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holmes.data.store import MANIFEST, REPLACED, Collection, StoreInfo, write_manifest
+from holmes.data.store_manifest import MANIFEST, REPLACED, Collection, StoreInfo, write_manifest
 from holmes.errors import HolmesError
 from holmes.feature_origin import UNKNOWN, FeatureOrigin
 from holmes.files import atomic_file, exchange, read_json, sha256_file, sync_folder, write_json

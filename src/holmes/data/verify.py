@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Thread
 
-from holmes.data.store import DAMAGED, FEATURES, Store
+from holmes.data.store import DAMAGED, Store
+from holmes.data.store_manifest import FEATURES
 from holmes.errors import HolmesError
 from holmes.files import sha256_file
 
