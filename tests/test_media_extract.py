@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -251,6 +252,7 @@ def test_folders_are_searched_and_links_followed(tmp_path: Path) -> None:
 def test_ids_differ_for_paths_that_look_alike() -> None:
     ids = {video_id(Path(path)) for path in ("/a/x y.mp4", "/a/x_y.mp4", "/b/x y.mp4", "/a/x y.mkv")}
     assert len(ids) == 4 and all("/" not in id and " " not in id for id in ids)
+    assert all(re.search(r"-[0-9a-f]{32}$", id) for id in ids), "128 bits: no two of millions are the same"
 
 
 def test_thumbnails_stay_few_and_evenly_spread() -> None:

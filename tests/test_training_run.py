@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -96,6 +97,37 @@ def test_the_logbook_drops_what_will_be_done_again(tmp_path):
     assert [entry["epoch"] for entry in read_metrics(tmp_path)] == [1, 2, 3]
     Logbook(tmp_path, 2).write({"epoch": 3, "again": True})
     assert read_metrics(tmp_path) == [{"epoch": 1}, {"epoch": 2}, {"epoch": 3, "again": True}]
+
+
+def test_every_flipped_bit_of_a_logbook_is_noticed_or_harmless(tmp_path):
+    book = Logbook(tmp_path, 0)
+    for epoch in (1, 2, 3):
+        book.write({"epoch": epoch, "select": {"SumR": 100.25 + epoch}, "loss": {"total": 1 / epoch}})
+    path, entries = tmp_path / "metrics.jsonl", read_metrics(tmp_path)
+    content, refused = path.read_bytes(), 0
+    for bit in range(8 * len(content)):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        try:
+            assert read_metrics(tmp_path) == entries, (bit // 8, bytes(flipped[bit // 8 - 9 : bit // 8 + 9]))
+        except HolmesError as error:
+            assert "delete the line to go on without that epoch" in str(error)
+            refused += 1
+    assert refused > 7.8 * len(content)
+
+
+def test_a_logbook_without_checksums_is_read_and_sealed_when_it_is_gone_on_with(tmp_path):
+    old = [{"epoch": 1, "select": {"SumR": 99.5}}, {"epoch": 2, "select": {"SumR": 101.0}}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in old))
+    assert read_metrics(tmp_path) == old
+    Logbook(tmp_path, 2).write({"epoch": 3})
+    assert read_metrics(tmp_path) == [*old, {"epoch": 3}]
+    text = (tmp_path / "metrics.jsonl").read_text()
+    assert text.count('"checksum"') == 3
+    (tmp_path / "metrics.jsonl").write_text(text.replace("99.5", "98.5"))
+    with pytest.raises(HolmesError, match=r"line 1 is damaged \(its checksum does not match\)"):
+        read_metrics(tmp_path)
 
 
 def test_a_logbook_that_counted_from_0_is_read_as_from_1(tmp_path):

@@ -53,7 +53,8 @@ def free_port() -> int:
 def logged(run: Path) -> list[dict[str, Any]]:
     """What the logbook says of each epoch, all but the time it took."""
     lines = (run / "metrics.jsonl").read_text().splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key != "speed"} for line in lines]
+    timed = ("speed", "checksum")
+    return [{key: value for key, value in json.loads(line).items() if key not in timed} for line in lines]
 
 
 # Importing torch takes longer than a tiny run. This process has done it and forks `holmes` after `holmes`.

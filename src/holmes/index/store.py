@@ -184,6 +184,7 @@ class IndexWriter:
             self._lock = held.enter_context(_acquire(self.path))
             self._folder = os.open(self.path, os.O_DIRECTORY)
             held.callback(os.close, self._folder)
+            _lock_folder(self._folder, self.path)
             self._segments = os.open(SEGMENTS, os.O_DIRECTORY, dir_fd=self._folder)
             held.callback(os.close, self._segments)
             self._reopen()
@@ -295,16 +296,25 @@ class IndexWriter:
                         shutil.rmtree(name, ignore_errors=True, dir_fd=self._segments)
             raise
         finally:
-            for made in self._made.values():
-                os.close(made)
+            self._let_go_of_made()
 
     def _commit(self, entries: Sequence[SegmentEntry]) -> None:
         live = tuple(entry for entry in entries if entry.live)
         manifest = self.store.manifest
         changed = replace(manifest, segments=live, generation=manifest.generation + 1)
-        write_manifest(self.path, changed, self._refuse_replaced)
+        try:
+            write_manifest(self.path, changed, self._refuse_replaced)
+        except FileNotFoundError:  # the folder was replaced after the last look: the new one lacks our file
+            raise self._replaced() from None
+        self._let_go_of_made()  # a manifest names them now: they are not to be removed if anything fails
         self._reopen()
+        if self.store.manifest != changed:  # another index has this path now, and its own segments
+            raise self._replaced()
         self._sweep()
+
+    def _let_go_of_made(self) -> None:
+        while self._made:
+            os.close(self._made.popitem()[1])
 
     def _reopen(self) -> None:
         self.store = IndexStore.open(self.path, self.store.segments if hasattr(self, "store") else ())
@@ -361,8 +371,22 @@ def _acquire(path: Path) -> IO[str]:
         lock.seek(0)
         holder = lock.read(20).strip() or "unknown"
         lock.close()
-        raise HolmesError(f"process {holder} is changing {path}; try again when it is done.") from None
+        raise _busy(path, f"process {holder}") from None
     lock.truncate(0)
     lock.write(f"{os.getpid()}\n")
     lock.flush()
     return lock
+
+
+def _lock_folder(folder: int, path: Path) -> None:
+    """Lock the folder itself too: the file of the lock can be deleted, and then a second writer gets it."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _busy(path, "another process") from None
+    except OSError:
+        pass  # network file systems lock files only
+
+
+def _busy(path: Path, who: str) -> HolmesError:
+    return HolmesError(f"{who} is changing {path}; try again when it is done.")

@@ -1,4 +1,4 @@
-"""What happened, epoch by epoch: one JSON line each, and TensorBoard for those who want it."""
+"""What happened, epoch by epoch: one JSON line each with its checksum, and TensorBoard on request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Any
 
 from holmes.errors import HolmesError
 from holmes.files import atomic_file, read_file
+from holmes.manifests import checksum
 from holmes.typed import Count, build
+
+CHECKSUM = "checksum"
 
 
 class Logbook:
@@ -20,12 +23,12 @@ class Logbook:
         self.path = folder / "metrics.jsonl"
         kept = [entry for entry in read_metrics(folder) if entry["epoch"] <= epochs_done]
         with atomic_file(self.path) as file:
-            file.write("".join(json.dumps(entry) + "\n" for entry in kept).encode())
+            file.write("".join(map(sealed, kept)).encode())
         self.board = board(folder) if tensorboard else None
 
     def write(self, entry: dict[str, Any]) -> None:
         with open(self.path, "a") as file:
-            file.write(json.dumps(entry) + "\n")
+            file.write(sealed(entry))
             file.flush()
             os.fsync(file.fileno())
         if self.board is not None:
@@ -39,27 +42,56 @@ class Logbook:
             self.board.close()
 
 
+def sealed(entry: dict[str, Any]) -> str:
+    """The line of an epoch."""
+    body = json.loads(json.dumps(entry))  # as it will be read
+    return json.dumps({**body, CHECKSUM: checksum(body)}) + "\n"
+
+
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The epochs logged so far, counted from 1.
 
     A last line that a kill cut short is left out; any other damage is refused: what follows it would be lost.
     """
     path = folder / "metrics.jsonl"
-    lines = read_file(path).split(b"\n") if path.exists() else [b""]
-    entries = []
-    for number, line in enumerate(lines[:-1], start=1):  # what follows the last line break was cut short
+    *lines, rest = read_file(path).split(b"\n") if path.exists() else [b""]
+    entries: list[dict[str, Any]] = []
+    for number, line in enumerate([*lines, *whole(rest)], start=1):
         try:
             entry: dict[str, Any] = build(dict[str, Any], json.loads(line))
             build(Count, entry.get("epoch"), "epoch")
+            if CHECKSUM in entry and entry[CHECKSUM] != checksum(without(entry)):
+                raise ValueError("its checksum does not match")
         except (ValueError, RecursionError, HolmesError) as error:
-            raise HolmesError(
-                f"{path}: line {number} is damaged ({str(error)[:80]}); restore the file, or delete the line "
-                "to go on without that epoch."
-            ) from None
+            raise damaged(path, number, str(error)[:80]) from None
         entries.append(entry)
+    unsealed = [number for number, entry in enumerate(entries, start=1) if CHECKSUM not in entry]
+    if 0 < len(unsealed) < len(entries):  # a log of an earlier version has none at all
+        raise damaged(path, unsealed[0], "it has no checksum")
+    entries = [without(entry) for entry in entries]
     if entries and entries[0]["epoch"] == 0:  # an earlier version counted from 0
         entries = [entry | {"epoch": entry["epoch"] + 1} for entry in entries]
     return entries
+
+
+def whole(rest: bytes) -> list[bytes]:
+    """What follows the last line break: a line that lacks only its break counts, one cut short does not."""
+    try:
+        end = json.JSONDecoder().raw_decode(rest.decode(errors="replace"))[1]
+    except (ValueError, RecursionError):
+        return []
+    return [rest.decode(errors="replace")[:end].encode()]
+
+
+def without(entry: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key != CHECKSUM}
+
+
+def damaged(path: Path, number: int, why: str) -> HolmesError:
+    return HolmesError(
+        f"{path}: line {number} is damaged ({why}); restore the file, or delete the line to go on without "
+        "that epoch."
+    )
 
 
 def board(folder: Path) -> Any:
