@@ -26,7 +26,7 @@ from holmes.evaluation.spread import Spread, spread
 from holmes.files import write_json
 from holmes.parallel import process_group
 from holmes.training.protocol import Protocol
-from holmes.training.resume import RANKS, RUN
+from holmes.training.resume import LOCK, RANKS, RUN
 from holmes.training.run import RunOptions
 from holmes.training.side_by_side import Job, train_all
 
@@ -82,12 +82,18 @@ class Study:
 
 def refuse_foreign_study(folder: Path) -> None:
     """Many runs go into a new or empty folder, or into one that holds some."""
-    others = sorted(path.name for path in folder.glob("[!.]*")) if folder.is_dir() else []
+    found = folder.glob("[!.]*") if folder.is_dir() else []
+    others = sorted(path.name for path in found if not is_barely_begun(path))
     if others and not any(folder.glob(f"*/{RUN}")):
         raise HolmesError(
             f"{folder} is not empty and holds no runs (it has {others[0]!r}"
             f"{' and others' if len(others) > 1 else ''}); give a new folder with --out."
         )
+
+
+def is_barely_begun(path: Path) -> bool:
+    """Whether this is the folder of a run that was killed before it wrote down what it is."""
+    return path.is_dir() and all(inside.name == LOCK or inside.name[0] == "." for inside in path.iterdir())
 
 
 def leads() -> bool:
