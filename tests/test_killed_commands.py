@@ -20,19 +20,21 @@ import pytest
 from typer.main import get_command
 
 from holmes.cli import main
-from holmes.cli import report as report_command
+from holmes.data.pack import Source, pack
 from holmes.data.store import Store
 from holmes.evaluation.intervals import save_ranks
-from holmes.evaluation.published import METRICS
+from holmes.evaluation.literature import METRICS
 from holmes.evaluation.spread import spread
 from holmes.index import embedders
 from holmes.index.builder import build_index
 from holmes.index.embedders import ZeroShot
 from holmes.index.library import sync_index
 from holmes.index.store import IndexWriter
-from holmes.media.features import FeatureFolder
+from holmes.media.collection import SPLITS, Sentence, write_collection
+from holmes.media.feature_folder import FeatureFolder
 from holmes.plots import page as pages
 from holmes.plots import sweep as sweeps
+from holmes.report import gather as gathering
 from holmes.serve import adding
 from holmes.serve.jobs import Jobs
 from holmes.serve.settings import ServeSettings
@@ -40,6 +42,7 @@ from holmes.training import experiments
 from holmes.training import run as training
 from holmes.training.protocol import Protocol
 from holmes.training.resume import RANKS, RESULT, Result, read_result, write_result
+from holmes.worlds.rendered import RenderSettings, render_world
 from index_fakes import FILMS, FakeJoint, write_features
 from killing import contents, every_kill
 from test_killed import emptied, in_a_hurry, restored, videos_in
@@ -266,8 +269,8 @@ def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     for name in ("svg", "pdf"):
         monkeypatch.setattr(pages, name, lambda figure: b"picture")
-    for module, name in ((report_command, "gather"), (report_command, "look_at_confidence")):
-        monkeypatch.setattr(module, name, remembered(getattr(module, name)))
+    for name in ("gather", "gather_confidence"):
+        monkeypatch.setattr(gathering, name, remembered(getattr(gathering, name)))
 
 
 def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -304,7 +307,8 @@ def test_results(command: str, runs: Path, tmp_path: Path, no_drawing: None) -> 
 
 def test_rendering(tmp_path: Path) -> None:
     """What the demo begins with."""
-    place, settings = tmp_path / "place", RenderSettings(train_videos=1, test_videos=1, size=16)
+    settings = RenderSettings(2, 2, scenes=(1, 1), seconds=(1.0, 1.0), size=(16, 16))
+    place = tmp_path / "place"
     render_world(tmp_path / "reference", settings)
     reference = contents(tmp_path / "reference")
     for killed in every_kill(place, lambda: render_world(place / "world", settings), emptied(place)):
@@ -315,7 +319,8 @@ def test_rendering(tmp_path: Path) -> None:
 
 def test_writing_a_collection(tmp_path: Path) -> None:
     features, place = write_features(tmp_path / "features", FILMS), tmp_path / "place"
-    sentences = [Sentence(id, "dog runs", split, (0.0, 4.0)) for id, split in zip(features.ids(), SPLITS, strict=True)]
+    videos = zip(features.ids(), SPLITS, strict=True)
+    sentences = [Sentence(id, "dog runs", split, (0.0, 4.0)) for id, split in videos]
     work = lambda out: write_collection(out, "films", features, sentences, FakeJoint())  # noqa: E731
     work(tmp_path / "reference")
     reference = contents(tmp_path / "reference").keys()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,6 @@ import typer
 
 from holmes.cli.options import StudyOptions, parse_settings, say, show, study_command
 from holmes.errors import HolmesError
-from holmes.manifests import Form as FileForm
 
 if TYPE_CHECKING:
     from holmes.evaluation.tables import Grid
@@ -25,16 +23,6 @@ SettingsAndValues = Annotated[
         "With one value it holds for all runs. Repeatable.",
     ),
 ]
-
-FORM = FileForm("holmes-sweep", 2, "a sweep", "sweep again", unsealed=(1,))
-
-
-@dataclass(frozen=True)
-class Swept:
-    """What `sweep.json` says."""
-
-    sweeps: dict[str, Any]
-    grids: dict[str, Any] = field(default_factory=dict)
 
 
 @study_command
@@ -58,6 +46,7 @@ def sweep(
     from holmes.config.schema import several_values
     from holmes.files import atomic_file
     from holmes.plots.sweep_curves import save_sweeps
+    from holmes.report.sweep_file import write_sweeps
     from holmes.training.experiments import grid, leads
     from holmes.training.experiments import sweep as run
 
@@ -78,10 +67,10 @@ def sweep(
         found["sweeps"] = run(study, chosen, speak)
     if not leads():
         return
-    before = read_sweeps(out / "sweep.json")
+    before = swept_before(out / "sweep.json")
     every = {kind: before[kind] | found[kind] for kind in found}
     every["sweeps"] = {name: every["sweeps"][name] for name in sorted(every["sweeps"], key=by_fame)}
-    FORM.write(out / "sweep.json", every)
+    write_sweeps(out / "sweep.json", every)
     save_sweeps(every["sweeps"], every["grids"], out)
     tables = [sweep_table(swept) for swept in found["sweeps"].values()]
     tables += [grid_table(points) for points in found["grids"].values()]
@@ -125,13 +114,12 @@ def grid_table(found: dict[str, Any]) -> Grid:
     return Grid(f"Recall over {' and '.join(found['settings'])}", [*found["settings"], *METRICS], rows)
 
 
-def read_sweeps(path: Path) -> dict[str, Any]:
-    """What was swept before; a damaged file is no reason to lose what has just been trained."""
-    nothing: dict[str, Any] = {"sweeps": {}, "grids": {}}
-    if not path.exists():
-        return nothing
+def swept_before(path: Path) -> dict[str, Any]:
+    """A damaged file is no reason to lose what has just been trained."""
+    from holmes.report.sweep_file import read_sweeps
+
     try:
-        return asdict(FORM.read(path, Swept))
+        return read_sweeps(path)
     except HolmesError:
         say(f"{path} is damaged and is written anew, with this sweep alone")
-        return nothing
+        return {"sweeps": {}, "grids": {}}

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -22,14 +22,15 @@ from numpy.typing import NDArray
 from holmes.data.store_manifest import MANIFEST, REPLACED, Collection, StoreInfo, write_manifest
 from holmes.errors import HolmesError
 from holmes.feature_origin import UNKNOWN, FeatureOrigin
-from holmes.files import atomic_file, exchange, read_json, sha256_file, sync_folder, write_json
+from holmes.files import atomic_file, exchange, sha256_file, sync_folder, write_json
 from holmes.locks import hold
-from holmes.manifests import FileEntry
+from holmes.manifests import FileEntry, Form
 from holmes.records import CLIPS, FRAMES, TOKENS
 from holmes.typed import Count, PlainName, build
 
 Array = NDArray[Any]
 JOURNAL = "journal.json"
+JOURNAL_FORM = Form("holmes-journal", 1, "how far a store has come", "write it from the beginning")
 LOCK = "lock"
 ARRAYS = ("frames.npy", "clips.npy", "tokens.npy")
 
@@ -147,7 +148,7 @@ class StoreWriter:
         """How far an earlier attempt of the same came; whatever else lies in the folder goes."""
         videos = queries = 0
         try:
-            journal: Journal = build(Journal, read_json(self.folder / JOURNAL))
+            journal = JOURNAL_FORM.read(self.folder / JOURNAL, Journal)
             if journal.fingerprint == self.fingerprint and not from_the_beginning:
                 videos = min(journal.videos, len(self.catalogue.video_ids))
                 queries = min(journal.queries, len(self.catalogue.query_ids))
@@ -174,10 +175,8 @@ class StoreWriter:
         assert self.tokens.done == self.token_offsets[self.queries_done]
         for array in (self.frames, self.clips, self.tokens):
             array.sync()
-        write_json(
-            self.folder / JOURNAL,
-            {"fingerprint": self.fingerprint, "videos": self.videos_done, "queries": self.queries_done},
-        )
+        done = Journal(self.fingerprint, self.videos_done, self.queries_done)
+        JOURNAL_FORM.write(self.folder / JOURNAL, asdict(done))
 
     def finish(self, provenance: dict[str, Any]) -> None:
         """Write the catalogue, seal with checksums, and give the folder its name."""

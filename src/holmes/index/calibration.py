@@ -21,13 +21,14 @@ from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import Calibration, Diagnoser, read_calibration
 from holmes.evidence.fitting import FEWEST_QUERIES, fit_calibration, judge_all
 from holmes.evidence.rough import rough_calibration
-from holmes.files import write_json
+from holmes.files import read_json, write_json
 from holmes.index.diagnose import Diagnose, PlainDiagnose
 from holmes.index.embedders import Embedder
 from holmes.index.everyday import SENTENCES
 from holmes.index.nearest import nearest_videos
 from holmes.index.scan import Probes, make_probes
 from holmes.index.score_sums import ScoreSums
+from holmes.manifests import checksum
 from holmes.records import Scores
 from holmes.row_files import read_rows
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from holmes.index.searcher import Index
 
 FILE = "calibration.json"
-LARGEST = 2**16  # bytes of that file
 FEWEST_VIDEOS = 2
 GROWN = 0.1  # of a collection: what it may grow or shrink by before a guess is made anew
 
@@ -68,14 +68,20 @@ def read_own(index: Index) -> Calibration | None:
 
 
 def read_values(path: Path) -> Any:
-    """What the file says, if there is one."""
-    try:
-        with open(path, "rb") as file:
-            return json.loads(file.read(LARGEST))
-    except FileNotFoundError:
+    """What the file says, if there is one; an earlier version wrote no checksum."""
+    if not path.exists():
         return None
-    except (OSError, ValueError):
+    try:
+        values = read_json(path)
+    except (OSError, HolmesError):
         raise _damaged(path) from None
+    if isinstance(values, dict) and "checksum" in values and values.pop("checksum") != checksum(values):
+        raise _damaged(path)
+    return values
+
+
+def write_values(path: Path, values: dict[str, Any]) -> None:
+    write_json(path, {**values, "checksum": checksum(values)})
 
 
 def own_calibration(values: Any, digest: str, path: Path | str) -> Calibration | None:
@@ -117,7 +123,7 @@ def keep_guess(index: Index) -> None:
     """Write the guess down where it will be needed, so that searches need not make it."""
     own = read_own(index)
     if index.embedder.calibration is None and len(index) >= FEWEST_VIDEOS and (own is None or own.rough):
-        write_json(index.store.path / FILE, guess(index).to_dict())
+        write_values(index.store.path / FILE, guess(index).to_dict())
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,7 @@ def calibrate_index(index: Index, captions: Sequence[tuple[str, str]]) -> Taught
         raise HolmesError(
             "none of the sentences finds its video among the first five; check that each is beside its own."
         )
-    write_json(index.store.path / FILE, fitted.to_dict())
+    write_values(index.store.path / FILE, fitted.to_dict())
     said_Q = judge_all(scores, fitted).gallery.probability_QK[:, 0]
     first_Q = fitted.score(scores).argmax(1) == owner_Q
     return Taught(

@@ -51,4 +51,4 @@ def _list(value: object) -> list[object]:
 
 
 def _plain(note: dict[str, object]) -> dict[str, str]:
-    return {"name": str(note.get("name", "")), "reason": str(note.get("reason", ""))}
+    return {key: text if isinstance(text := note.get(key), str) else "" for key in ("name", "reason")}

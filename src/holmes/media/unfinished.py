@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from holmes.errors import HolmesError
 from holmes.files import atomic_file
 from holmes.media.backbones.base import Matrix
 from holmes.media.pictures import ThumbnailStrip
 from holmes.media.reader import Place
+from holmes.typed import Count, Size, build
 
 SUFFIX = ".unfinished"
 
@@ -29,6 +31,17 @@ class Unfinished:
     times: np.ndarray
     strip: ThumbnailStrip
     place: Place
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the file says beside its tensors."""
+
+    made_of: str
+    step: Size  # every how many pictures one is kept as a thumbnail
+    seen: Count
+    place: Place
+    sha256: str  # of the tensors and of all the rest of this
 
 
 def unfinished_file(videos: Path, id: str) -> Path:
@@ -47,10 +60,10 @@ def keep(path: Path, made_of: str, so_far: Unfinished) -> None:
         "thumbnail_sizes": np.array([len(jpeg) for _, jpeg in kept], np.int64),
         "thumbnails": np.frombuffer(b"".join(jpeg for _, jpeg in kept), np.uint8),
     }
-    record = {"made_of": made_of, "step": step, "seen": seen, "place": asdict(so_far.place)}
-    record["sha256"] = _digest(tensors)
+    record = Record(made_of, step, seen, so_far.place, "")
+    record = replace(record, sha256=_digest(tensors, record))
     with atomic_file(path) as file:
-        file.write(save(tensors, {"unfinished": json.dumps(record)}))
+        file.write(save(tensors, {"unfinished": json.dumps(asdict(record))}))
 
 
 def take_up(path: Path, made_of: str) -> Unfinished | None:
@@ -59,25 +72,25 @@ def take_up(path: Path, made_of: str) -> Unfinished | None:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            record: Any = json.loads(file.metadata()["unfinished"])
-            if record["made_of"] != made_of:
+            record: Record = build(Record, json.loads(file.metadata()["unfinished"]))
+            if record.made_of != made_of:
                 return None
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if record["sha256"] != _digest(tensors):
+        if record.sha256 != _digest(tensors, record):
             return None
         jpegs = np.split(tensors["thumbnails"], np.cumsum(tensors["thumbnail_sizes"])[:-1])
         kept = list(zip(tensors["thumbnail_times"].tolist(), map(np.ndarray.tobytes, jpegs), strict=True))
-        strip = ThumbnailStrip.resumed(kept, int(record["step"]), int(record["seen"]))
+        strip = ThumbnailStrip.resumed(kept, record.step, record.seen)
         rows = tensors["rows"].astype(np.float32)
         if len(rows) != len(tensors["times"]) or not np.isfinite(rows).all():
             return None
-        return Unfinished(rows, tensors["times"], strip, Place(**record["place"]))
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
+        return Unfinished(rows, tensors["times"], strip, record.place)
+    except (SafetensorError, HolmesError, OSError, KeyError, TypeError, ValueError, RecursionError):
         return None
 
 
-def _digest(tensors: dict[str, Any]) -> str:
-    digest = hashlib.sha256()
+def _digest(tensors: dict[str, Any], record: Record) -> str:
+    digest = hashlib.sha256(json.dumps(asdict(replace(record, sha256=""))).encode())
     for name in sorted(tensors):
         digest.update(np.ascontiguousarray(tensors[name]).data)
     return digest.hexdigest()
