@@ -204,7 +204,7 @@ def test_checkpoints_of_the_first_version_are_read(tmp_path):
     "changes, message",
     [
         ({"format": "another-format"}, "does not describe a Holmes checkpoint"),
-        ({"version": 99}, "of version 99; this Holmes reads version 2"),
+        ({"version": 99}, "of version 99; this version of Holmes reads version 2"),
         ({"version": None}, "of version null"),
         ({"config": {"name": "x", "model": {"depth": 1}}}, "unknown config.model field 'depth'"),
         ({"config": {}}, "config is incomplete"),

@@ -92,7 +92,7 @@ def test_an_interruption_says_how_to_go_on(holmes, monkeypatch, tmp_path: Path) 
 
     monkeypatch.setattr("holmes.media.extract.extract", interrupted)
     code, _, said = holmes("extract", tmp_path, "--out", tmp_path / "features")
-    assert code == 130 and said == "holmes: interrupted; run the same command again to go on.\n"
+    assert code == 130 and said == "holmes: interrupted; run the same command again to continue.\n"
 
 
 def test_unprintable_characters_are_escaped() -> None:

@@ -94,7 +94,7 @@ def test_evaluate_refuses_what_it_cannot_do(runs, store, folder):
     run = runs / "honest-seed0"
     with pytest.raises(HolmesError, match="no run of the protocol 'published', only honest"):
         holmes("evaluate", run, "--protocol", "published")
-    with pytest.raises(HolmesError, match="holds neither a run nor a checkpoint"):
+    with pytest.raises(HolmesError, match="contains neither a run nor a checkpoint"):
         holmes("evaluate", folder / "nothing")
     with pytest.raises(HolmesError, match=r"unknown split of .* 'tset'; did you mean 'test'"):
         holmes("evaluate", run, "--split", "tset")

@@ -119,7 +119,7 @@ def test_like_timelines_and_durations_are_those_of_one_index(made: Path, shards:
     assert parts.duration("/films/film004.mp4") == whole.duration("/films/film004.mp4")
     about = parts.describe()
     assert about["videos"] == len(whole) and about["hours"] == pytest.approx(whole.describe()["hours"])
-    with pytest.raises(HolmesError, match="holds no video named 'x'"):
+    with pytest.raises(HolmesError, match="contains no video named 'x'"):
         parts.like("x", 1.0)
     with pytest.raises(HolmesError, match=r"no video of .* matches 'x'"):
         parts.search("dog", filter="x")
@@ -335,7 +335,7 @@ WRONG = {
     cut_a_file: "shard-0003.*names.bin is damaged",
     remove_a_segment: "shard-0003 is not the shard that belongs here, or was changed by itself",
     change_the_manifest: "shards.json is damaged",
-    from_the_future: "a sharded index of version 9; this Holmes reads version 1",
+    from_the_future: "a sharded index of version 9; this version of Holmes reads version 1",
     out_of_here: "shards.json is damaged: shards.0.name is '../index', not the name of a shard",
 }
 

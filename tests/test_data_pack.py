@@ -154,17 +154,17 @@ def no_caption(tiny: Miniature) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (no_features, r"i3d/feature.*: video 'dog-b' is not there; extract"),
-        (no_tokens, r"roberta_tiny_query_feat.hdf5: caption 'd.d#enc#1' is not there; extract"),
+        (no_features, r"i3d/feature.*: video 'dog-b' is missing; extract"),
+        (no_tokens, r"roberta_tiny_query_feat.hdf5: caption 'd.d#enc#1' is missing; extract"),
         (empty_tokens, r"roberta_tiny_query_feat.hdf5: caption 'd.d#enc#1' has zero tokens"),
         (nan_video, r"i3d/feature.*: video 'dog-b', row 77, holds NaN or Inf"),
         (inf_token, r"query_feat.hdf5: caption 'cat_a#enc#1', row 2, holds NaN or Inf"),
         (zero_frames, r"i3d/feature.*: video 'cat_a' has zero frames"),
         (no_width, r"query_feat.hdf5: caption 'v_Cc#enc#0' has zero tokens"),
         (wide_tokens, r"query_feat.hdf5: caption 'dog-b#enc#0' is 7 wide, 'v_Cc#enc#0' 5"),
-        (twice, r"tinytrain.caption.txt: line 6: caption id 'cat_a#enc#0' is there twice"),
+        (twice, r"tinytrain.caption.txt: line 6: caption id 'cat_a#enc#0' appears twice"),
         (in_train_too, r"tinytest.caption.txt: caption id 'v_Cc#enc#0' is in train too"),
-        (other_text, r"tinytest.caption.txt: caption id 'd.d#enc#0' has another text"),
+        (other_text, r"tinytest.caption.txt: caption id 'd.d#enc#0' appears with two different texts"),
         (no_caption, r"tinytrain.caption.txt: line 6, 'cat_a#enc#2', is not '<video>#enc#<number> caption'"),
     ],
 )
@@ -242,7 +242,7 @@ IN = "FeatureData/i3d/"
         ),
         (
             rewrite("TextData/tinytest.caption.txt", lambda b: b"\n"),
-            r"tinytest.caption.txt holds no captions",
+            r"tinytest.caption.txt contains no captions",
         ),
     ],
 )
@@ -260,7 +260,7 @@ def test_wrong_folders(tmp_path: Path) -> None:
         pack(Source(tmp_path), tmp_path / "store")
     tiny = Miniature.make(tmp_path / "tiny")
     tiny.write_captions()
-    with pytest.raises(HolmesError, match=r"FeatureData holds no visual feature set"):
+    with pytest.raises(HolmesError, match=r"FeatureData contains no visual feature set"):
         pack(Source(tiny.folder), tmp_path / "store")
 
 

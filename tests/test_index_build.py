@@ -139,7 +139,7 @@ def test_another_model_or_other_features_are_refused(tmp_path: Path, fake: type[
         (tmp_path / "bare").mkdir()
         build_index(tmp_path / "other", [tmp_path / "bare"], ZeroShot(fake()))
     assert not (tmp_path / "other").exists(), "a refused build leaves nothing behind"
-    with pytest.raises(HolmesError, match="sampled 2 times a second, not 5"):
+    with pytest.raises(HolmesError, match="sampled 2 times per second, not 5"):
         fake.digest = FakeJoint.digest
         add_videos(index, [features.path], ZeroShot(fake()), rate=5.0)
     fake.joint = False

@@ -81,7 +81,7 @@ def test_the_life_of_an_index(shell: Shell, tmp_path: Path) -> None:
     code, _, said = shell("index", "compact", index)
     assert code == 0 and "freed" in said
     code, _, said = shell("index", "check", index)
-    assert code == 0 and "1 video in 1 segment, all as written" in said
+    assert code == 0 and "1 video in 1 segment, all intact" in said
     code, _, said = shell("index", "add", index, features)
     assert code == 0 and "2 videos added, 1 already there" in said
 
@@ -241,7 +241,7 @@ def test_check_looks_again_when_a_compaction_replaces_what_it_reads(shell: Shell
 
     shell.monkeypatch.setattr(Segment, "faults", faults)
     code, _, said = shell("index", "check", index)
-    assert code == 0 and compacted and "2 videos in 1 segment, all as written" in said
+    assert code == 0 and compacted and "2 videos in 1 segment, all intact" in said
 
 
 def test_features_that_may_not_be_read_are_not_called_sound(shell: Shell, tmp_path: Path) -> None:

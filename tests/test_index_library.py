@@ -119,10 +119,10 @@ def test_a_file_that_was_only_touched_is_not_extracted(library: Library) -> None
 
 def test_a_folder_that_is_away_loses_nothing(library: Library) -> None:
     away = library.films.rename(library.root / "away")
-    with pytest.raises(HolmesError, match="is not there; nothing was changed"):
+    with pytest.raises(HolmesError, match="does not exist; nothing was changed"):
         sync_index(library.index, [library.films])
     library.films.mkdir()  # as a mount point without its disk
-    with pytest.raises(HolmesError, match=r"holds no videos now, the index 3 from it.*index remove"):
+    with pytest.raises(HolmesError, match=r"contains no videos now, but the index has 3.*index remove"):
         sync_index(library.index, [library.films])
     library.films.rmdir()
     away.rename(library.films)
@@ -241,5 +241,5 @@ def test_watching_waits_until_files_are_at_rest(library: Library) -> None:
     assert seen[:4] == [1, 1, 1, 2], "nothing is taken in while it grows"
     summaries = [news for news in told if isinstance(news, SyncSummary)]
     assert [summary.added for summary in summaries] == [0, 1]
-    assert any("is not there" in news for news in told if isinstance(news, str))
+    assert any("does not exist" in news for news in told if isinstance(news, str))
     assert names(library) == {f"films/{name}.mp4" for name in "abcd"}

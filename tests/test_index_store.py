@@ -149,10 +149,10 @@ def test_mistakes_are_refused_and_change_nothing(index: Path, tmp_path: Path) ->
         with pytest.raises(HolmesError, match="w do not have"):
             writer.add([wide])
     assert_holds(index, {"a": video})
-    with pytest.raises(HolmesError, match="is an index already"):
+    with pytest.raises(HolmesError, match="is already an index"):
         create_index(index, Manifest({}, {}, WIDTH, CLIPS))
     for nothing in (tmp_path / "absent", tmp_path):
-        with pytest.raises(HolmesError, match="is no index"):
+        with pytest.raises(HolmesError, match="is not an index"):
             IndexWriter(nothing).__enter__()
         assert not (nothing / "lock").exists()
 
@@ -216,7 +216,7 @@ def test_two_processes_cannot_both_make_an_index(tmp_path: Path, monkeypatch: py
 
     acquire = store._acquire
     monkeypatch.setattr(store, "_acquire", overtaken)
-    with pytest.raises(HolmesError, match="is an index already"):
+    with pytest.raises(HolmesError, match="is already an index"):
         create_index(index, manifest)
     assert "a" in IndexStore.open(index)
 

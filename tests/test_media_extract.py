@@ -126,7 +126,7 @@ def test_a_folder_of_another_encoder_is_refused(tmp_path: Path) -> None:
     extract([source], tmp_path / "features", MeanColour())
     with pytest.raises(HolmesError, match="was made by 'mean'"):
         extract([source], tmp_path / "features", OtherColour())
-    with pytest.raises(HolmesError, match="sampled 2 times a second"):
+    with pytest.raises(HolmesError, match="sampled 2 times per second"):
         extract([source], tmp_path / "features", MeanColour(), rate=1.0)
     with pytest.raises(HolmesError, match="not a feature folder"):
         extract([source], tmp_path, MeanColour())

@@ -98,9 +98,9 @@ def test_a_store_packed_with_other_lengths_is_trained_and_evaluated(tmp_path, st
 
 def test_a_folder_of_other_things_is_not_written_into(store, tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(HolmesError, match=r"is not empty and holds no run \(it has 'thesis.tex'\)"):
+    with pytest.raises(HolmesError, match=r"is not empty and contains no run \(it has 'thesis.tex'\)"):
         train(store, tiny_settings(epochs=1), tmp_path, options=QUIET)
-    with pytest.raises(HolmesError, match="is not empty and holds no runs"):
+    with pytest.raises(HolmesError, match="is not empty and contains no runs"):
         Study(store, tiny_settings(epochs=1), tmp_path, options=QUIET).train(
             {"full": (tiny_settings(epochs=1), Protocol.HONEST)}
         )
@@ -117,7 +117,7 @@ def test_a_test_caption_of_a_training_video_is_refused(tmp_path):
     trained = world.captions["train"][0].split("#")[0]
     path = next((tmp_path / "source" / "TextData").glob("*test.caption.txt"))
     path.write_text(path.read_text() + f"{trained}#enc#77 something else of it\n")
-    with pytest.raises(HolmesError, match=rf"video '{trained}' and 0 others are in train too") as told:
+    with pytest.raises(HolmesError, match=rf"video '{trained}' and 0 others are also in train") as told:
         pack(Source(tmp_path / "source"), tmp_path / "store")
     assert "\n" not in str(told.value) and not (tmp_path / "store").exists()
 
@@ -128,7 +128,7 @@ def test_a_packed_store_that_leaks_is_not_called_whole(store, tmp_path, monkeypa
     monkeypatch.setattr(Store, "split", lambda self, name: shared if name == "test" else whole(self, name))
     name = store.video_ids[store.split("train").videos[0]]
     monkeypatch.setitem(store.info.splits, "test", {"videos": 3, "queries": 0})
-    with pytest.raises(HolmesError, match=rf"3 videos of split 'test' are in train too, such as '{name}'"):
+    with pytest.raises(HolmesError, match=rf"3 videos of split 'test' are also in train, such as '{name}'"):
         check_store(store)
 
 

@@ -305,7 +305,7 @@ def test_a_store_without_moments_and_kinds_and_a_lone_checkpoint(world, tmp_path
     ("arguments", "message"),
     [
         (["{world}/run", "--split", "tset"], "did you mean 'test'"),
-        (["{world}/nowhere"], "holds neither a run nor a checkpoint"),
+        (["{world}/nowhere"], "contains neither a run nor a checkpoint"),
         (["{world}"], "holds 2 runs .run, without.; a report is about one of them"),
         (["{world}/run", "--video", "x"], "no video 'x'"),
         (["{world}/run/best"], "give one with --store"),

@@ -145,7 +145,7 @@ def test_files_that_are_no_files(tmp_path: Path) -> None:
     with pytest.raises(HolmesError, match="larger than 256 MiB"):
         read_json(tmp_path / "large")
     (tmp_path / "twice").write_text('{"a": {"b": 1, "b": 2}}')
-    with pytest.raises(HolmesError, match="'b' is there twice"):
+    with pytest.raises(HolmesError, match="'b' appears twice"):
         read_json(tmp_path / "twice")
 
 

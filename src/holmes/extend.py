@@ -46,9 +46,9 @@ def encoder(name: str, build: Callable[[ModelConfig], HolmesModel]) -> None:
 
 def add(setting: str, name: str, part: Part, parts: MutableMapping[str, Part]) -> None:
     if not name.isidentifier():
-        raise HolmesError(f"'{name}' cannot be a name of a part: use letters, digits and underscores.")
+        raise HolmesError(f"'{name}' cannot be the name of a part: use letters, digits and underscores.")
     if name in NAMES[setting] and name not in OWN[setting]:
-        raise HolmesError(f"{setting} has a part called '{name}' already; choose another name.")
+        raise HolmesError(f"{setting} already has a part called '{name}'; choose another name.")
     OWN[setting].add(name)
     if name not in NAMES[setting]:
         NAMES[setting].append(name)

@@ -109,7 +109,9 @@ def read_file(path: Path, most: int = LARGEST_JSON) -> bytes:
     try:
         with open_file(path) as file:
             if os.fstat(file.fileno()).st_size > most:
-                raise HolmesError(f"{path} is larger than {most >> 20} MiB, the most such a file may have.")
+                raise HolmesError(
+                    f"{path} is larger than {most >> 20} MiB, the most that such a file may have."
+                )
             return file.read()
     except FileNotFoundError:
         raise HolmesError(f"{path} does not exist.") from None
@@ -128,7 +130,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"{shown(next(key for key in found if keys.count(key) > 1))} is there twice")
+        raise ValueError(f"{shown(next(key for key in found if keys.count(key) > 1))} appears twice")
     return found
 
 

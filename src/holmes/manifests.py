@@ -76,8 +76,8 @@ class Form:
 
     def outdated(self, path: Path, version: str, remedy: str | None = None) -> HolmesError:
         return HolmesError(
-            f"{path} describes {self.what} of version {version}; this Holmes reads version "
-            f"{self.version}: use the Holmes that wrote it, or {remedy or self.remedy}."
+            f"{path} describes {self.what} of version {version}; this version of Holmes reads version "
+            f"{self.version}: use the version that wrote it, or {remedy or self.remedy}."
         )
 
 

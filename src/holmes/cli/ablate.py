@@ -22,7 +22,7 @@ def ablate(
     ] = "all",
     settings: Settings = None,
 ) -> None:
-    """Train the rows of the paper's ablation table; run it again to go on.
+    """Train the rows of the paper's ablation table; run it again to continue.
 
     Writes table.json, table.md and table.tex.
     """

@@ -23,12 +23,13 @@ def compare(
     split: Annotated[str, typer.Option(help="The split to compare on.")] = "test",
     protocol: Annotated[
         str | None,
-        typer.Option(help="Only runs that selected their epoch so: honest or published.", show_default="all"),
+        typer.Option(help="Only runs of this protocol: honest or published.", show_default="all"),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.html", help="A page with the tables, and timelines of queries won and lost."
+            metavar="FILE.html",
+            help="Also write a page with the tables and the timelines of queries won and lost.",
         ),
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")] = None,
@@ -37,8 +38,8 @@ def compare(
 ) -> None:
     """Put runs side by side: recall with intervals, also by kind and length, and paired differences.
 
-    Intervals and p-values come from a bootstrap over videos, and over seeds where there are several: all
-    systems meet the same drawn videos. The differences are to the first RUN.
+    Intervals and p-values come from a bootstrap over videos, and over seeds if there are several; all
+    systems are given the same drawn videos. Differences are relative to the first RUN.
     """
     from holmes.devices import choose_device
     from holmes.evaluation.comparison_tables import comparison_grids

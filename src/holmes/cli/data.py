@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Pack, plant, inspect, verify and export feature stores.", no_args_is_help=True)
 
 StoreToWrite = Annotated[Path, typer.Argument(metavar="STORE", help="The store to write: a new folder.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace STORE if it is there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace STORE if it exists.")]
 
 
 @app.callback()
@@ -35,10 +35,12 @@ def plant(
         int | None, typer.Option(help="Videos of the test split.", show_default="a quarter of --videos")
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, help="Chooses the videos and queries; looks and words stay.")
+        int, typer.Option(min=0, help="Chooses the videos and queries; appearances and words stay the same.")
     ] = 0,
-    difficulty: Annotated[float, typer.Option(help="How much hides the events: 0 nothing, 1 usual.")] = 1.0,
-    polysemous: Annotated[float, typer.Option(help="Share of queries that several videos fit.")] = 0.25,
+    difficulty: Annotated[
+        float, typer.Option(help="How well hidden the events are: 0 is not at all, 1 is usual.")
+    ] = 1.0,
+    polysemous: Annotated[float, typer.Option(help="Share of queries that fit several videos.")] = 0.25,
     underdetermined: Annotated[float, typer.Option(help="Share of generic or garbled queries.")] = 0.15,
     video_width: Annotated[int, typer.Option(help="Width of the frame features.")] = 256,
     text_width: Annotated[int, typer.Option(help="Width of the token features.")] = 192,
@@ -79,20 +81,21 @@ def pack(
         ),
     ] = None,
     rows_per_second: Annotated[
-        float | None, typer.Option(min=1e-6, help="Feature rows a second: gives durations not stated.")
+        float | None,
+        typer.Option(min=1e-6, help="Feature rows per second, from which unknown durations follow."),
     ] = None,
     frames: Annotated[
-        int, typer.Option(min=1, max=1 << 14, help="Longer videos are pooled to so many frames.")
+        int, typer.Option(min=1, max=1 << 14, help="Longer videos are pooled to this many frames.")
     ] = 128,
     clips: Annotated[
-        int, typer.Option(min=1, max=1 << 14, help="Every video is pooled to so many clips.")
+        int, typer.Option(min=1, max=1 << 14, help="Every video is pooled to this many clips.")
     ] = 32,
     tokens: Annotated[
-        int, typer.Option(min=1, max=1 << 14, help="Longer queries are cut to so many tokens.")
+        int, typer.Option(min=1, max=1 << 14, help="Longer queries are cut to this many tokens.")
     ] = 30,
     overwrite: Overwrite = False,
 ) -> None:
-    """Pack a feature folder of the field into a store; run it again to go on with a stopped pack."""
+    """Pack a feature folder of the field into a store; run it again to continue one that was stopped."""
     from holmes.data.pack import Source
     from holmes.data.pack import pack as run
 
@@ -156,7 +159,7 @@ def caption(
 
 @app.command()
 def info(store: StoreToRead) -> None:
-    """Print what a store holds."""
+    """Print what a store contains."""
     from holmes.data.store import Store
 
     print_summary(Store.open(store))
@@ -164,7 +167,7 @@ def info(store: StoreToRead) -> None:
 
 @app.command()
 def check(store: StoreToRead) -> None:
-    """Verify every byte of a store and the promises of its format."""
+    """Verify every byte of a store and everything its format promises."""
     from holmes.data.check import check_store
     from holmes.data.store import Store
 

@@ -72,7 +72,7 @@ class Demo:
 def demo(
     folder: Annotated[Path, typer.Argument(help="Where to put everything.")] = Path("demo"),
 ) -> None:
-    """Render videos, extract, train, evaluate, index, search: the whole way. Run it again to go on."""
+    """Render videos, extract, train, evaluate, index, search: the whole way. Run it again to continue."""
     began = time.monotonic()
     parts = Demo(folder)
     steps: list[tuple[str, Callable[[Demo], None]]] = [

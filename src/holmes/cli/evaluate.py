@@ -33,10 +33,11 @@ def evaluate(
     split: Annotated[str, typer.Option(help="The split to evaluate on.")] = "test",
     protocol: Annotated[
         str | None,
-        typer.Option(help="Only runs that selected their epoch so: honest or published.", show_default="all"),
+        typer.Option(help="Only runs of this protocol: honest or published.", show_default="all"),
     ] = None,
     uncertainty: Annotated[
-        bool, typer.Option("--uncertainty", help="Measure too how far the model's confidence can be trusted.")
+        bool,
+        typer.Option("--uncertainty", help="Also measure how far the model's confidence can be trusted."),
     ] = False,
     abstain_below: Annotated[
         float | None,
@@ -44,18 +45,20 @@ def evaluate(
             min=0,
             max=1,
             metavar="P",
-            help="With --uncertainty: what is left if less probable hits are not given.",
+            help="With --uncertainty: what remains if less probable hits are withheld.",
         ),
     ] = None,
     other: Annotated[
         Path | None,
-        typer.Option(metavar="STORE", help="With --uncertainty: queries that have no answer in this store."),
+        typer.Option(
+            metavar="STORE", help="With --uncertainty: a store whose queries have no answer in this one."
+        ),
     ] = None,
     queries: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.jsonl|.parquet",
-            help="Write one row a query: rank, scores, kind, u, ξ, c, probability, best moment, lengths.",
+            help="Write one row per query: rank, scores, kind, u, ξ, c, probability, best moment, lengths.",
         ),
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")] = None,
@@ -64,7 +67,7 @@ def evaluate(
 ) -> None:
     """Measure recall, also by kind and length of query and by length of moment, and how moments are found.
 
-    Runs that differ only by their seed are summed up; other settings stand side by side.
+    Runs that differ only in their seed are summarised; other settings are shown side by side.
     """
     from holmes.devices import choose_device
     from holmes.evaluation.literature import published_figures
@@ -104,7 +107,10 @@ def evaluate(
         for report in measured[:1]:
             grids += uncertainty_grids(Path(report["run"]).name, report)
         if len(measured) > 1:
-            say(f"the other {len(measured) - 1} runs and their means are in the JSON; write it with --json")
+            say(
+                f"the figures of the other {len(measured) - 1} runs and the means are in the JSON that "
+                "--json writes"
+            )
     show(*grids, form=form)
     if queries is not None:
         joined_tables(tables).save(queries)

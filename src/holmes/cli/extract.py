@@ -12,7 +12,7 @@ from holmes.cli.options import RayAddress, counted, say, say_files
 
 def extract(
     videos: Annotated[list[Path], typer.Argument(help="Video files, and folders to search for them.")],
-    out: Annotated[Path, typer.Option("--out", help="The feature folder: made, or gone on with.")],
+    out: Annotated[Path, typer.Option("--out", help="The feature folder: a new one, or one to continue.")],
     backbone: Annotated[
         str,
         typer.Option(
@@ -20,15 +20,15 @@ def extract(
         ),
     ] = "lite2",
     rate: Annotated[
-        float | None, typer.Option(help="Samples a second.", show_default="the encoder's own, 2 for images")
+        float | None, typer.Option(help="Samples per second.", show_default="the encoder's own, 2 for images")
     ] = None,
     fast: Annotated[
-        bool, typer.Option("--fast", help="Decode key frames only, where they are dense enough.")
+        bool, typer.Option("--fast", help="Decode only key frames where they are dense enough.")
     ] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one a core")] = None,
     ray: RayAddress = None,
 ) -> None:
-    """Turn videos into features, one file a video; run it again to do what is left.
+    """Turn videos into features, one file per video; run it again to do what is left.
 
     A file that cannot be read is left out and listed with the reason; the exit code is then 1. One that
     can be read in part is kept, and listed too.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holmes.index.embedders import Embedder
     from holmes.index.library import SyncSummary
 
-app = typer.Typer(help="Make an index of videos and keep it.", no_args_is_help=True)
+app = typer.Typer(help="Make an index of videos and keep it up to date.", no_args_is_help=True)
 
 ENOUGH = 40  # sentences that calibrate an index about as well as more do
 
@@ -27,9 +27,11 @@ Videos = Annotated[
     list[Path],
     typer.Argument(metavar="VIDEOS…", help="Video files, folders to search for them, or feature folders."),
 ]
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one a core")]
-Rate = Annotated[float | None, typer.Option(help="Samples a second.", show_default="the encoder's own")]
-Fast = Annotated[bool, typer.Option("--fast", help="Decode key frames only, where they are dense enough.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="How many processes to use.", show_default="one per core")
+]
+Rate = Annotated[float | None, typer.Option(help="Samples per second.", show_default="the encoder's own")]
+Fast = Annotated[bool, typer.Option("--fast", help="Decode only key frames where they are dense enough.")]
 Moved = Annotated[str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")]
 
 
@@ -40,7 +42,7 @@ def build(
     model: Annotated[
         str,
         typer.Option(
-            help="A joint encoder (pocket, clip-…, siglip-…, the folder of one), or what 'holmes train' made."
+            help="A joint encoder (pocket, clip-…, siglip-… or a folder), or a run of 'holmes train'."
         ),
     ] = "pocket",
     visual: Annotated[
@@ -55,11 +57,11 @@ def build(
     fast: Fast = False,
     workers: Workers = None,
     shards: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Make a sharded index: for several machines.")
+        int | None, typer.Option(min=1, metavar="N", help="Make a sharded index, for several machines.")
     ] = None,
     ray: RayAddress = None,
 ) -> None:
-    """Make an index of videos; run it again to go on with an unfinished one."""
+    """Make an index of videos; run it again to continue an unfinished one."""
     from holmes.index.builder import build_index
     from holmes.index.embedders import load_embedder
 
@@ -88,7 +90,7 @@ def add(
     fast: Fast = False,
     workers: Workers = None,
 ) -> None:
-    """Add videos, and those that have changed again."""
+    """Add videos to an index; those that have changed since they were added are renewed."""
     from holmes.index.builder import add_videos
     from holmes.index.embedders import recorded_embedder
     from holmes.index.manifest import read_manifest
@@ -101,19 +103,23 @@ def add(
 def sync(
     index: Folder,
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDERS…", help="Folders of videos.")],
-    watch: Annotated[bool, typer.Option("--watch", help="Keep at it until interrupted.")] = False,
-    every: Annotated[float, typer.Option(min=1.0, help="Seconds between two looks of --watch.")] = 30.0,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Keep watching the folders until interrupted.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option(min=1.0, help="How many seconds --watch waits between two looks.")
+    ] = 30.0,
     quiet: Annotated[
-        bool, typer.Option("--quiet", help="Say nothing where nothing changed: for cron.")
+        bool, typer.Option("--quiet", help="Print nothing if nothing has changed; made for cron.")
     ] = False,
     fast: Fast = False,
     model: Moved = None,
     workers: Workers = None,
 ) -> None:
-    """Make an index equal to folders: new, changed, moved and deleted videos are followed.
+    """Make an index match folders: it follows new, changed, moved and deleted videos.
 
-    Moved and renamed files are known by their content and not extracted again. Files of a disk or share
-    that is away are kept. Videos from other folders stay as they are.
+    Moved and renamed files are recognised by their content and not extracted again. Videos on a disk or
+    share that is not connected are kept, and videos from other folders are left alone.
     """
     from holmes.index.library import sync_index
     from holmes.index.watch import looks
@@ -201,7 +207,7 @@ def remove(
         typer.Argument(metavar="VIDEOS…", help="Files, folders, or patterns such as '*/holiday/*'."),
     ],
 ) -> None:
-    """Remove videos; 'compact' frees their space."""
+    """Remove videos from an index; 'compact' frees their space."""
     from holmes.index.store import IndexWriter
 
     with IndexWriter(index) as writer:
@@ -215,7 +221,8 @@ def remove(
 
 @app.command()
 def info(
-    index: Folder, json: Annotated[bool, typer.Option("--json", help="Print JSON, with every video.")] = False
+    index: Folder,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON that lists every video.")] = False,
 ) -> None:
     """Say what an index holds and what made it."""
     from holmes.cluster.manifest import is_sharded
@@ -268,22 +275,22 @@ def calibrate(
         Path,
         typer.Argument(
             metavar="CAPTIONS",
-            help="A CSV with the columns sentence and video, or JSONL: a few dozen sentences of your own.",
+            help="A CSV file with columns sentence and video, or JSONL: a few dozen sentences of your own.",
         ),
     ],
     model: Moved = None,
 ) -> None:
-    """Teach an index how sure it may be, with sentences whose videos you know."""
+    """Teach an index how sure it can be, from sentences whose videos you know."""
     from holmes.index.calibration import calibrate_index, read_captions
     from holmes.index.searcher import open_index
 
     taught = calibrate_index(open_index(index, device="cpu", model=model), read_captions(captions))
     say(
         f"{counted(taught.sentences, 'sentence')} about {counted(taught.videos, 'video')}: "
-        f"{taught.first:.0%} find theirs first, and {taught.said:.0%} is what searches will say on average."
+        f"{taught.first:.0%} find their video first; searches will claim {taught.said:.0%} on average."
     )
     if taught.sentences < ENOUGH:
-        say(f"Fewer than {ENOUGH} sentences: the probabilities may be off by ten points and more.")
+        say(f"With fewer than {ENOUGH} sentences the probabilities may be off by ten points or more.")
 
 
 @app.command()
@@ -307,7 +314,7 @@ def check(index: Folder) -> None:
     if faults := feature_faults(index):
         raise HolmesError(faults[0] + (f" And {len(faults) - 1} more." if faults[1:] else ""))
     held = f"{counted(len(store), 'video')} in {counted(len(store.segments), 'segment')}"
-    say(f"{held}, all as written: {index}")
+    say(f"{held}, all intact: {index}")
     gone = [name for name in store.places if os.path.isabs(name) and not os.path.exists(name)]
     if gone:
         say(
@@ -367,7 +374,10 @@ def _report_sync(index: Path, summary: SyncSummary, quiet: bool) -> None:
     for name in summary.removed:
         say(f"removed {name}")
     for name in summary.away:
-        say(f"kept {name}: not seen, but its disk or folder may be away; 'holmes index remove' removes it")
+        say(
+            f"kept {name}: it was not found, but its disk may not be connected; 'holmes index remove' "
+            "removes it"
+        )
     say(
         f"{counted(summary.added, 'video')} added, {len(summary.moved)} moved, "
         f"{len(summary.removed)} removed, {summary.unchanged} unchanged, "
@@ -379,7 +389,7 @@ def _say_known(summary: BuildSummary) -> None:
     for move in summary.moved:
         say(f"moved {move.before} → {move.now}")
     for copy in summary.duplicates:
-        say(f"left out {copy.source}: the same as {copy.same_as}")
+        say(f"left out {copy.source}: it is the same as {copy.same_as}")
 
 
 def _report(index: Path, summary: BuildSummary) -> None:

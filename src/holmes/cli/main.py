@@ -123,7 +123,7 @@ def main() -> None:
     if "triton" not in sys.modules:  # it would take all that is left for leaks, and say so
         gc.freeze()  # the process ends: looking through every object once more takes .3 s
     if code == INTERRUPTED:  # typer's word for Ctrl-C
-        fail("interrupted; run the same command again to go on.", code)
+        fail("interrupted; run the same command again to continue.", code)
     sys.exit(code)
 
 

@@ -52,7 +52,7 @@ Jobs = Annotated[
         "--jobs",
         min=0,
         metavar="N",
-        help="Runs at once, as processes side by side; 0 takes as many as fit on the GPU.",
+        help="How many runs to train at once, in processes of their own; 0 takes as many as fit on the GPU.",
     ),
 ]
 RayAddress = Annotated[
@@ -70,7 +70,7 @@ Form = Annotated[
     typer.Option(
         "--format",
         metavar="md|latex|csv|json",
-        help="Print the tables as text of this form; LaTeX needs the booktabs package.",
+        help="Print the tables in this format; LaTeX needs the booktabs package.",
         show_default="drawn for a terminal",
     ),
 ]

@@ -14,7 +14,8 @@ from holmes.printable import printable
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or a checkpoint.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="The page.", show_default="RUN/report.html")
+        Path | None,
+        typer.Option(metavar="FILE.html", help="The page to write.", show_default="RUN/report.html"),
     ] = None,
     store: Annotated[
         Path | None, typer.Option(help="The store to look at.", show_default="the run's own")
@@ -22,16 +23,20 @@ def report(
     split: Annotated[str, typer.Option(help="The split to look at.")] = "test",
     compare: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="A second run to set beside it, such as one with --set intra=0."),
+        typer.Option(metavar="RUN", help="A second run to compare it with, such as one with --set intra=0."),
     ] = None,
     video: Annotated[
-        str | None, typer.Option(metavar="ID", help="The transport's video.", show_default="a typical one")
+        str | None,
+        typer.Option(
+            metavar="ID", help="The video whose transport plan is drawn.", show_default="a typical one"
+        ),
     ] = None,
     query: Annotated[
-        str | None, typer.Option(metavar="ID", help="The timeline's query.", show_default="three of them")
+        str | None,
+        typer.Option(metavar="ID", help="The query whose timeline is drawn.", show_default="three of them"),
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Save the figures as SVG and PDF too.")
+        Path | None, typer.Option(metavar="FOLDER", help="Also save the figures as SVG and PDF.")
     ] = None,
     device: Device = "auto",
 ) -> None:

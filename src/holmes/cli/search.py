@@ -33,14 +33,19 @@ def search(
     sentence: Annotated[
         str | None, typer.Argument(help="What happens in the moment you look for.", show_default="ask for it")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many videos.")] = 10,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, one line an answer.")] = False,
+    top: Annotated[int, typer.Option(min=1, help="How many videos to show.")] = 10,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per answer.")] = False,
     filter: Annotated[
-        str | None, typer.Option(metavar="GLOB", help="Only videos whose path or file name fits: '*/2024/*'.")
+        str | None,
+        typer.Option(
+            metavar="GLOB", help="Search only videos whose path or file name matches, such as '*/2024/*'."
+        ),
     ] = None,
     abstain_below: Annotated[
         float | None,
-        typer.Option(min=0, max=1, metavar="P", help="Do not answer when the first hit is less probable."),
+        typer.Option(
+            min=0, max=1, metavar="P", help="Do not answer if the first hit is less probable than this."
+        ),
     ] = None,
     min_probability: Annotated[
         float | None,
@@ -62,8 +67,8 @@ def search(
 ) -> None:
     """Find the videos that contain a moment, and say how sure the answer is.
 
-    Without a sentence it asks for one after the other; an empty line ends it. Sentences may also be piped in,
-    one a line; each is printed above its answer.
+    Without a sentence it asks for one after another; an empty line ends it. Sentences may also be piped in,
+    one per line; each is printed above its answer.
     """
     from holmes.cluster.opening import open_index
 
@@ -93,7 +98,7 @@ def _sentences(sentence: str | None) -> Iterator[str]:
             return
         except UnicodeDecodeError:
             raise HolmesError(
-                "what came in is not valid UTF-8; convert the file to it, or type the sentence."
+                "the input is not valid UTF-8; convert the file, or type the sentence."
             ) from None
         if words:
             yield words

@@ -18,19 +18,23 @@ def serve(
     ],
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
     host: Annotated[
-        str, typer.Option(help="The address to listen on; any but this machine's own asks for a token.")
+        str,
+        typer.Option(help="The address to listen on; any other than this machine's own requires a token."),
     ] = "127.0.0.1",
     token: Annotated[
         str | None,
-        typer.Option(envvar="HOLMES_TOKEN", help="What others must know to search.", show_default="made up"),
+        typer.Option(
+            envvar="HOLMES_TOKEN", help="The token that others need to search.", show_default="a random one"
+        ),
     ] = None,
     name: Annotated[
-        list[str] | None, typer.Option(help="A host name the server is known by, as films.lan. Repeatable.")
+        list[str] | None,
+        typer.Option(help="A host name under which the server is known, such as films.lan. Repeatable."),
     ] = None,
     manage: Annotated[bool, typer.Option("--manage", help="Allow adding and removing videos.")] = False,
     add_from: Annotated[
         list[Path] | None,
-        typer.Option(help="A folder to add videos from, besides those in the index. Repeatable."),
+        typer.Option(help="A folder from which videos may be added, besides those of the index. Repeatable."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     model: Annotated[
@@ -59,7 +63,7 @@ def serve(
     from holmes.serve.settings import LEAST_TOKEN, ServeSettings, is_loopback
 
     if token is not None and len(token) < LEAST_TOKEN:
-        raise HolmesError(f"the token has {len(token)} characters; take {LEAST_TOKEN} or more.")
+        raise HolmesError(f"the token has {len(token)} characters; use at least {LEAST_TOKEN}.")
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(24)
     opened = open_index(index, device=device, model=model, ray=ray, copies=copies, cache=cache)
@@ -74,5 +78,8 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     say(f"{counted(len(opened), 'video')} in {index}")
     # The part after # stays in the browser: it is neither sent nor logged.
-    say(f"open http://{shown}:{port}/{f'#token={token}' if token else ''} in a browser; Ctrl-C ends it")
+    say(
+        f"open http://{shown}:{port}/{f'#token={token}' if token else ''} in a browser; Ctrl-C stops the "
+        "server"
+    )
     run(opened, settings, model=model, quiet=quiet)

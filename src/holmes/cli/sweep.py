@@ -31,15 +31,15 @@ def sweep(
     parameter: Annotated[
         str | None,
         typer.Option(
-            help="A parameter of the paper at its values: tau, beta, dustbin or all.",
+            help="A parameter that the paper sweeps: tau, beta, dustbin or all.",
             show_default="all, unless --set lists values",
         ),
     ] = None,
     settings: SettingsAndValues = None,
 ) -> None:
-    """Train at several values of a setting, or of several, and draw SumR over them; run it again to go on.
+    """Train at several values of one or more settings and draw SumR over them; run it again to continue.
 
-    Writes sweep.json, and sweep.png and sweep.svg with all that was swept in FOLDER so far.
+    Writes sweep.json, and sweep.png and sweep.svg with everything swept in FOLDER so far.
     """
     from holmes.config.ablations import SWEEPS
     from holmes.config.ablations import sweep as values_of
@@ -121,5 +121,5 @@ def swept_before(path: Path) -> dict[str, Any]:
     try:
         return read_sweeps(path)
     except HolmesError:
-        say(f"{path} is damaged and is written anew, with this sweep alone")
+        say(f"{path} is damaged; it is written anew with this sweep alone")
         return {"sweeps": {}, "grids": {}}

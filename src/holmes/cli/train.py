@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 def train(
     store: StoreToRead,
     preset: Preset,
-    out: Annotated[Path, typer.Option(metavar="RUN", help="The run's folder: made, or gone on with.")],
+    out: Annotated[
+        Path, typer.Option(metavar="RUN", help="The folder of the run: a new one, or one to continue.")
+    ],
     seed: Annotated[
         int | None, typer.Option(min=0, help="The seed of a single run.", show_default="0")
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(metavar="N,N,…", help="Several runs, in RUN/PROTOCOL-seedN; their mean.")
+        str | None,
+        typer.Option(
+            metavar="N,N,…", help="Train one run per seed, in RUN/PROTOCOL-seedN, and report their mean."
+        ),
     ] = None,
     protocol: Annotated[
         str,
@@ -37,9 +42,9 @@ def train(
     compiled: Compile = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write RUN/tensorboard.")] = False,
 ) -> None:
-    """Train on a store; run the same command again to go on after an interruption.
+    """Train on a store; run the same command again to continue after an interruption.
 
-    Several devices: torchrun --nproc-per-node N -m holmes train …
+    To train on several devices: torchrun --nproc-per-node N -m holmes train …
     """
     from holmes.training.experiments import leads
 
@@ -59,12 +64,12 @@ def train_one(study: Study) -> dict[str, dict[str, Any]]:
     from holmes.training.run import train as run
 
     if any(study.out.glob(f"*/{RUN}")):
-        raise HolmesError(f"{study.out} holds runs of several seeds; give another --out, or --seeds.")
+        raise HolmesError(f"{study.out} contains runs of several seeds; give another --out, or --seeds.")
     finished = (study.out / RESULT).exists()
     (seed,), (protocol,) = study.seeds, study.protocols
     result = run(study.store, study.config, study.out, seed, protocol, study.options)
     if finished:
-        say(f"{study.out} was finished before; these are its figures")
+        say(f"{study.out} had already finished; these are its figures")
     say_uncalibrated({study.out: result})
     ranks = read_ranks(study.out / RANKS)
     figures = (

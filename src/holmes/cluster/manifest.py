@@ -133,4 +133,6 @@ def _no_shards(place: Place) -> HolmesError:
             f"{place} is a single index, not a sharded one; make one of it: "
             f"holmes index split {place} SHARDS --shards N."
         )
-    return HolmesError(f"{place} is no sharded index (it has no {FILE_NAME}); make one: holmes index split.")
+    return HolmesError(
+        f"{place} is not a sharded index (it has no {FILE_NAME}); make one: holmes index split."
+    )

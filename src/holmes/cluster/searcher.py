@@ -55,7 +55,7 @@ class ShardedIndex:
         for found in self.now.all("lengths", [video]).values():
             if found[0] is not None:
                 return float(found[0])
-        raise HolmesError(f"{self.place} holds no video named '{video}'.")
+        raise HolmesError(f"{self.place} contains no video named '{video}'.")
 
     def describe(self) -> Json:
         return self.now.shards.describe(str(self.place))
@@ -87,7 +87,7 @@ class ShardedIndex:
         question = Question(sentences, top, abstain_below, min_probability)
         question.check()
         if not len(self):
-            raise HolmesError(f"{self.place} holds no videos; add some with 'holmes index build'.")
+            raise HolmesError(f"{self.place} contains no videos; add some with 'holmes index build'.")
         now = self.now
         names = now.wanted(filter)
         answers: list[Answer] = []
@@ -173,5 +173,5 @@ class ShardedIndex:
 
     def _owner(self, now: Generation, video: str) -> str:
         if video not in now.owner:
-            raise HolmesError(f"{self.place} holds no video named '{video}'.")
+            raise HolmesError(f"{self.place} contains no video named '{video}'.")
         return now.owner[video]

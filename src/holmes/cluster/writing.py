@@ -50,7 +50,7 @@ def shard_of(video: str, count: int) -> int:
 
 def check_count(count: int) -> None:
     if not 1 <= count <= MOST_SHARDS:
-        raise HolmesError(f"{count} shards cannot be; choose 1 to {MOST_SHARDS:,}.")
+        raise HolmesError(f"{count} shards are not possible; choose 1 to {MOST_SHARDS:,}.")
 
 
 def split_index(index: Path | str, out: str | Path, count: int, *, progress: bool = False) -> Shards:
@@ -117,7 +117,7 @@ def _take_features(source: Path, target: Path) -> None:
 def upload(folder: Path, place: Place) -> None:
     """A sharded index to object storage; the file that makes it one goes last."""
     if place.exists(FILE_NAME):
-        raise HolmesError(f"{place} is a sharded index already; choose another place.")
+        raise HolmesError(f"{place} is already a sharded index; choose another place.")
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock"]
     files.sort(key=lambda path: path == folder / FILE_NAME)
     for path in files:
@@ -171,7 +171,9 @@ def seal_shards(path: Path, calibration: Any = None) -> Shards:
 def _found(path: Path) -> list[str]:
     names = sorted(entry.name for entry in path.glob("shard-*") if entry.is_dir())
     if not names:
-        raise HolmesError(f"{path} holds no shards; make some: holmes index split INDEX {path} --shards N.")
+        raise HolmesError(
+            f"{path} contains no shards; make some: holmes index split INDEX {path} --shards N."
+        )
     return names
 
 

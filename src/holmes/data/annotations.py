@@ -72,7 +72,7 @@ class Annotations:
 def number(value: float | str) -> float:
     """Seconds or frames."""
     if isinstance(value, bool) or not math.isfinite(float(value)) or abs(float(value)) > LARGEST:
-        raise ValueError(f"{shown(value)} is no time")
+        raise ValueError(f"{shown(value)} is not a time")
     return float(value)
 
 
@@ -148,7 +148,8 @@ def refuse_strangers(path: Path, captions: Captions) -> None:
     ):
         raise HolmesError(
             f"{path} matches none of the {len(captions.query_ids):,} captions, such as "
-            f"'{captions.query_ids[0]}'; is it of another collection? Leave it out, or give the right one."
+            f"'{captions.query_ids[0]}'; does it belong to another collection? Leave it out, or give the "
+            "right one."
         )
 
 

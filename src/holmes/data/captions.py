@@ -32,11 +32,11 @@ def read_captions(files: dict[str, Path]) -> Captions:
         for query_id, text in captions.items():
             if texts.setdefault(query_id, text) != text:
                 raise HolmesError(
-                    f"{files[name]}: caption id '{query_id}' has another text before; rename one."
+                    f"{files[name]}: caption id '{query_id}' appears with two different texts; rename one."
                 )
             if name != "train" and query_id in lines.get("train", {}):
                 raise HolmesError(
-                    f"{files[name]}: caption id '{query_id}' is in train too; remove it from one of them."
+                    f"{files[name]}: caption id '{query_id}' is also in train; remove it from one of them."
                 )
     refuse_shared_videos(lines, files)
     video_index: dict[str, int] = {}
@@ -63,7 +63,7 @@ def refuse_shared_videos(lines: dict[str, dict[str, str]], files: dict[str, Path
         shared = [video for video in map(video_of, captions) if video in trained]
         if name != "train" and shared:
             raise HolmesError(
-                f"{files[name]}: video '{shared[0]}' and {len(set(shared)) - 1} others are in train too; a "
+                f"{files[name]}: video '{shared[0]}' and {len(set(shared)) - 1} others are also in train; a "
                 "model would be tested on what it was trained on. Remove them from one of the two."
             )
 
@@ -86,11 +86,11 @@ def read_caption_file(path: Path) -> dict[str, str]:
             )
         if query_id in captions:
             raise HolmesError(
-                f"{path}: line {number}: caption id '{query_id}' is there twice; rename or remove one."
+                f"{path}: line {number}: caption id '{query_id}' appears twice; rename or remove one."
             )
         captions[query_id] = caption.strip()
     if not captions:
-        raise HolmesError(f"{path} holds no captions; remove the file or fill it.")
+        raise HolmesError(f"{path} contains no captions; remove the file or fill it.")
     return captions
 
 

@@ -101,7 +101,7 @@ def leaks(store: Store) -> Iterator[str]:
         shared = np.intersect1d(trained, store.split(name).videos)
         if name != "train" and len(shared):
             yield (
-                f"{len(shared)} videos of split '{name}' are in train too, such as "
+                f"{len(shared)} videos of split '{name}' are also in train, such as "
                 f"'{store.video_ids[shared[0]]}': mend the caption files"
             )
 

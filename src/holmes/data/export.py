@@ -70,7 +70,7 @@ def refuse_full_disk(store: Store, place: Path) -> None:
     free = shutil.disk_usage(place).free
     if needed > free:
         raise HolmesError(
-            f"{place} has {free / 1e6:.0f} MB free, the export needs about {needed / 1e6:.0f}; "
+            f"{place} has {free / 1e6:.0f} MB free, but the export needs about {needed / 1e6:.0f}; "
             "make room for it."
         )
 

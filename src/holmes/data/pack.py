@@ -71,7 +71,7 @@ def scan(
         for index, name in enumerate(names):
             where, shape = f"{features.path}: {what} '{name}'", features.shape(name)
             if shape is None or 0 in shape:
-                state = "is not there" if shape is None else f"has zero {unit}"
+                state = "is missing" if shape is None else f"has zero {unit}"
                 raise HolmesError(f"{where} {state}; extract its {unit} or remove its captions.")
             counts[index], width = shape[0], width or shape[1]
             if shape[1] != width:

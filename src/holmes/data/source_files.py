@@ -88,7 +88,7 @@ def only(known: dict[str, Any], wanted: str | None, what: str, folder: Path, opt
             raise unknown(f"{what} in {folder}", wanted, known)
         return wanted
     if not known:
-        raise HolmesError(f"{folder} holds no {what}; is it the right folder?")
+        raise HolmesError(f"{folder} contains no {what}; is it the right folder?")
     if len(known) > 1:
-        raise HolmesError(f"{folder} holds several: {', '.join(known)}; choose with {option}.")
+        raise HolmesError(f"{folder} contains several: {', '.join(known)}; choose with {option}.")
     return next(iter(known))

@@ -115,7 +115,7 @@ class Store:
         offsets = np.array(self._array(name, np.int64, items + 1))
         lengths = np.diff(offsets)
         if offsets[0] != 0 or offsets[-1] != rows:
-            raise self._damaged(f"{name}.npy", f"it does not lead from 0 to {rows} in {items} steps")
+            raise self._damaged(f"{name}.npy", f"it does not run from 0 to {rows} in {items} steps")
         if lengths.min() < 1 or lengths.max() > most:
             found = f"{lengths.min()} to {lengths.max()} rows; 1 to {most} are allowed"
             raise self._damaged(f"{name}.npy", f"it has an item of {found}")

@@ -114,7 +114,7 @@ class StoreWriter:
         refuse_target(self.target, self.overwrite)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.lock = hold(
-            self.folder / LOCK, f"{self.target} is being written by another process; wait for it."
+            self.folder / LOCK, f"{self.target} is being written by another process; wait until it is done."
         )
         return self
 
@@ -271,7 +271,9 @@ def refuse_target(target: Path, overwrite: bool) -> None:
     if not overwrite:
         raise HolmesError(f"{target} already exists; choose another name or add --overwrite.")
     if not (target / MANIFEST).is_file():
-        raise HolmesError(f"{target} exists and is not a store: it is not overwritten; choose another name.")
+        raise HolmesError(
+            f"{target} exists but is not a store, so it is not overwritten; choose another name."
+        )
 
 
 def offsets(lengths: Array) -> NDArray[np.int64]:

@@ -94,7 +94,7 @@ def load_checkpoint(folder: Path, device: str = "cpu") -> Checkpoint:
             if read_manifest(folder) == manifest:
                 raise
             # Training has saved a better one since, and removed the weights that this one named.
-    raise HolmesError(f"{folder} is being written again and again; try again when that is over.")
+    raise HolmesError(f"{folder} is being rewritten all the time; try again later.")
 
 
 def _load(folder: Path, manifest: Manifest, device: str) -> Checkpoint:
@@ -110,7 +110,9 @@ def _load(folder: Path, manifest: Manifest, device: str) -> Checkpoint:
             model = build_model(manifest.config.model)
             model.load_state_dict(load_file(file))
     except (RuntimeError, SafetensorError) as error:
-        raise HolmesError(f"{weights} does not fit its config: {str(error).splitlines()[0][:200]}") from None
+        raise HolmesError(
+            f"{weights} does not match its settings: {str(error).splitlines()[0][:200]}"
+        ) from None
     return Checkpoint(model.to(device).eval(), manifest.config, manifest.digest, manifest.extras)
 
 

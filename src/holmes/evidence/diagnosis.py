@@ -103,7 +103,9 @@ def read_calibration(values: Any, model: str) -> Calibration | None:
         return None
     needed = {field.name for field in fields(Calibration) if field.default is MISSING}
     if not isinstance(values, dict) or values.get("version") not in READABLE or needed - values.keys():
-        raise HolmesError("the calibration has a form that this Holmes does not know; train again.")
+        raise HolmesError(
+            "the calibration has a format that this version of Holmes does not know; train again."
+        )
     if values["model"] != model:
         raise HolmesError(
             f"the calibration belongs to another model ({str(values['model'])[:12]}, not {model[:12]}); "

@@ -74,7 +74,7 @@ def first_manifest(videos: list[Path | str], embedder: Embedder, rate: float | N
         _check_features(features, manifest)
     named = find_videos(files) if files or not folders else []
     if not folders and not any(os.path.exists(file) for file in named):
-        raise HolmesError(f"{named[0]} does not exist; name video files, or folders with some.")
+        raise HolmesError(f"{named[0]} does not exist; name video files, or folders that contain some.")
     return manifest
 
 
@@ -287,12 +287,12 @@ def _sort_out(videos: Iterable[Path | str]) -> tuple[list[FeatureFolder], list[P
 
 def _check_extraction(path: Path, manifest: Manifest, rate: float | None) -> None:
     if not manifest.extraction:
-        raise HolmesError(f"{path} holds embeddings made elsewhere; videos cannot be added to it.")
+        raise HolmesError(f"{path} contains embeddings made elsewhere; videos cannot be added to it.")
     recorded = manifest.extraction["rate"]
     if rate is not None and rate != recorded:
         raise HolmesError(
-            f"{path} was sampled {recorded:g} times a second, not {rate:g}; "
-            "leave --rate away, or build another index."
+            f"{path} was sampled {recorded:g} times per second, not {rate:g}; "
+            "leave out --rate, or build another index."
         )
 
 
@@ -305,4 +305,4 @@ def _check_features(features: FeatureFolder, manifest: Manifest) -> None:
             f"extract with --backbone {backbone['name']} --rate {rate:g}."
         )
     if not features.ids():
-        raise HolmesError(f"{features.path} holds features of no video: 'holmes extract' adds some.")
+        raise HolmesError(f"{features.path} contains no videos' features yet; 'holmes extract' adds some.")

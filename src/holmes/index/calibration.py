@@ -145,10 +145,10 @@ def calibrate_index(index: Index, captions: Sequence[tuple[str, str]]) -> Taught
     unknown = [video for _, video in captions if video not in places]
     if unknown:
         raise HolmesError(
-            f"the index has no video '{unknown[0]}' ({len(unknown)} of {len(captions)} unknown)."
+            f"the index has no video '{unknown[0]}' ({len(unknown)} of {len(captions)} videos are unknown)."
         )
     if len(captions) < FEWEST_QUERIES:
-        raise HolmesError(f"{len(captions)} sentences teach too little; give at least {FEWEST_QUERIES}.")
+        raise HolmesError(f"{len(captions)} sentences are too few; give at least {FEWEST_QUERIES}.")
     scores = every_score(index, [sentence for sentence, _ in captions])
     owner_Q = torch.tensor([places[video] for _, video in captions])
     embedder = index.embedder
@@ -156,7 +156,8 @@ def calibrate_index(index: Index, captions: Sequence[tuple[str, str]]) -> Taught
     fitted = fit_calibration(scores, owner_Q, *weights, embedder.record["digest"])
     if fitted is None:
         raise HolmesError(
-            "none of the sentences finds its video among the first five; check that each is beside its own."
+            "none of the sentences finds its video among the first five; check that each stands beside its "
+            "own video."
         )
     write_values(index.store.path / FILE, fitted.to_dict())
     said_Q = judge_all(scores, fitted).gallery.probability_QK[:, 0]
@@ -194,7 +195,8 @@ def read_captions(path: Path) -> list[tuple[str, str]]:
     for number, row in enumerate(read_rows(path), 1):
         if not row.get("sentence") or not row.get("video"):
             raise HolmesError(
-                f"row {number} of {path} has no 'sentence' or no 'video'; a CSV needs a header with both, "
+                f"row {number} of {path} lacks a 'sentence' or a 'video'; a CSV file needs a header with "
+                "both, "
                 'a JSONL file lines such as {"sentence": "a dog runs", "video": "beach.mp4"}.'
             )
         captions.append((str(row["sentence"]), str(row["video"])))

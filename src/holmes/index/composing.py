@@ -126,4 +126,4 @@ def check_sentence(sentence: object) -> None:
     try:
         sentence.encode()
     except UnicodeEncodeError:
-        raise HolmesError(f"the sentence {ascii(sentence)[:80]} is not valid UTF-8; type it anew.") from None
+        raise HolmesError(f"the sentence {ascii(sentence)[:80]} is not valid UTF-8; type it again.") from None

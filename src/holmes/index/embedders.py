@@ -153,7 +153,8 @@ class TrainedHolmes:
         self.checkpoint = open_checkpoint(self.folder, self.device)
         if self.checkpoint.config.model.encoder in ("ms_sl", "gmmformer"):
             raise HolmesError(
-                f"{self.folder} is a baseline ({self.checkpoint.config.model.encoder}) that has no vector a "
+                f"{self.folder} is a baseline ({self.checkpoint.config.model.encoder}) that has no vector "
+                "per "
                 "frame, which search needs; train a model with another preset."
             )
         lengths = self.checkpoint.config.model
@@ -288,7 +289,7 @@ def load_embedder(
         ) from None
     if not isinstance(backbone, JointBackbone) or not backbone.joint:
         raise HolmesError(
-            f"'{name}' gives features that no sentence can be compared with; use a joint model "
+            f"'{name}' makes features that cannot be compared with sentences; use a joint model "
             f"({', '.join(JOINT_ENCODERS)}, the folder of one) or a checkpoint of 'holmes train'."
         )
     return ZeroShot(backbone, device)

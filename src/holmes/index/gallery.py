@@ -152,7 +152,8 @@ def _rows_fit(store: IndexStore, device: torch.device) -> bool:
     room = SHARE_OF_FREE_MEMORY * free
     if codes > room:
         raise HolmesError(
-            f"{store.path} has {codes / 2**30:.1f} GiB of embeddings, {device} {free / 2**30:.1f} GiB free; "
+            f"{store.path} has {codes / 2**30:.1f} GiB of embeddings, but {device} has {free / 2**30:.1f} "
+            "GiB free; "
             "search it with device 'cpu'."
         )
     return codes + rows <= room

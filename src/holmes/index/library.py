@@ -46,7 +46,7 @@ def sync_index(
     path, roots = Path(path), [os.path.abspath(folder) for folder in folders]
     for root in roots:
         if not os.path.isdir(root):
-            raise HolmesError(f"{root} is not there; nothing was changed. Is its disk or share away?")
+            raise HolmesError(f"{root} does not exist; nothing was changed. Is its disk or share connected?")
     with open_session(path, model=model, fast=fast, workers=workers, progress=progress) as session:
         seen, closed = _look(roots)
         _refuse_empty(roots, seen, session)
@@ -79,8 +79,9 @@ def _refuse_empty(roots: list[str], seen: list[Path], session: Session) -> None:
         inside = [name for name in session.writer.store.places if _is_under(name, [root])]
         if inside and not any(_is_under(str(source), [root]) for source in seen):
             raise HolmesError(
-                f"{root} holds no videos now, the index {len(inside)} from it; nothing was changed. "
-                f"Is its disk away? If they are deleted: holmes index remove {session.path} {root}"
+                f"{root} contains no videos now, but the index has {len(inside)} from it; nothing was "
+                "changed. "
+                f"Is its disk connected? If they were deleted: holmes index remove {session.path} {root}"
             )
 
 

@@ -33,7 +33,7 @@ class SegmentEntry:
 
     def __post_init__(self) -> None:
         if any(at >= self.videos for at in self.removed) or len(set(self.removed)) < len(self.removed):
-            raise HolmesError(f"removed names videos that segment {self.name} does not have.")
+            raise HolmesError(f"'removed' names videos that segment {self.name} does not have.")
 
     @property
     def live(self) -> int:
@@ -84,8 +84,9 @@ class IndexForm(Form):
     def outdated(self, path: Path, version: str, remedy: str | None = None) -> HolmesError:
         folder, quoted = path.parent, shlex.quote(str(path.parent))
         return HolmesError(
-            f"{folder} is an index of version {version}; this Holmes reads {self.version}. "
-            f"Build it again, what was extracted is kept: rm -r {quoted}/{{{FILE_NAME},segments}} && "
+            f"{folder} is an index of version {version}; this version of Holmes reads version "
+            f"{self.version}. "
+            f"Build it again; the extracted features are kept: rm -r {quoted}/{{{FILE_NAME},segments}} && "
             f"holmes index build {quoted} VIDEOS…"
         )
 
@@ -100,7 +101,7 @@ def write_manifest(folder: Path, manifest: Manifest, still_wanted: Callable[[], 
 def read_manifest(folder: Path, name: str = FILE_NAME) -> Manifest:
     path = folder / name
     if not path.is_file():
-        raise HolmesError(f"{folder} is no index; make one: holmes index build {folder} VIDEOS…")
+        raise HolmesError(f"{folder} is not an index; make one: holmes index build {folder} VIDEOS…")
     return FORM.read(path, Manifest)
 
 

@@ -104,7 +104,7 @@ class Index:
         question = Question(sentences, top, abstain_below, min_probability)
         question.check()
         if not len(self.store):
-            raise HolmesError(f"{self.store.path} holds no videos; add some with 'holmes index add'.")
+            raise HolmesError(f"{self.store.path} contains no videos; add some with 'holmes index add'.")
         allowed_S = None if filter is None else self.parts_of(filter)
         answers: list[Answer] = []
         for start in range(0, len(sentences), QUERIES_AT_ONCE):
@@ -183,7 +183,7 @@ class Index:
 
     def _stored(self, name: str) -> StoredVideo:
         if name not in self.store:
-            raise HolmesError(f"{self.store.path} holds no video named '{name}'.")
+            raise HolmesError(f"{self.store.path} contains no video named '{name}'.")
         return self.store[name]
 
     def _finder(self, nearest: Nearest, probes: Probes) -> Callable[[int, int], Found]:

@@ -153,7 +153,7 @@ def create_index(path: Path | str, manifest: Manifest) -> None:
 
 def _refuse_filled(path: Path) -> None:
     if (path / FILE_NAME).exists():
-        raise HolmesError(f"{path} is an index already; 'holmes index add' adds to it.")
+        raise HolmesError(f"{path} is already an index; 'holmes index add' adds to it.")
     if path.exists() and not (path.is_dir() and all(_is_left_over(entry) for entry in path.iterdir())):
         raise HolmesError(f"{path} exists and is not empty; choose another place for the index.")
 
@@ -213,7 +213,7 @@ class IndexWriter:
         absent = sorted(names - self.store.find_all(names).keys())
         if absent:
             raise HolmesError(
-                f"{self.path} holds no video named '{absent[0]}'; 'holmes index info --json' lists them."
+                f"{self.path} contains no video named '{absent[0]}'; 'holmes index info --json' lists them."
             )
         with self._change():
             self._commit(self._without(names))
@@ -340,8 +340,8 @@ class IndexWriter:
 
     def _replaced(self) -> HolmesError:
         return HolmesError(
-            f"{self.path} was replaced by another process while this one was changing it; nothing of this "
-            "change is in it: run the same command again."
+            f"{self.path} was replaced by another process while this one was changing it; none of this "
+            "change was kept: run the same command again."
         )
 
 

@@ -63,7 +63,7 @@ class VideoFeatures:
 def check_rate(rate: float) -> None:
     """What extraction can sample; `LEAST_RATE` and `MOST_RATE` in words."""
     if not LEAST_RATE <= rate <= MOST_RATE:
-        raise HolmesError(f"rate {rate:g} is not between .01 and 100 samples a second.")
+        raise HolmesError(f"rate {rate:g} is not between .01 and 100 samples per second.")
 
 
 class FolderGoneError(HolmesError):
@@ -83,7 +83,7 @@ class FeatureFolder:
         """An existing folder; refuses what is not one, or was written by another version."""
         path = Path(path)
         if not (path / MANIFEST).exists():
-            raise HolmesError(f"{path} holds no features: try 'holmes extract VIDEOS --out {path}'.")
+            raise HolmesError(f"{path} contains no features: try 'holmes extract VIDEOS --out {path}'.")
         manifest = FORM.read(path / MANIFEST, Manifest)
         return cls(path, manifest.backbone, manifest.rate)
 
@@ -100,7 +100,7 @@ class FeatureFolder:
                 )
             if folder.rate != rate:
                 raise HolmesError(
-                    f"{path} was sampled {folder.rate:g} times a second, not {rate:g}; use another folder."
+                    f"{path} was sampled {folder.rate:g} times per second, not {rate:g}; use another folder."
                 )
             return folder
         if path.exists() and not _is_vacant(path):
@@ -112,7 +112,7 @@ class FeatureFolder:
     def check_there(self) -> None:
         """Writing into a folder that was deleted would bring it back without its manifest."""
         if not (self.path / MANIFEST).exists():
-            raise FolderGoneError(f"{self.path} has vanished; run the same command again to begin anew.")
+            raise FolderGoneError(f"{self.path} has vanished; run the same command again to start over.")
 
     def ids(self) -> list[str]:
         try:

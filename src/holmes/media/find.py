@@ -30,7 +30,7 @@ def find_videos(paths: Iterable[Path | str]) -> list[Path]:
         raise HolmesError(f"{closed[0].filename} cannot be searched ({closed[0].strerror}).")
     if not found:
         raise HolmesError(
-            "no videos found; name files, or folders with files such as .mp4, .mkv, .mov, .webm."
+            "no videos were found; name files, or folders with files such as .mp4, .mkv, .mov, .webm."
         )
     for error in closed:  # goes along as if it were a video, and will be named among the failures
         found.setdefault(str(error.filename))

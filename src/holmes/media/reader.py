@@ -306,7 +306,7 @@ def _video_stream(container: Any) -> Any:
         raise VideoError("it has no video track" + (", only sound" if container.streams.audio else ""))
     stream = streams[0]
     if stream.codec_context is None:
-        raise VideoError("its video is in a coding that cannot be decoded here")
+        raise VideoError("its video has a codec that cannot be decoded here")
     _check_size(stream.codec_context)
     return stream
 

@@ -43,7 +43,8 @@ def find_systems(paths: list[Path], protocol: Protocol | None = None) -> dict[st
             systems[label] = some
     if len(systems) < 2:
         raise HolmesError(
-            f"there is only one system, {next(iter(systems))}; name two runs, or a folder with more settings."
+            f"there is only one system, {next(iter(systems))}; name two runs, or a folder with several "
+            "settings."
         )
     return systems
 
@@ -79,7 +80,7 @@ def evaluate_systems(
             found = evaluate_run(run, store_of(run, store), split, device)
             if firsts and found.store.info.digest != firsts[0].store.info.digest:
                 raise HolmesError(
-                    f"{run.path} was trained on another store than {firsts[0].run.path}; "
+                    f"{run.path} was trained on a different store than {firsts[0].run.path}; "
                     "say with --store which one to compare on."
                 )
             if number == 0:

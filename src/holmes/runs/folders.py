@@ -40,7 +40,7 @@ def find_runs(folder: Path, protocol: Protocol | None = None) -> list[RunFolder]
     manifests = [folder / RUN] if (folder / RUN).exists() else sorted(folder.glob(f"*/{RUN}"))
     runs = [RunFolder(manifest.parent, read_run(manifest)) for manifest in manifests]
     if not runs:
-        raise HolmesError(f"{folder} holds neither a run nor a checkpoint; make one with 'holmes train'.")
+        raise HolmesError(f"{folder} contains neither a run nor a checkpoint; make one with 'holmes train'.")
     chosen = [run for run in runs if protocol is None or run.protocol == protocol.value]
     if not chosen:
         has = ", ".join(sorted({run.protocol or "" for run in runs}))
@@ -49,7 +49,7 @@ def find_runs(folder: Path, protocol: Protocol | None = None) -> list[RunFolder]
         )
     unfinished = [run for run in chosen if not (run.checkpoint / MANIFEST).exists()]
     if unfinished:
-        raise HolmesError(f"{unfinished[0].path} has no checkpoint yet; go on with its 'holmes train'.")
+        raise HolmesError(f"{unfinished[0].path} has no checkpoint yet; continue its 'holmes train'.")
     return chosen
 
 

@@ -50,14 +50,14 @@ class Jobs:
     def allow(self) -> None:
         if not self.settings.manage:
             raise NotAllowedError(
-                "this server only searches; start it with --manage to add and remove videos."
+                "this server is only for searching; start it with --manage to add and remove videos."
             )
 
     async def add(self, index: Path, paths: Iterable[str], known: Iterable[str]) -> None:
         """Start adding files and folders; `known` are the folders the index holds videos of."""
         self.allow()
         if self.current.state == "running":
-            raise HolmesError("videos are being added already; wait until that is done.")
+            raise HolmesError("videos are already being added; wait until that is done.")
         allowed = [os.path.realpath(str(folder)) for folder in (*self.settings.add_from, *known)]
         checked = [check_path(path, allowed) for path in paths]
         self.current = JobState("running", "starting")
@@ -115,11 +115,11 @@ def told(current: JobState, news: dict[str, Any]) -> JobState:
 def check_path(path: str, allowed: Iterable[str]) -> str:
     """An absolute path that really lies in a folder from which videos may be added."""
     if "\0" in path or not os.path.isabs(path):
-        raise NotAllowedError("write the whole path of a file or folder, from / on.")
+        raise NotAllowedError("write the full path of a file or folder, beginning with /.")
     real = os.path.realpath(path)
     if not any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in allowed):
         raise NotAllowedError(
-            "that lies outside the folders of this index; start the server with --add-from FOLDER."
+            "that is outside the folders of this index; start the server with --add-from FOLDER."
         )
     if not os.path.exists(real):
         raise HolmesError("there is no such file or folder.")

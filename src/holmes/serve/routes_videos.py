@@ -118,10 +118,10 @@ async def stream(
     file = await asyncio.to_thread(state.shelf.file, entry)
     if convert:
         if state.conversions.locked():
-            raise BusyError("as many videos are being converted as this server allows; close one first.")
+            raise BusyError("this server allows no more videos to be converted at once; close one first.")
         return Converted(file, Plan(convert == "copied", t), state.conversions)
     if state.streams.locked():
-        raise BusyError("as many videos are being watched as this server allows; close one first.")
+        raise BusyError("this server allows no more videos to be watched at once; close one first.")
     drop_malformed_range(request)
     kind = TYPES.get(file.suffix.lower()) or mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     kind = kind if kind.startswith("video/") else "application/octet-stream"  # never a page of its own

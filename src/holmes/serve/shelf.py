@@ -96,7 +96,7 @@ class Shelf:
         inside = os.path.dirname(real) in self._real_folders
         renamed = os.path.basename(real) != entry.title and not real.lower().endswith(SUFFIXES)
         if not stat.S_ISREG(mode) or not inside or renamed or not os.path.isabs(entry.name):
-            raise NotFoundError("the file of this video leads out of the index's folders.")
+            raise NotFoundError("the file of this video is a link that leads out of the index's folders.")
         return Path(real)
 
     def has_file(self, entry: Entry) -> bool:

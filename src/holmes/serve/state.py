@@ -73,7 +73,7 @@ class ServerState:
         except HolmesError as error:
             raise BadRequestError(str(error)) from None
         if len(sentence) > most:
-            raise BadRequestError(f"a sentence may have {most} characters at most, not {len(sentence)}.")
+            raise BadRequestError(f"a sentence may have at most {most} characters, not {len(sentence)}.")
 
     async def decode(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self.decoding, work)

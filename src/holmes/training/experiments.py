@@ -86,7 +86,7 @@ def refuse_foreign_study(folder: Path) -> None:
     others = sorted(path.name for path in found if not is_barely_begun(path))
     if others and not any(folder.glob(f"*/{RUN}")):
         raise HolmesError(
-            f"{folder} is not empty and holds no runs (it has {others[0]!r}"
+            f"{folder} is not empty and contains no runs (it has {others[0]!r}"
             f"{' and others' if len(others) > 1 else ''}); give a new folder with --out."
         )
 
@@ -104,7 +104,7 @@ def leads() -> bool:
 def train_seeds(study: Study) -> dict[str, Any]:
     """Every protocol with every seed in `{protocol}-seed{N}`; mean and deviation in `summary.json`."""
     if (study.out / RUN).exists():
-        raise HolmesError(f"{study.out} holds a single run; give another --out for several.")
+        raise HolmesError(f"{study.out} contains a single run; give another --out for several.")
     with process_group(choose_device(study.options.device)):
         runs = study.train({protocol.value: (study.config, protocol) for protocol in study.protocols})
     found = {name: {"runs": some, "metrics": study.figures(name, some)} for name, some in runs.items()}

@@ -148,7 +148,8 @@ def sole_owner(folder: Path) -> Iterator[None]:
     """Two processes must not write one run."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = hold(
-        folder / LOCK, f"{folder} is being trained by another process; wait for it or give another --out."
+        folder / LOCK,
+        f"{folder} is being trained by another process; wait until it is done, or give another --out.",
     )
     try:
         for unfinished in folder.rglob(".*.part"):  # what a killed process was writing
@@ -165,7 +166,7 @@ def refuse_foreign_folder(folder: Path) -> None:
     )
     if others and RUN not in others:
         raise HolmesError(
-            f"{folder} is not empty and holds no run (it has {others[0]!r}"
+            f"{folder} is not empty and contains no run (it has {others[0]!r}"
             f"{' and others' if len(others) > 1 else ''}); give a new folder with --out."
         )
 
@@ -183,7 +184,7 @@ def claim_run(folder: Path, config: HolmesConfig, seed: int, data: dict[str, Any
             # Through JSON both sides have lists for tuples.
             if jsonable(found.get(key)) != jsonable(identity[key]):
                 raise HolmesError(
-                    f"{folder} holds another run (its {difference(found.get(key), identity[key], key)}); "
+                    f"{folder} contains another run (its {difference(found.get(key), identity[key], key)}); "
                     "give another --out, or the settings it was started with."
                 )
     RUN_FORM.write(path, {**identity, "store": str(store.resolve())})

@@ -273,7 +273,7 @@ class Run:
             self.optimizer.load_state_dict(tensors)
         except (KeyError, RuntimeError):
             raise HolmesError(
-                f"the state in {self.out} is not of this model; use a new --out folder."
+                f"the state in {self.out} belongs to another model; use a new --out folder."
             ) from None
         return progress
 

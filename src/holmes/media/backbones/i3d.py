@@ -62,7 +62,8 @@ class I3D:
     def frames(self, images: Sequence[Image]) -> Matrix:
         if len(images) % WINDOW:
             raise HolmesError(
-                f"i3d makes a row of {WINDOW} frames; {len(images)} frames are no whole number of rows."
+                f"i3d makes a row of {WINDOW} frames; {len(images)} frames do not make a whole number of "
+                "rows."
             )
         return encode_in_batches(images, BATCH * WINDOW, self.width, self._encode)
 

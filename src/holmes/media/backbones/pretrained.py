@@ -26,14 +26,17 @@ def model_folder(name: str) -> Path:
     except Exception as error:
         reason = " ".join(str(error).split())[:160]
         raise HolmesError(
-            f"'{name}' is neither a folder nor a model a hub gave ({reason}); name the model's local folder."
+            f"'{name}' is neither a folder nor a model that a hub offers ({reason}); name the model's local "
+            "folder."
         ) from None
 
 
 def model_type(folder: Path) -> str:
     """The kind of model in the folder, such as clip, siglip, bert, roberta."""
     if not (folder / "config.json").exists():
-        raise HolmesError(f"{folder} holds no model: there is no config.json; name the folder that has it.")
+        raise HolmesError(
+            f"{folder} contains no model: there is no config.json; name the folder that has it."
+        )
     config = read_json(folder / "config.json")
     return str(config.get("model_type", "")) if isinstance(config, dict) else ""
 
