@@ -137,12 +137,32 @@ def test_kinds_are_what_a_person_means():
 @pytest.mark.parametrize(
     ("kind", "group", "begins"),
     [
-        (AnswerKind.PRECISE, 1, "One video stands out; it is the right one with 40%."),
-        (AnswerKind.PRECISE, 2, "Two videos show one and the same moment; it is the right one with 60%."),
-        (AnswerKind.SEVERAL_FIT, 3, "Three videos fit; it is one of them with 60%, the first with 40%."),
-        (AnswerKind.SEVERAL_FIT, 14, "14 videos fit;"),
-        (AnswerKind.TOO_LITTLE, 0, "Too many videos fit; the first is the right one with 40%."),
-        (AnswerKind.NOT_HERE, 0, "Probably not here; these come nearest."),
+        (
+            AnswerKind.PRECISE,
+            1,
+            "One video stands out. If your collection contains it, the first hit is "
+            "right with probability 40%.",
+        ),
+        (
+            AnswerKind.PRECISE,
+            2,
+            "Two videos show the same moment. If your collection contains it, they are "
+            "right with probability 60%.",
+        ),
+        (
+            AnswerKind.SEVERAL_FIT,
+            3,
+            "Three videos fit. If your collection contains it, one of them is right "
+            "with probability 60%, and the first with 40%.",
+        ),
+        (AnswerKind.SEVERAL_FIT, 14, "14 videos fit."),
+        (
+            AnswerKind.TOO_LITTLE,
+            0,
+            "Too many videos fit. If your collection contains it, the first hit is "
+            "right with probability 40%.",
+        ),
+        (AnswerKind.NOT_HERE, 0, "It is probably not here; these videos come nearest."),
     ],
 )
 def test_the_sentence(kind, group, begins):

@@ -161,7 +161,7 @@ def test_what_the_browser_cannot_play_is_converted(page: Any) -> None:
     ("sentence", "title", "words"),
     [
         ("ship leaves harbour", "ship.mp4", "it is not a video file"),
-        ("bird sings", "gone.mp4", "original file is not there"),
+        ("bird sings", "gone.mp4", "original file no longer exists"),
     ],
 )
 def test_what_cannot_be_played_is_shown_in_pictures(page: Any, sentence: str, title: str, words: str) -> None:
@@ -193,8 +193,8 @@ def test_the_kinds_of_diagnosis(page: Any, sentence: str, name: str, sentence_sa
     shares = panel.locator(".part").evaluate_all("parts => parts.map((p) => Number(p.style.flexGrow))")
     assert sum(shares) == pytest.approx(1, abs=0.02)  # one whole
     headings = page.locator("h2.group").all_inner_texts()
-    nearest = ["These come nearest"] if name.startswith("Not here") else []
-    assert headings == (["One of these 2, it seems", "Less likely"] if name == "Several fit" else nearest)
+    nearest = ["These videos come nearest"] if name.startswith("Not here") else []
+    assert headings == (["Probably one of these 2", "Less likely"] if name == "Several fit" else nearest)
     said = page.locator(".card").first.locator(".sure").inner_text().split()
     assert said[-1] == {"Precise": "90%", "Several fit": "45%"}.get(name, said[-1]) and len(said) >= 2
 

@@ -264,7 +264,7 @@ def info(
     table.add_row("on disk", f"{size / 2**20:,.1f} MiB in {counted(len(store.segments), 'segment')}")
     digest = str(model.get("digest"))[:12]
     table.add_row("model", Text(printable(f"{model.get('name')} ({model.get('kind')}, {digest})")))
-    table.add_row("features", Text(printable(f"{backbone.get('name')}, {extraction.get('rate')} a second")))
+    table.add_row("features", Text(printable(f"{backbone.get('name')}, {extraction.get('rate')} per second")))
     Console(highlight=False).print(table)
 
 

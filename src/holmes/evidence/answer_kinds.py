@@ -1,15 +1,15 @@
 """What kind of answer a query got, in the four ways a person would put it, from one distribution.
 
 The distribution is the Dirichlet over the videos of the gallery: the probability of each, and the vacuity,
-for which no evidence stands. Kinds, sentences, numbers and bars come from it, so none contradicts another:
+which no evidence supports. Kinds, sentences, numbers and bars come from it, so none contradicts another:
 
     precise                one video holds most of the probability, or the copies of one moment do
     several fit            a small group holds it together
     too little to go on    no small group holds it
     not here, it seems     there is less evidence than queries with an answer had, and none is precise
 
-How much "most" and "less" are, held-out queries say (`holmes.evidence.fitting`). This is not the partition of
-training (`QueryKind`), which knows the right video.
+Held-out queries decide how much "most" and "less" are (`holmes.evidence.fitting`). These are not the kinds of
+training (`QueryKind`), where the right video is known.
 
 Q queries, K candidates (best first)
 """
@@ -49,7 +49,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class KindRules:
-    """Probabilities from which on a kind is said."""
+    """The least probability at which each kind is claimed."""
 
     precise: float = 0.5  # of the first video, with its copies
     group: float = 0.5  # of a small group together
@@ -86,22 +86,32 @@ def explain(kind: AnswerKind, group: int, first: float, together: float) -> tupl
     match kind:
         case AnswerKind.PRECISE if group > 1:
             return (
-                f"{many} videos show one and the same moment; it is the right one with {together:.0%}.",
+                f"{many} videos show the same moment. If your collection contains it, "
+                f"they are right with probability {together:.0%}.",
                 "Any of them will do.",
             )
         case AnswerKind.PRECISE:
-            return f"One video stands out; it is the right one with {first:.0%}.", "Add a detail to be surer."
+            return (
+                f"One video stands out. {_first_hit(first)}",
+                "Add a detail to be more certain.",
+            )
         case AnswerKind.SEVERAL_FIT:
             return (
-                f"{many} videos fit; it is one of them with {together:.0%}, the first with {first:.0%}.",
+                f"{many} videos fit. If your collection contains it, one of them is right with probability "
+                f"{together:.0%}, and the first with {first:.0%}.",
                 "Add a detail that tells them apart.",
             )
         case AnswerKind.TOO_LITTLE:
             return (
-                f"Too many videos fit; the first is the right one with {first:.0%}.",
-                "Say more of what can be seen: who or what is there, what happens, and where.",
+                f"Too many videos fit. {_first_hit(first)}",
+                "Say more about what can be seen: who or what is there, what happens, and where.",
             )
     return (
-        f"Probably not here; these come nearest. If it is here after all, it is the first with {first:.0%}.",
+        f"It is probably not here; these videos come nearest. {_first_hit(first, after_all=True)}",
         "Other words for the same thing may find it.",
     )
+
+
+def _first_hit(probability: float, after_all: bool = False) -> str:
+    contained = f"If your collection contains it{' after all' * after_all}"
+    return f"{contained}, the first hit is right with probability {probability:.0%}."

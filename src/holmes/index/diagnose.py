@@ -93,7 +93,7 @@ class PlainDiagnosis:
     beliefs: tuple[float, ...]
     quantities: dict[str, float]
     kind: str = "unknown"
-    explanation: str = "There is nothing to compare."
+    explanation: str = "There is nothing to compare it with."
     advice: str = "Name what can be seen: who or what is there, what happens, and where."
     probability: float | None = None
     probabilities: tuple[float, ...] = ()

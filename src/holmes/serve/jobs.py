@@ -99,7 +99,9 @@ class Jobs:
                 self.current = told(self.current, json.loads(line))
         await process.wait()
         if self.current.state == "running":
-            self.current = replace(self.current, state="failed", message="it ended unexpectedly; add again.")
+            self.current = replace(
+                self.current, state="failed", message="the process ended unexpectedly; add the videos again."
+            )
 
 
 def told(current: JobState, news: dict[str, Any]) -> JobState:

@@ -13,7 +13,7 @@ export async function request(path, options = {}) {
     response = await fetch(path, { credentials: "same-origin", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem("The server does not answer. Is it still running?", 0);
+    throw new Problem("The server is not answering. Is it still running?", 0);
   }
   const body = await response.json().catch(() => ({}));
   if (!response.ok) throw new Problem(sentence(body.error ?? `the server answered ${response.status}.`), response.status);

@@ -18,9 +18,9 @@ function kindOf(diagnosis) {
 // Headings for the first hits, which the diagnosis is about, and for the others; none where there is one list.
 export function groups({ diagnosis, hits }) {
   const size = diagnosis.group?.length ?? 0;
-  if (kindOf(diagnosis) === "not_here") return [[0, "These come nearest"]];
+  if (kindOf(diagnosis) === "not_here") return [[0, "These videos come nearest"]];
   if (size < 2) return [];
-  const first = kindOf(diagnosis) === "precise" ? `These ${size} show the same moment` : `One of these ${size}, it seems`;
+  const first = kindOf(diagnosis) === "precise" ? `These ${size} show the same moment` : `Probably one of these ${size}`;
   return size < hits.length ? [[0, first], [size, "Less likely"]] : [[0, first]];
 }
 
@@ -59,13 +59,13 @@ function part(share, label, style) {
 function reasons(diagnosis) {
   const found = [];
   if (Number.isFinite(diagnosis.vacuity)) {
-    found.push(meter("Evidence found", 1 - diagnosis.vacuity, "The rest is missing: nothing speaks for any video."));
+    found.push(meter("Evidence found", 1 - diagnosis.vacuity, "The rest is missing: there is no evidence for any video."));
   }
   if (Number.isFinite(diagnosis.here)) {
     found.push(meter("Rank among answered queries", diagnosis.here, "The share of queries with an answer that had no more evidence than this one."));
   }
   if (Number.isFinite(diagnosis.agreement)) {
-    found.push(meter("Frames and passages agree", diagnosis.agreement, "How far single pictures and whole passages speak for the same videos."));
+    found.push(meter("Frames and passages agree", diagnosis.agreement, "How far single frames and whole passages support the same videos."));
   }
   return found.length ? h("dl", { class: "reasons" }, found.flat()) : null;
 }

@@ -41,7 +41,7 @@ export class Library {
     const { videos, hours, model, extraction, path, left_out: left, partial, removed } = this.about;
     const length = hours >= 1 ? `${hours.toLocaleString("en", { maximumFractionDigits: 1 })} hours` : `${Math.round(60 * hours)} minutes`;
     const facts = [["Videos", videos.toLocaleString("en")], ["Length", length], ["On disk", bytes(this.about.bytes)],
-      ["Model", modelName(model)], ["Frames", extraction?.backbone ? `${extraction.backbone.name}, ${extraction.rate} a second` : "made elsewhere"],
+      ["Model", modelName(model)], ["Frames", extraction?.backbone ? `${extraction.backbone.name}, ${extraction.rate} per second` : "made elsewhere"],
       ["Folder", path], removed ? ["Removed", `${removed.toLocaleString("en")}, ‘holmes index compact’ frees their space`] : null];
     this.summary.replaceChildren(h("dl", {}, facts.filter(Boolean).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { title: value }, value)))));
     this.left.replaceChildren(...[["Left out", left], ["Read in part", partial]].filter(([, files]) => files?.length).map(([name, files]) => reasons(name, files)));

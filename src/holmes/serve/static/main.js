@@ -67,8 +67,8 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-const KEYS = [["/", "go to the search"], ["↓ ↑", "choose a video"], ["Enter", "play its best moment"], ["Space", "play or pause"],
-  ["← →", "moment before, moment after"], ["Esc", "close the player, clear the search"], ["?", "this list"]];
+const KEYS = [["/", "go to the search box"], ["↓ ↑", "choose a video"], ["Enter", "play its best moment"], ["Space", "play or pause"],
+  ["← →", "previous moment, next moment"], ["Esc", "close the player, clear the search"], ["?", "this list"]];
 
 function help() {
   const dialog = h("dialog", { "aria-labelledby": "keys", onclose: () => dialog.remove() }, h("h2", { id: "keys" }, "Keys"),
@@ -93,7 +93,7 @@ document.addEventListener("locked", () => {
     }
   };
   const dialog = h("dialog", { class: "lock", "aria-labelledby": "locked", oncancel: (event) => event.preventDefault() },
-    h("form", { onsubmit: unlock }, h("h2", { id: "locked" }, "This server wants a token"),
+    h("form", { onsubmit: unlock }, h("h2", { id: "locked" }, "This server needs a token"),
       h("label", { htmlFor: "token" }, "It was printed when the server started."), token, wrong, h("button", { class: "plain strong", type: "submit" }, "Open")));
   document.body.append(dialog);
   dialog.showModal();

@@ -37,7 +37,7 @@ export class Player {
   async play(time) {
     this.wanted = time;
     this.strip.show(time);
-    if (!this.hit.file) return this.#pictures("The original file is not there any more; these are pictures of it.");
+    if (!this.hit.file) return this.#pictures("The original file no longer exists; these are pictures from it.");
     if (this.how === "pictures") return this.#pictures();
     if (this.how === "file") {
       const source = `/api/videos/${this.hit.id}/stream`;
@@ -73,7 +73,7 @@ export class Player {
   #failed() {
     if (!this.video.getAttribute("src")) return;
     if (this.how === "file") this.#convert(this.wanted).then(() => this.video.play()).catch(() => {});
-    else this.#pictures("This film cannot be played here; these are pictures of it.");
+    else this.#pictures("This film cannot be played here; these are pictures from it.");
   }
 
   async #convert(time) {
@@ -85,8 +85,8 @@ export class Player {
       this.video.src = playback.address;
       this.video.currentTime = Math.max(0, time - playback.start);
       this.note.textContent = playback.how === "copied"
-        ? "Your browser cannot open this file; it is repacked while you watch."
-        : "Your browser cannot play this coding; it is converted while you watch.";
+        ? "Your browser cannot open this file; the video is repacked while you watch."
+        : "Your browser cannot play this codec; the video is converted while you watch.";
     } catch (problem) {
       this.#pictures(`${problem.message} These are pictures of it.`);
     }
