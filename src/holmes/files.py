@@ -77,7 +77,7 @@ def exchange(first: Path, second: Path) -> bool:
 def write_json(path: Path, value: Any, still_wanted: Callable[[], None] = lambda: None) -> None:
     text = json.dumps(value, indent=1, ensure_ascii=False)
     with atomic_file(path, still_wanted) as file:
-        # A file name that is no valid text is kept as JSON's escapes of its bytes.
+        # A file name that is not valid text is kept as JSON's escapes of its bytes.
         file.write(text.encode(errors="backslashreplace") + b"\n")
 
 
@@ -93,7 +93,7 @@ def open_file(path: Path) -> BufferedReader:
 
 @contextmanager
 def spelt(path: Path) -> Iterator[Path]:
-    """A file under a name that is valid text: its own, or where that is none, the one of an open descriptor.
+    """A file under a name that is valid text: its own, or if that is not, the one of an open descriptor.
 
     For readers in other languages, which take no other names.
     """

@@ -6,7 +6,7 @@ import json
 import unicodedata
 from typing import Any
 
-# Control characters, bytes that are no text, breaks of lines, and marks that reorder or hide what follows.
+# Control characters, bytes that are not text, breaks of lines, and marks that reorder or hide what follows.
 UNPRINTABLE = {"Cc", "Cs", "Cf", "Zl", "Zp"}
 JOINERS = {"\u200c", "\u200d"}  # of category Cf too, but parts of words and of emoji
 SHOWN = 60  # characters of a value in a message

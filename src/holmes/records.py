@@ -55,7 +55,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class VideoEmbedding:
-    """Encoded videos: one vector a frame and one a clip. Not normalised."""
+    """Encoded videos: one vector per frame and one per clip, not normalised."""
 
     frames_VFD: Tensor
     frame_mask_VF: Tensor

@@ -128,7 +128,7 @@ def _convert(hint: Any, value: Any, keys: tuple[str, ...]) -> Any:
 
 
 def _plain(hint: Any, value: Any, keys: tuple[str, ...]) -> Any:
-    """Exactly the type: a bool is no number, a text no number either."""
+    """Exactly the type: a bool is not a number, and neither is a text."""
     if hint is bool and isinstance(value, bool):
         return value
     if hint is str:

@@ -1,4 +1,4 @@
-"""Caption files of the MS-SL layout: `<video>#enc#<number> caption`, one a line, one file a split."""
+"""Caption files of the MS-SL layout: `<video>#enc#<number> caption`, one per line, one file per split."""
 
 from __future__ import annotations
 

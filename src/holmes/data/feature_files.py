@@ -16,7 +16,7 @@ from holmes.errors import HolmesError
 from holmes.files import read_file
 
 Array = NDArray[Any]
-LARGEST_ITEM = 1 << 30  # bytes of one video or caption; 36 hours at two rows of 1024 a second
+LARGEST_ITEM = 1 << 30  # bytes of one video or caption; 36 hours at two rows of 1024 per second
 MOST_DIGITS = 15  # of a number in shape.txt
 
 

@@ -3,9 +3,9 @@
     store.json            format, version, sizes, provenance, size and sha256 of all other files, checksum
     videos.json           video ids
     queries.json          caption ids and captions
-    frames.npy            float16 rows × Dv, unit length, at most 128 a video
+    frames.npy            float16 rows × Dv, unit length, at most 128 per video
     clips.npy             float16 V × 32 × Dv, unit length
-    tokens.npy            float16 rows × Dt, unit length, at most 30 a query
+    tokens.npy            float16 rows × Dt, unit length, at most 30 per query
     frame_offsets.npy     V + 1: video v owns frames[frame_offsets[v] : frame_offsets[v + 1]]
     token_offsets.npy     Q + 1: the same for a query's tokens
     query_offsets.npy     V + 1: a video's queries are neighbours

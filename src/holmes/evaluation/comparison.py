@@ -19,7 +19,7 @@ Groups = Mapping[str, Mapping[str, NDArray[np.bool_]]]  # breakdown â†’ group â†
 
 @dataclass(frozen=True)
 class System:
-    """One setting: the ranks of the right videos, a row a seed; and those of the best fitting ones."""
+    """One setting: the ranks of the right videos, one row per seed, and those of the best fitting ones."""
 
     name: str
     rank_SQ: Ranks

@@ -40,7 +40,7 @@ def rank_of_fitting(scores_QV: Tensor, owner_Q: Tensor, fits: Fits) -> Tensor:
     fitting_N = scores_QV[fits.query_N, fits.video_N]
     best_Q = best_Q.scatter_reduce(0, fits.query_N, fitting_N, "amax")
     rank_Q = scores_QV.shape[1] - (scores_QV < best_Q.unsqueeze(1)).sum(1)
-    # Others that fit may tie with it; they are no reason to count it lower.
+    # Others that fit may tie with it; that is no reason to count it lower.
     ties_N = (fitting_N == best_Q[fits.query_N]).long()
     spare_Q = torch.zeros_like(rank_Q).scatter_add(0, fits.query_N, ties_N)
     own_Q = scores_QV.gather(1, owner_Q.unsqueeze(1)).squeeze(1) == best_Q

@@ -114,7 +114,7 @@ class GalleryOpinion:
         """The opinion on videos of which the candidates are parts.
 
         Concentrations add up, as categories of a Dirichlet that become one do. Where it is known how many
-        parts each candidate's video has, those that are no candidates bring their share of what is left.
+        parts each candidate's video has, those that are not candidates bring their share of what is left.
         """
         highest_Q1 = self.log_alpha_QK.amax(1, keepdim=True)
         part_QK = (self.log_alpha_QK - highest_Q1).exp()

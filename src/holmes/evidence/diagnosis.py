@@ -98,7 +98,7 @@ BOUNDS: dict[str, Any] = {
 
 
 def read_calibration(values: Any, model: str) -> Calibration | None:
-    """The stored form back; None where there is none. Another model's is refused."""
+    """The stored form read back; None if there is none. Another model's is refused."""
     if values is None:
         return None
     needed = {field.name for field in fields(Calibration) if field.default is MISSING}

@@ -30,7 +30,7 @@ class Hit:
 
     @property
     def gone(self) -> bool:
-        """Whether its file is no longer where it was: moved, deleted, or on a disk that is away."""
+        """Whether its file is no longer where it was: moved, deleted, or on a disk that is not connected."""
         return os.path.isabs(self.video) and not os.path.exists(self.video)
 
 

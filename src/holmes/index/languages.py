@@ -23,7 +23,7 @@ OTHER_WORDS = (
 )
 ENGLISH = frozenset(ENGLISH_WORDS.split())
 OTHERS = frozenset(OTHER_WORDS.split()) - ENGLISH
-ADVICE = "This model reads English. It knows no other language, and no names, sounds or written text."
+ADVICE = "This model reads English. It knows no other language, and neither names, sounds nor written text."
 
 
 def is_foreign(sentence: str) -> bool:

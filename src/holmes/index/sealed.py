@@ -24,7 +24,7 @@ def sealed_name(digest: str) -> str:
 
 def seal(index: Path) -> str:
     """Keep the state that the manifest names now; its digest."""
-    read_manifest(index)  # refuses what is none
+    read_manifest(index)  # refuses what is not an index
     content = read_file(index / FILE_NAME)
     digest = hashlib.sha256(content).hexdigest()
     if not (index / sealed_name(digest)).exists():

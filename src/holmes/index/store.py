@@ -179,7 +179,7 @@ class IndexWriter:
         self._segments: int
 
     def __enter__(self) -> IndexWriter:
-        read_manifest(self.path)  # refuses what is no index before a lock file is left there
+        read_manifest(self.path)  # refuses what is not an index before a lock file is left there
         with ExitStack() as held:
             self._lock = held.enter_context(_acquire(self.path))
             self._folder = os.open(self.path, os.O_DIRECTORY)

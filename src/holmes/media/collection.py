@@ -139,7 +139,7 @@ def _known(
 ) -> tuple[dict[str, list[float]], dict[str, str], dict[str, list[str]]]:
     """Moments, kinds and fits by sentence.
 
-    Videos without a sentence are no part of the collection, so none fits them.
+    Videos without a sentence are not part of the collection, so none fits them.
     """
     moments: dict[str, list[float]] = {}
     kinds: dict[str, str] = {}

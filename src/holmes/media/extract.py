@@ -69,7 +69,7 @@ def extract(
 ) -> ExtractionSummary:
     """Features of all `videos` (files and folders) in the folder `out`, which is made or continued.
 
-    An encoder given by name is loaded by `workers` processes (default: one a core), or, where it uses a GPU,
+    An encoder given by name is loaded by `workers` processes (default: one per core), or, if it uses a GPU,
     by this one, which then encodes what the others decode; one given as an object runs in this process.
     `device` is auto, cpu or cuda, for an encoder that can use a GPU.
     `rate` is samples a second (default: the encoder's own); `fast` decodes key frames alone where they are

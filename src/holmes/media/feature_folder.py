@@ -1,4 +1,4 @@
-"""A folder of extracted features: one file a video, each whole or absent, and a manifest of what made them.
+"""A folder of extracted features: one file per video, whole or absent, and a manifest of how they were made.
 
     FEATURES/features.json                  format, version, the encoder, the sampling rate
     FEATURES/videos/NAME-HASH.safetensors   rows, times, thumbnails of one video
@@ -76,7 +76,7 @@ class FeatureFolder:
     def __init__(self, path: Path, backbone: Identity, rate: float) -> None:
         self.path = path
         self.backbone = backbone  # the encoder that made the rows
-        self.rate = rate  # samples a second
+        self.rate = rate  # samples per second
 
     @classmethod
     def open(cls, path: Path | str) -> FeatureFolder:
@@ -226,7 +226,7 @@ class FeatureFolder:
         }
         record["sha256"] = _digest(tensors, record)
         with atomic_file(self.file(video.id)) as file:
-            # ASCII JSON: file names that are no valid text (lone surrogates) survive as escapes.
+            # ASCII JSON: file names that are not valid text (lone surrogates) survive as escapes.
             file.write(save(tensors, {"video": json.dumps(record)}))
 
 

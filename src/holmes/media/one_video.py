@@ -39,7 +39,7 @@ NO_ROOM = {
 class Sampling:
     """How a video is looked at."""
 
-    rate: float  # samples a second
+    rate: float  # samples per second
     fast: bool = False  # key frames alone, where they are dense
     threads: int = 1  # of the decoder
 
@@ -161,7 +161,7 @@ def extract_video(
 
 
 def outcome_of(source: Path, work: Callable[[Path], VideoFeatures]) -> Outcome:
-    """What became of `source`: the features' note, or in one line why there are none."""
+    """What became of `source`: the note of its features, or the reason, in one line, why there are none."""
     fatal = False
     try:
         features = work(source)

@@ -2,7 +2,7 @@
 
 A sample is what a viewer sees at its moment: the last frame that has come on by then. So a file whose frames
 come at uneven times, or that shows one picture for half a minute, gives the samples its viewer would expect.
-Samples lie in the middle of equal steps: at 2 a second, at .25 s, .75 s, 1.25 s and so on.
+Samples lie in the middle of equal steps: at 2 per second, at .25 s, .75 s, 1.25 s and so on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONGEST_HOLD = 60.0  # seconds one picture may fill; a longer pause gets no furt
 LARGEST_GAP = 3600.0  # seconds; timestamps that jump further, or backwards, are counted on from the last one
 LARGEST_FRAME = 8192 * 8192  # pixels; more is a broken header, or more memory than a frame is worth
 LARGEST_SHAPE = 16  # times the square of `largest_side`: pixels of a picture, however long it is
-MOST_SAMPLES = 2**18  # of one file, 36 hours at two a second; what follows is left out
+MOST_SAMPLES = 2**18  # of one file, 36 hours at two per second; what follows is left out
 DENSE = 2.0  # seconds between key frames, at most, for which they stand for the rest
 FRAMES_LOOKED_AT = 250  # to see how dense they come
 BEFORE = 10.0  # seconds before a place to begin decoding at, so that the pictures there are whole
@@ -35,7 +35,7 @@ MISSED, MISSED_SHARE = 2.0, 0.2  # more seconds and more of the file than this w
 BLIND, LEAD = ("mpegts", "mpeg"), 5.0  # containers without a table of key frames; seconds to start before
 FAR_BACK = 20.0  # seconds to look back for a picture where there was none
 MOST_BETWEEN_KEYS = 1500  # frames decoded to reach one; then the last of them will do
-USUAL_RATE = 25.0  # frames a second of a file that says nothing about it
+USUAL_RATE = 25.0  # frames per second of a file that says nothing about it
 
 
 class VideoError(HolmesError):

@@ -1,4 +1,4 @@
-"""What a report says, in order: read this file to see the page. What there is no data for, it says so."""
+"""What a report says, in order: read this file to see the page. Where data is missing, the page says so."""
 
 from __future__ import annotations
 

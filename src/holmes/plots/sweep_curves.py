@@ -1,4 +1,4 @@
-"""SumR over a swept setting: one panel for each, the preset's own value marked; grids with a line a row."""
+"""SumR over a swept setting, one panel each, the preset's own value marked; grids with one line per row."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def timelines(seen: list[Seen], store: Store, split: Split, chosen: int | None =
     """Three queries with known moments: how they were chosen is said with each. Empty where none is known.
 
     With two runs, by how much the first gains over the second; with one, by how clearly the right video wins.
-    Queries that other videos fit too are not chosen: their rival is no mistake.
+    Queries that other videos fit too are not chosen: their rival is not a mistake.
     """
     if len(split.videos) < 2:
         return []  # no rival

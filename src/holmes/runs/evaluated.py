@@ -35,7 +35,7 @@ class EvaluatedRun:
     report: dict[str, Any]
 
     def queries(self) -> QueryTable:
-        """One row a query."""
+        """One row per query."""
         calibration = read_calibration(self.checkpoint.extras.get(EXTRA), self.checkpoint.digest)
         temperature = self.checkpoint.config.evidence.inter_temperature
         return query_table(self.seen, self.store, calibration, temperature)
@@ -44,7 +44,7 @@ class EvaluatedRun:
 def queries(
     run: Path | str, store: Path | str | None = None, split: str = "test", device: str = "auto"
 ) -> QueryTable:
-    """Everything about every query of a split, from a run or a checkpoint: a table, one row a query."""
+    """Everything about every query of a split, from a run or a checkpoint: a table with one row per query."""
     (found,) = find_runs(Path(run))[:1]
     where = store_of(found, None if store is None else Path(store))
     return evaluate_run(found, where, split, choose_device(device)).queries()

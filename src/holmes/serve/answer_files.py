@@ -141,5 +141,5 @@ def _clip(cut: Cut, rate: int) -> dict[str, Any]:
 
 
 def _line(text: str) -> str:
-    """In one line that any editor reads: what is no plain character becomes '?'."""
+    """In one line that any editor reads: what is not a plain character becomes '?'."""
     return "".join("?" if unicodedata.category(char)[0] == "C" else char for char in text)

@@ -129,7 +129,7 @@ class Guard:
         return None
 
     def is_own(self, host: str) -> bool:
-        """Whether the Host header names this server. An address is no name that others could point here."""
+        """Whether the Host header names this server. Others cannot make an address point here."""
         try:
             name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
         except ValueError:

@@ -25,7 +25,7 @@ FOLDERS_LISTED = 500
 
 
 class NotFoundError(HolmesError):
-    """There is no such thing, or it may not be had."""
+    """There is no such thing, or access to it is not allowed."""
 
 
 @dataclass(frozen=True)

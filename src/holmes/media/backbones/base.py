@@ -30,7 +30,7 @@ class Identity:
 class VisualBackbone(Protocol):
     """Turns frames into features.
 
-    `rate` is how many frames a second it is best given and `window` how many consecutive ones make a row:
+    `rate` is how many frames per second suit it best and `window` how many consecutive ones make a row:
     1 for image models, more for models that see motion. `side` is the short side, in pixels, of the frames it
     wants; it takes others too, and scales them itself.
     """
@@ -67,7 +67,7 @@ class TextBackbone(Protocol):
         ...
 
     def sentences(self, sentences: Sequence[str]) -> Matrix:
-        """One row a sentence; of a joint model, to compare with its frames by cosine."""
+        """One row per sentence; those of a joint model are compared with its frames by cosine."""
         ...
 
 

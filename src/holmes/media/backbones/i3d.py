@@ -25,7 +25,7 @@ from holmes.media.backbones.base import Image, Matrix, encode_in_batches, missin
 from holmes.media.pictures import square
 
 SIDE = 224
-WINDOW = 16  # frames a row, .64 s at the rate the network was trained with
+WINDOW = 16  # frames per row, .64 s at the rate the network was trained with
 BATCH = 2  # clips at once: early feature maps are large
 BATCH_NORM_TINY = 1e-3
 # Layer names in order; pools as (kernel, stride), the Inception blocks by their name alone.

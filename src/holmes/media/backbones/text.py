@@ -64,7 +64,7 @@ class Network(Protocol):
     width: int
 
     def states(self, sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Token states, B × T × D, and which of them are no padding, B × T."""
+        """Token states, B × T × D, and which of them are not padding, B × T."""
         ...
 
 

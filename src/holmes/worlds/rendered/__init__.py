@@ -110,7 +110,7 @@ def _render(video: Video, settings: RenderSettings, path: Path) -> None:
 
 
 def _same(recorded: Any, wanted: dict[str, Any]) -> bool:
-    """JSON knows no tuples."""
+    """JSON has no tuples."""
     return isinstance(recorded, dict) and recorded == {
         name: list(value) if isinstance(value, tuple) else value for name, value in wanted.items()
     }
