@@ -123,7 +123,7 @@ def test_weights_that_are_no_weights(tmp_path):
     (weights,) = tmp_path.glob("*.safetensors")
     weights.write_bytes(b"not weights at all")
     rewrite(tmp_path, digest=hashlib.sha256(b"not weights at all").hexdigest())
-    assert "does not fit its config" in refusal(tmp_path)
+    assert "does not match its settings" in refusal(tmp_path)
 
 
 def test_weights_of_another_shape(tmp_path):
@@ -131,7 +131,7 @@ def test_weights_of_another_shape(tmp_path):
     config = json.loads((tmp_path / "checkpoint.json").read_text())["config"]
     config["model"]["tokens"] += 1
     rewrite(tmp_path, config=config)
-    assert "does not fit its config" in refusal(tmp_path)
+    assert "does not match its settings" in refusal(tmp_path)
 
 
 def test_settings_cannot_ask_for_more_memory_than_the_weights(tmp_path, monkeypatch):
@@ -149,7 +149,7 @@ def test_settings_cannot_ask_for_more_memory_than_the_weights(tmp_path, monkeypa
         return made[-1]
 
     monkeypatch.setattr(checkpoint, "build_model", make)
-    assert "does not fit its config" in refusal(tmp_path)
+    assert "does not match its settings" in refusal(tmp_path)
     assert len(made) == 1 and all(value.is_meta for value in made[0].state_dict().values())
 
 

@@ -120,7 +120,7 @@ def test_evaluate_knows_when_a_store_has_moved_or_changed(runs, store, folder):
 
 
 def test_one_seed_and_several_do_not_share_a_folder(runs, store):
-    with pytest.raises(HolmesError, match="holds runs of several seeds"):
+    with pytest.raises(HolmesError, match="contains runs of several seeds"):
         holmes("train", store.path, "--preset", "tvr", "--out", runs, "--device", "cpu")
 
 
@@ -156,7 +156,7 @@ def test_sweep_adds_its_curve_to_those_before(store, folder, monkeypatch, capsys
     assert "0.3 (preset)" in capsys.readouterr().out
     write_json(out / "sweep.json", {"sweeps": {"beta": None}, "grids": 3})  # not worth losing what is trained
     holmes(*words, "--parameter", "dustbin", *settings)
-    assert "sweep.json is damaged and is written anew" in capsys.readouterr().err
+    assert "sweep.json is damaged; it is written anew" in capsys.readouterr().err
     assert list(read_json(out / "sweep.json")["sweeps"]) == ["dustbin"]
     with pytest.raises(HolmesError, match="unknown sweep parameter 'gamma'"):
         holmes(*words, "--parameter", "gamma")

@@ -284,11 +284,11 @@ def test_shards_in_object_storage_are_copied_once_and_verified(
     memory.pipe(path, bytes(content))
     with pytest.raises(HolmesError, match=rf"shard-\d+/segments/\d+/{CODES} is damaged"):
         in_shards(url, cache=tmp_path / "another")  # type: ignore[arg-type]
-    with pytest.raises(HolmesError, match="is a sharded index already"):
+    with pytest.raises(HolmesError, match="is already a sharded index"):
         split_index(made / "index", url, 3)
     with pytest.raises(HolmesError, match=r"say where to copy its shards to \(cache=FOLDER\)"):
         holmes.open_index(url)
-    with pytest.raises(HolmesError, match="is no sharded index"):
+    with pytest.raises(HolmesError, match="is not a sharded index"):
         holmes.open_index("memory://nothing/here", cache=cache)
 
 

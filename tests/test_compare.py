@@ -164,7 +164,7 @@ def test_compare_refuses_what_cannot_be_compared(runs, folder):
     other = tiny_world(folder / "elsewhere", seed=1)
     words = ["train", other.path, "--preset", "tvr", "--out", folder / "foreign", "--device", "cpu"]
     holmes(*words, *set_options(epochs=1, warm_up_epochs=0))
-    with pytest.raises(HolmesError, match=r"trained on another store .* say with --store"):
+    with pytest.raises(HolmesError, match=r"trained on a different store .* say with --store"):
         holmes("compare", runs / "full-seed0", folder / "foreign", "--device", "cpu")
     holmes("compare", runs / "full-seed0", folder / "foreign", "--store", other.path, "--device", "cpu")
 

@@ -163,7 +163,7 @@ def no_caption(tiny: Miniature) -> None:
         (no_width, r"query_feat.hdf5: caption 'v_Cc#enc#0' has zero tokens"),
         (wide_tokens, r"query_feat.hdf5: caption 'dog-b#enc#0' is 7 wide, 'v_Cc#enc#0' 5"),
         (twice, r"tinytrain.caption.txt: line 6: caption id 'cat_a#enc#0' appears twice"),
-        (in_train_too, r"tinytest.caption.txt: caption id 'v_Cc#enc#0' is in train too"),
+        (in_train_too, r"tinytest.caption.txt: caption id 'v_Cc#enc#0' is also in train"),
         (other_text, r"tinytest.caption.txt: caption id 'd.d#enc#0' appears with two different texts"),
         (no_caption, r"tinytrain.caption.txt: line 6, 'cat_a#enc#2', is not '<video>#enc#<number> caption'"),
     ],

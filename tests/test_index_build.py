@@ -143,7 +143,7 @@ def test_another_model_or_other_features_are_refused(tmp_path: Path, fake: type[
         fake.digest = FakeJoint.digest
         add_videos(index, [features.path], ZeroShot(fake()), rate=5.0)
     fake.joint = False
-    with pytest.raises(HolmesError, match="no sentence can be compared"):
+    with pytest.raises(HolmesError, match="cannot be compared with sentences"):
         load_embedder("fake")
     with pytest.raises(HolmesError, match="belong to a trained checkpoint"):
         load_embedder("fake", text="minilm")
@@ -215,7 +215,9 @@ def test_a_checkpoint_may_move_but_not_change(tmp_path: Path, fake: type[FakeJoi
     features, index = write_features(tmp_path / "features", FILMS), tmp_path / "index"
     build_index(index, [features.path], load_embedder(str(tmp_path / "run"), "fake", "fake"))
     (tmp_path / "run").rename(tmp_path / "moved")
-    with pytest.raises(HolmesError, match=f"not in {tmp_path / 'run'}; say with --model where it is now"):
+    with pytest.raises(
+        HolmesError, match=f"no longer in {tmp_path / 'run'}; say with --model where it is now"
+    ):
         open_index(index, device="cpu").search("dog")
     with pytest.raises(HolmesError, match=f"not in {tmp_path / 'films'}; say with --model"):
         open_index(index, device="cpu", model=str(tmp_path / "films")).search("dog")
@@ -281,7 +283,7 @@ def test_what_cannot_fill_an_index_makes_none(tmp_path: Path, fake: type[FakeJoi
         ([], "no videos found"),
         ([tmp_path / "nope.mp4"], "nope.mp4 does not exist"),
         ([tmp_path / ("x" * 300)], "does not exist"),
-        ([empty.path], "features of no video"),
+        ([empty.path], "no videos' features yet"),
     ):
         with pytest.raises(HolmesError, match=words):
             build_index(index, videos, embedder)

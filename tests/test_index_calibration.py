@@ -90,7 +90,7 @@ def test_what_cannot_teach_is_one_line(index: Index, tmp_path: Path) -> None:
         calibrate_index(index, [("a dog", "coast")] * 5)
     for text, name in (("words,film\na,b\n", "a.csv"), ('{"sentence": "a"}\n', "a.jsonl"), ("[]", "b.jsonl")):
         (tmp_path / name).write_text(text)
-        with pytest.raises(HolmesError, match=r"row 1 of .* has no 'sentence' or no 'video'"):
+        with pytest.raises(HolmesError, match=r"row 1 of .* lacks a 'sentence' or a 'video'"):
             read_captions(tmp_path / name)
     (index.store.path / FILE).write_text("{")
     with pytest.raises(HolmesError, match=r"calibration\.json is damaged"):

@@ -264,7 +264,7 @@ def test_errors_say_why_and_can_be_tried_again(page: Any) -> None:
     ask(page, "dog")
     page.route("**/api/search?*", lambda route: route.abort())
     page.fill("#q", "sun sets")
-    page.wait_for_selector("[role=alert] >> text=The server does not answer")
+    page.wait_for_selector("[role=alert] >> text=The server is not answering")
     reason = {"status": 503, "json": {"error": "too many searches are waiting."}}
     page.unroute("**/api/search?*")
     page.route("**/api/search?*", lambda route: route.fulfill(**reason))

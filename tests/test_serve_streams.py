@@ -102,7 +102,7 @@ def test_too_many_at_once_are_told_to_wait(folder: Path, monkeypatch: pytest.Mon
         id = client.get("/api/videos").json()["videos"][0]["id"]
         for parameters in ({}, {"convert": "encoded"}):
             answer = client.get(f"/api/videos/{id}/stream", params=parameters)
-            assert answer.status_code == 503 and "as many videos" in answer.json()["error"]
+            assert answer.status_code == 503 and "no more videos" in answer.json()["error"]
             assert answer.headers["retry-after"] == "1"
 
 

@@ -229,7 +229,7 @@ def test_other_runs_are_not_mixed(launcher: Launcher, store: Store, folder: Path
         "config.name is 'tvr', not 'charades'": [
             {"tvr": "charades"}.get(word, word) for word in command(store, unbroken)
         ],
-        "holds a single run": command(store, unbroken, "--seeds", "0,1"),
+        "contains a single run": command(store, unbroken, "--seeds", "0,1"),
     }
     for message, words in cases.items():
         refused = one_line(*launcher.run(*words))
