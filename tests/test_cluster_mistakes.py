@@ -75,7 +75,7 @@ def test_what_is_not_sharded(
     said = line_of(monkeypatch, capsys, "serve", shards / "shard-0000", "--ray", "local")
     assert "is a single index, not a sharded one; make one of it: holmes index split" in said
     said = line_of(monkeypatch, capsys, "serve", tmp_path, "--ray", "local")
-    assert "is no sharded index (it has no shards.json)" in said
+    assert "is not a sharded index (it has no shards.json)" in said
 
 
 class Elsewhere:

@@ -410,7 +410,7 @@ def test_on_the_command_line(
     assert run(monkeypatch, "index", "seal", shards) == 0
     assert capsys.readouterr().err == f"66 videos in 4 shards, generation 1: {shards}\n"
     assert run(monkeypatch, "index", "check", shards) == 0
-    assert capsys.readouterr().err == f"66 videos in 4 shards, all as written: {shards}\n"
+    assert capsys.readouterr().err == f"66 videos in 4 shards, all intact: {shards}\n"
     assert run(monkeypatch, "index", "info", shards) == 0
     assert "shard-0003" in (said := capsys.readouterr().out) and "66 videos, generation 1, model fake" in said
     assert run(monkeypatch, "index", "info", shards, "--json") == 0

@@ -219,7 +219,7 @@ def test_a_checkpoint_may_move_but_not_change(tmp_path: Path, fake: type[FakeJoi
         HolmesError, match=f"no longer in {tmp_path / 'run'}; say with --model where it is now"
     ):
         open_index(index, device="cpu").search("dog")
-    with pytest.raises(HolmesError, match=f"not in {tmp_path / 'films'}; say with --model"):
+    with pytest.raises(HolmesError, match=f"no longer in {tmp_path / 'films'}; say with --model"):
         open_index(index, device="cpu", model=str(tmp_path / "films")).search("dog")
     assert open_index(index, device="cpu", model=str(tmp_path / "moved")).search("dog").hits
     checkpoint(tmp_path / "moved", dual=False, seed=1)

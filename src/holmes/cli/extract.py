@@ -25,7 +25,9 @@ def extract(
     fast: Annotated[
         bool, typer.Option("--fast", help="Decode only key frames where they are dense enough.")
     ] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one a core")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="How many processes to use.", show_default="one per core")
+    ] = None,
     ray: RayAddress = None,
 ) -> None:
     """Turn videos into features, one file per video; run it again to do what is left.

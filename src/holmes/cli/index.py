@@ -224,7 +224,7 @@ def info(
     index: Folder,
     json: Annotated[bool, typer.Option("--json", help="Print JSON that lists every video.")] = False,
 ) -> None:
-    """Say what an index holds and what made it."""
+    """Show what an index contains and how it was made."""
     from holmes.cluster.manifest import is_sharded
     from holmes.cluster.places import Place
     from holmes.index.store import IndexStore
@@ -306,7 +306,7 @@ def check(index: Folder) -> None:
     if is_sharded(Place(index)):
         shards = check_shards(index)
         held = f"{counted(shards.videos, 'video')} in {counted(len(shards.shards), 'shard')}"
-        say(f"{held}, all as written: {index}")
+        say(f"{held}, all intact: {index}")
         return
     store, faults = index_faults(index)
     if faults:

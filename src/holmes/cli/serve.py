@@ -51,7 +51,7 @@ def serve(
         typer.Option(help="Where nodes keep their shards.", show_default="~/.cache/holmes/shards"),
     ] = None,
 ) -> None:
-    """Search an index in the browser, and over HTTP. Ctrl-C ends it."""
+    """Search an index in the browser or over HTTP; Ctrl-C stops the server."""
     from holmes.cluster.opening import open_index
 
     try:
