@@ -213,7 +213,7 @@ def test_building_in_shards_gives_what_splitting_gives(made: Path, tmp_path: Pat
     again = build_shards(tmp_path / "built", [made / "made"], embedder, 5)
     assert again.added == 0 and again.unchanged == len(whole)
     assert (tmp_path / "built" / FILE_NAME).read_bytes() == before
-    with pytest.raises(HolmesError, match="has 5 shards, not 4; go on with --shards 5"):
+    with pytest.raises(HolmesError, match="has 5 shards, not 4; continue with --shards 5"):
         build_shards(tmp_path / "built", [made / "made"], embedder, 4)
 
 

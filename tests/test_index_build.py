@@ -133,7 +133,7 @@ def test_another_model_or_other_features_are_refused(tmp_path: Path, fake: type[
     ):
         with pytest.raises(HolmesError, match=r"made with 'fake' \(d1d1d1d1d1d1\), not with 'fake' \(e2e2"):
             attempt()
-    with pytest.raises(HolmesError, match="holds features of 'fake'"):
+    with pytest.raises(HolmesError, match="contains features of 'fake'"):
         build_index(tmp_path / "other", [features.path], ZeroShot(fake()))
     with pytest.raises(HolmesError, match="no videos found"):
         (tmp_path / "bare").mkdir()

@@ -32,9 +32,9 @@ from holmes.index.library import sync_index
 from holmes.index.store import IndexWriter
 from holmes.media.collection import SPLITS, Sentence, write_collection
 from holmes.media.feature_folder import FeatureFolder
-from holmes.plots import page as pages
+from holmes.plots import html_page as pages
 from holmes.plots import sweep_curves as sweeps
-from holmes.report import gather as gathering
+from holmes.report import run_report as gathering
 from holmes.serve import adding
 from holmes.serve.jobs import Jobs
 from holmes.serve.settings import ServeSettings

@@ -18,8 +18,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("av")
-from holmes.data.writer import StoreWriter
-
 from altering import VALUES, altered, places, run_holmes
 from data_layouts import Miniature
 from holmes.cluster.manifest import read_shards
@@ -28,6 +26,7 @@ from holmes.cluster.writing import split_index
 from holmes.data.check import check_store
 from holmes.data.pack import Source, pack
 from holmes.data.store import Store
+from holmes.data.store_writer import StoreWriter
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import read_ranks, save_ranks
 from holmes.index import embedders

@@ -112,7 +112,7 @@ def test_every_flipped_bit_of_a_logbook_is_noticed_or_harmless(tmp_path):
         try:
             assert read_metrics(tmp_path) == entries, (bit // 8, bytes(flipped[bit // 8 - 9 : bit // 8 + 9]))
         except HolmesError as error:
-            assert "delete the line to go on without that epoch" in str(error)
+            assert "delete the line to continue without that epoch" in str(error)
             refused += 1
     assert refused > 7.8 * len(content)
 

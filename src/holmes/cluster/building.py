@@ -41,7 +41,7 @@ def build_shards(
     if not (path / FILE_NAME).exists():
         create_shards(path, first_manifest(videos, embedder, rate), count)
     if (held := len(read_shards(Place(path)).shards)) != count:
-        raise HolmesError(f"{path} has {held} shards, not {count}; go on with --shards {held}.")
+        raise HolmesError(f"{path} has {held} shards, not {count}; continue with --shards {held}.")
     summary = add_videos(
         path,
         videos,

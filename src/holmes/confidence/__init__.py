@@ -1,1 +1,1 @@
-"""Confidence: how sure an answer is, and the proof that it is true."""
+"""Confidence: how sure an answer is, and the proof that this can be trusted."""

@@ -300,7 +300,7 @@ def _check_features(features: FeatureFolder, manifest: Manifest) -> None:
     backbone, rate = manifest.extraction["backbone"], manifest.extraction["rate"]
     if features.backbone.digest != backbone["digest"] or features.rate != rate:
         raise HolmesError(
-            f"{features.path} holds features of '{features.backbone.name}' at {features.rate:g} a second; "
+            f"{features.path} contains features of '{features.backbone.name}' at {features.rate:g} a second; "
             f"the index needs those of '{backbone['name']}' ({backbone['digest'][:12]}) at {rate:g}: "
             f"extract with --backbone {backbone['name']} --rate {rate:g}."
         )

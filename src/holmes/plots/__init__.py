@@ -1,1 +1,1 @@
-"""Figures from plain numbers, and the page that holds them. No torch anywhere."""
+"""Figures drawn from plain numbers, and the page that contains them, without torch."""

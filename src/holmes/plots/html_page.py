@@ -1,4 +1,4 @@
-"""The page: titled sections in one file that needs nothing else. Light or dark as the reader's device is."""
+"""The page: titled sections in one file that needs nothing else, light or dark as the device prefers."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ depend on the number of videos. Above the ceiling β_u a query is under-determin
 polysemous; among the others ξ decides{cut}. On the right the same queries at the same height."""
 CUT = ": those right of the cut are polysemous too"
 EXAMPLES = """The queries nearest to the median uncertainty of their kind, with the three best videos of the
-whole split: score, and similarity along the video. Green frames are right, dashed ones are known to fit
-too, orange ones are wrong; the true moment is shaded. u, c and ξ are those of the branch that decided the
+whole split: score, and similarity along the video. Green frames are right, dashed ones are also known
+to fit, orange ones are wrong; the true moment is shaded. u, c and ξ are those of the branch that decided the
 kind; rank is the place of the right video."""
 TIMELINE = """At every frame the weighted similarity of the frame and of the clip around it; the true moment
 is shaded, the numbers are the videos' scores. {chosen}"""
@@ -39,8 +39,8 @@ TWO_RUNS = (
     "Queries chosen by how much larger the right video's lead is in the first run: most, median, least."
 )
 TRANSPORT = """Rows are the video's queries, columns its clips. Standard transport makes every clip serve
-some query; the flexible one has a dustbin, and what it takes of each clip is drawn below. Frames are the
-true moments, and beside them stands the share of the query's mass inside."""
+some query; the flexible one has a dustbin, and what it takes of each clip is drawn below. Frames mark the
+true moments, and the number beside each is the share of the query's mass inside."""
 
 
 def report_pictures(data: ReportData) -> dict[str, Picture]:

@@ -83,11 +83,11 @@ def speed(data: ReportData) -> str:
 
     total = sum(epoch["train_seconds"] + epoch["evaluate_seconds"] for epoch in epochs)
     values = {
-        "training": f"{typical('train_seconds'):.2f} s an epoch, {typical('steps_per_second'):.2f} steps/s",
+        "training": f"{typical('train_seconds'):.2f} s per epoch, {typical('steps_per_second'):.2f} steps/s",
         "evaluation": f"{typical('evaluate_seconds'):.2f} s on the selection split",
         "all epochs": f"{total:,.0f} s for {len(epochs)} epochs",
     }
-    return facts(values) + paragraph("Medians over the epochs, on the machine that trained.")
+    return facts(values) + paragraph("Medians over the epochs, on the machine that trained it.")
 
 
 def left_out(what: str) -> str:

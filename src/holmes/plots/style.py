@@ -128,7 +128,7 @@ def pdf(figure: Figure) -> bytes:
 
 
 def literal(text: str) -> str:
-    """A caption as it stands: a dollar sign begins no formula, and a control character does nothing."""
+    """A caption as it stands: a dollar sign does not begin a formula, and control characters do nothing."""
     return printable_lines(text).replace("$", r"\$")
 
 
@@ -141,7 +141,7 @@ def short_number(value: float) -> str:
 
 
 def wrapped(text: str, width: int, lines: int) -> str:
-    """Text in at most so many lines; what does not fit ends in an ellipsis."""
+    """Text in at most this many lines; what does not fit ends in an ellipsis."""
     return literal("\n".join(textwrap.wrap(text, width, max_lines=lines, placeholder=" …")))
 
 

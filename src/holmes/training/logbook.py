@@ -89,7 +89,7 @@ def without(entry: dict[str, Any]) -> dict[str, Any]:
 
 def damaged(path: Path, number: int, why: str) -> HolmesError:
     return HolmesError(
-        f"{path}: line {number} is damaged ({why}); restore the file, or delete the line to go on without "
+        f"{path}: line {number} is damaged ({why}); restore the file, or delete the line to continue without "
         "that epoch."
     )
 
