@@ -107,7 +107,7 @@ def test_a_file_of_parts_serves_the_command_line_and_its_workers(clean, store, t
 
 
 def test_mistakes_are_refused_in_one_line(clean, tmp_path):
-    with pytest.raises(HolmesError, match=r"evidence\.form has a part called 'sharp' already"):
+    with pytest.raises(HolmesError, match=r"evidence\.form already has a part called 'sharp'"):
         extend.evidence_form("sharp", lambda s, t: s)
     with pytest.raises(HolmesError, match="'my form' cannot be the name of a part"):
         extend.evidence_form("my form", lambda s, t: s)

@@ -135,7 +135,7 @@ def test_another_model_or_other_features_are_refused(tmp_path: Path, fake: type[
             attempt()
     with pytest.raises(HolmesError, match="contains features of 'fake'"):
         build_index(tmp_path / "other", [features.path], ZeroShot(fake()))
-    with pytest.raises(HolmesError, match="no videos found"):
+    with pytest.raises(HolmesError, match="no videos were found"):
         (tmp_path / "bare").mkdir()
         build_index(tmp_path / "other", [tmp_path / "bare"], ZeroShot(fake()))
     assert not (tmp_path / "other").exists(), "a refused build leaves nothing behind"
@@ -280,7 +280,7 @@ def test_what_cannot_fill_an_index_makes_none(tmp_path: Path, fake: type[FakeJoi
     embedder, index = ZeroShot(fake()), tmp_path / "index"
     empty = write_features(tmp_path / "empty", {})
     for videos, words in (
-        ([], "no videos found"),
+        ([], "no videos were found"),
         ([tmp_path / "nope.mp4"], "nope.mp4 does not exist"),
         ([tmp_path / ("x" * 300)], "does not exist"),
         ([empty.path], "no videos' features yet"),

@@ -199,7 +199,7 @@ def test_info_shows_any_path_of_a_model(shell: Shell, tmp_path: Path) -> None:
     model = {"kind": "holmes", "name": "/x[/red]y\x1b", "digest": "m"}
     create_index(tmp_path / "index", Manifest(model, {"backbone": backbone, "rate": 2.0}, 8, 32))
     code, said, _ = shell("index", "info", tmp_path / "index")
-    assert code == 0 and r"/x[/red]y\x1b (holmes, m)" in said and "e[/bold], 2.0 a second" in said
+    assert code == 0 and r"/x[/red]y\x1b (holmes, m)" in said and "e[/bold], 2.0 per second" in said
 
 
 def test_a_name_that_is_too_long_stops_no_other_video(shell: Shell, tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def test_folders_are_searched_and_links_followed(tmp_path: Path) -> None:
     found = [path.relative_to(tmp_path).as_posix() for path in find_videos([tmp_path])]
     assert found == ["a.mkv", "b.MP4", "deep/er/c.webm"]
     assert find_videos([tmp_path / "notes.txt", tmp_path / "notes.txt"]) == [tmp_path / "notes.txt"]
-    with pytest.raises(HolmesError, match="no videos found"):
+    with pytest.raises(HolmesError, match="no videos were found"):
         find_videos([])
 
 
