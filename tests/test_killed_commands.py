@@ -1,9 +1,9 @@
 """The commands that `test_killed` does not know, each as a whole, killed before every single file operation.
 
-With those there, and `index split` and `seal` in `test_killed_shards`, these are all that write: `data plant`,
-`pack` and `export`, `extract`, `index build`, `add`, `sync`, `remove`, `compact` and `calibrate`, adding and
-removing in `serve --manage`, `train`, `evaluate`, `compare`, `report`, `ablate`, `sweep` and `demo`, which
-renders videos and writes a collection.
+With those there, and `index split` and `seal` in `test_killed_shards`, these are all that write:
+`data plant`, `pack` and `export`, `extract`, `index build`, `add`, `sync`, `remove`, `compact` and
+`calibrate`, adding and removing in `serve --manage`, `train`, `evaluate`, `compare`, `report`, `ablate`,
+`sweep` and `demo`, which renders videos and writes a collection.
 """
 
 from __future__ import annotations
