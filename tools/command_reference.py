@@ -22,10 +22,10 @@ HIDDEN = {"help", "install_completion", "show_completion"}
 KINDS = {Path: "PATH", str: "TEXT", int: "N", float: "X"}
 HEAD = """# Commands
 
-Every command, argument and option, as `--help` tells them; `python tools/command_reference.py` writes it.
+Every command, argument and option, as `--help` shows them; `python tools/command_reference.py` writes it.
 
-Mistakes are told in one line, and the exit code is 2. It is 1 where a command did its work but could not read
-some files, 130 after Ctrl-C, and 0 otherwise. A command that was stopped goes on when it is given again.
+Mistakes are reported in one line, and the exit code is 2. It is 1 if a command did its work but could not read
+some files, 130 after Ctrl-C, and 0 otherwise. A command that was stopped continues when it is given again.
 """
 
 

@@ -112,7 +112,7 @@ def build_index(
         visual: The frame encoder of a checkpoint's features, where it does not remember it.
         text: The text encoder of a checkpoint's features, where it does not remember it.
         rate: Samples per second; by default what the model was trained on, or its encoder's own.
-        fast: Decode key frames only, where they are dense enough.
+        fast: Decode only key frames where they are dense enough.
         workers: Processes that decode; by default one per core.
         progress: Draw progress bars.
         device: auto, cpu, cuda or cuda:N, for the model and its encoders.

@@ -25,5 +25,5 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     try:
         rows = [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError:
-        raise HolmesError(f"{path} is not one JSON object per line.") from None
+        raise HolmesError(f"{path} does not contain one JSON object per line.") from None
     return [row if isinstance(row, dict) else {} for row in rows]  # what is no object has no columns

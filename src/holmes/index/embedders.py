@@ -299,9 +299,13 @@ def recorded_embedder(record: dict[str, Any], folder: str | None = None, device:
     """The very model an index was made with; `folder` says where its checkpoint is now, if it has moved."""
     name = folder or str(record.get("name"))
     if record.get("kind") == TRAINED and checkpoint_in(Path(name)) is None:
-        raise HolmesError(f"the checkpoint of this index is not in {name}; say with --model where it is now.")
+        raise HolmesError(
+            f"the checkpoint of this index is no longer in {name}; say with --model where it is now."
+        )
     if record.get("kind") != TRAINED and os.path.isabs(name) and not os.path.isdir(name):
-        raise HolmesError(f"the model of this index is not in {name}; say with --model where it is now.")
+        raise HolmesError(
+            f"the model of this index is no longer in {name}; say with --model where it is now."
+        )
     embedder = load_embedder(name, record.get("visual"), record.get("text"), device)
     check_same_model(record, embedder)
     return embedder

@@ -72,7 +72,7 @@ def extract(
     An encoder given by name is loaded by `workers` processes (default: one per core), or, if it uses a GPU,
     by this one, which then encodes what the others decode; one given as an object runs in this process.
     `device` is auto, cpu or cuda, for an encoder that can use a GPU.
-    `rate` is samples a second (default: the encoder's own); `fast` decodes key frames alone where they are
+    `rate` is in samples per second (default: the encoder's own); `fast` decodes only key frames if they are
     dense. `finished` hears of each video as soon as its features are there. Running it again does what is
     left; killing it at any moment loses only the last seconds of the videos under way. A `crew` does the work
     in place of processes of this machine.
