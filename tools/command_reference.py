@@ -24,8 +24,8 @@ HEAD = """# Commands
 
 Every command, argument and option, as `--help` shows them; `python tools/command_reference.py` writes it.
 
-Mistakes are reported in one line, and the exit code is 2. It is 1 if a command did its work but could not read
-some files, 130 after Ctrl-C, and 0 otherwise. A command that was stopped continues when it is given again.
+Mistakes are reported in one line, and the exit code is 2. It is 1 if a command did its work but could not
+read some files, 130 after Ctrl-C, and 0 otherwise. A stopped command continues when it is given again.
 """
 
 
