@@ -135,7 +135,7 @@ def test_studies(name: str, world: Store, tmp_path: Path, no_learning: None) -> 
 
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, device="auto": FakeJoint())
 
 
 def test_building_an_index_by_command(tmp_path: Path, fakes: None) -> None:

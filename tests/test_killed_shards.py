@@ -25,7 +25,7 @@ EVERY = {f"/films/{name}.mp4" for name in FILMS}
 
 @pytest.fixture
 def embedder(monkeypatch: pytest.MonkeyPatch) -> ZeroShot:
-    monkeypatch.setattr(embedders, "load_visual", lambda name: FakeJoint())
+    monkeypatch.setattr(embedders, "load_visual", lambda name, device="auto": FakeJoint())
     return ZeroShot(FakeJoint())
 
 

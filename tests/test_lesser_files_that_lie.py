@@ -66,8 +66,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("lesser")
     features = write_features(folder / "features", FILMS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedders, "load_visual", lambda name: FakeJoint())
-        patch.setattr(embedders, "load_text", lambda name: FakeJoint())
+        patch.setattr(embedders, "load_visual", lambda name, device="auto": FakeJoint())
+        patch.setattr(embedders, "load_text", lambda name, device="auto": FakeJoint())
         build_index(folder / "index", [features.path], ZeroShot(FakeJoint()))
         keep_guess(open_index(folder / "index", device="cpu"))
         partial = Failure(Path("/films/coast.mp4"), "in part")
