@@ -31,7 +31,7 @@ from holmes.index.builder import build_index, compact_index
 from holmes.index.embedders import ZeroShot
 from holmes.index.library import sync_index
 from holmes.index.store import IndexWriter
-from holmes.media.collection import SPLITS, Sentence, write_collection
+from holmes.media.collection import SPLITS, VideoCaption, write_collection
 from holmes.media.feature_folder import FeatureFolder
 from holmes.plots import html_page as pages
 from holmes.plots import sweep_curves as sweeps
@@ -321,7 +321,7 @@ def test_rendering(tmp_path: Path) -> None:
 def test_writing_a_collection(tmp_path: Path) -> None:
     features, place = write_features(tmp_path / "features", FILMS), tmp_path / "place"
     videos = zip(features.ids(), SPLITS, strict=True)
-    sentences = [Sentence(id, "dog runs", split, (0.0, 4.0)) for id, split in videos]
+    sentences = [VideoCaption(id, "dog runs", split, (0.0, 4.0)) for id, split in videos]
     work = lambda out: write_collection(out, "films", features, sentences, FakeJoint())  # noqa: E731
     work(tmp_path / "reference")
     reference = contents(tmp_path / "reference").keys()
