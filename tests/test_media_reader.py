@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("av")
 import av
 
-from holmes.media.reader import LONGEST_HOLD, VideoError, VideoReader
+from holmes.media.containers import VideoError
+from holmes.media.reader import LONGEST_HOLD, VideoReader
 from media_files import gray_video, long_sound, sound, turn_clockwise, video
 
 

@@ -22,8 +22,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from browser import serving
+from holmes.media.containers import VideoError
 from holmes.media.playable import Plan, fragmented_mp4, plan_conversion
-from holmes.media.reader import VideoError, VideoReader
+from holmes.media.reader import VideoReader
 from holmes.serve.settings import ServeSettings
 from media_files import turn_clockwise
 from serve_fakes import PLENTY, build, client_of, open_fake

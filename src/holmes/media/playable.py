@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from holmes.media.reader import VideoError, _av, _open, _video_stream, file_start, seek
+from holmes.media.containers import VideoError, av_library, file_start, open_container, seek, video_stream
 
 COPIED = ("h264",)
 COPIED_FORMATS = ("yuv420p", "yuvj420p")
@@ -36,9 +36,9 @@ class Plan:
 
 def plan_conversion(path: Path, start: float) -> Plan:
     """Copied pictures start at a key frame, others at the very second."""
-    av = _av()
-    with _open(av, path) as container:
-        stream = _video_stream(container)
+    av = av_library()
+    with open_container(av, path) as container:
+        stream = video_stream(container)
         codec = stream.codec_context
         formats = container.format.name.split(",")
         if (
@@ -66,17 +66,17 @@ def plan_conversion(path: Path, start: float) -> Plan:
 
 def fragmented_mp4(path: Path, plan: Plan) -> Generator[bytes]:
     """The file from `plan.start` on, piece by piece; closing the iterator ends the work."""
-    av = _av()
+    av = av_library()
     sink = _Sink()
     options = {
         "movflags": "frag_keyframe+empty_moov+default_base_moof+skip_trailer",
         "frag_duration": str(FRAGMENT),
     }
     with (
-        _open(av, path) as container,
+        open_container(av, path) as container,
         av.open(sink, "w", format="mp4", options=options) as output,
     ):
-        video = _video_stream(container)
+        video = video_stream(container)
         sound = next((s for s in container.streams.audio if s.codec_context is not None), None)
         video.thread_type = "AUTO"
         tracks: dict[int, _Copy | _Encode | _Sound] = {}
@@ -239,8 +239,8 @@ class _Sound:
 
 def _quarter_turns(av: Any, path: Path) -> int:
     """How often to turn pictures anticlockwise by 90° so that they stand upright: phones film sideways."""
-    with _open(av, path) as container, suppress(av.error.FFmpegError, ValueError):
-        for frame in container.decode(_video_stream(container)):
+    with open_container(av, path) as container, suppress(av.error.FFmpegError, ValueError):
+        for frame in container.decode(video_stream(container)):
             return int(round(frame.rotation / 90) % 4)
     return 0
 
