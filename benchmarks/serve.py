@@ -33,9 +33,9 @@ import torch.nn.functional as F
 import typer
 from common import machine, print_table, save_json, work_folder
 
+from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.manifest import Manifest
-from holmes.index.segment import pack_video
-from holmes.index.store import IndexWriter, create_index
+from holmes.index.stored_video import pack_video
 from holmes.records import QueryEmbedding
 
 FRAMES, CLIPS, WIDTH = 32, 32, 256

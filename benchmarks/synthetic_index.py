@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from holmes.index.codes import LARGEST, SLACK, rotation
+from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.manifest import Manifest
-from holmes.index.segment import StoredVideo
-from holmes.index.store import IndexWriter, create_index
+from holmes.index.stored_video import StoredVideo
 
 POOL = 2**16  # rows
 CHUNK = 4096  # videos added at once

@@ -32,8 +32,9 @@ from holmes.index import embedders
 from holmes.index.answers import Answer
 from holmes.index.builder import build_index
 from holmes.index.embedders import ZeroShot
+from holmes.index.index_writer import IndexWriter
 from holmes.index.segment import CODES
-from holmes.index.store import IndexStore, IndexWriter
+from holmes.index.store import IndexStore
 from holmes.media.extract import extract
 from holmes.media.feature_folder import FeatureFolder
 from index_fakes import FakeJoint

@@ -18,7 +18,7 @@ from holmes.encoders.model import HolmesModel
 from holmes.index.gallery import Gallery, GallerySlab
 from holmes.index.nearest import nearest_videos
 from holmes.index.scan import make_probes, scan
-from holmes.index.segment import pack_parts
+from holmes.index.stored_video import pack_parts
 from holmes.losses.objective import QueryOwners
 from holmes.records import Batch, QueryEmbedding, Stage
 from holmes.training.assemble import build_objective

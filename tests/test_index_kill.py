@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.manifest import Manifest
-from holmes.index.store import IndexStore, IndexWriter, create_index
+from holmes.index.store import IndexStore
 
 KILLS = 40
 MOST_LINES = 8  # that a writer may say before it is killed; two a change
@@ -22,8 +23,8 @@ LONGEST_WAIT = 0.01  # seconds after that; a change takes longer
 CHANGER = """
 import json, random, sys
 import numpy as np
-from holmes.index.segment import pack_video
-from holmes.index.store import IndexWriter
+from holmes.index.stored_video import pack_video
+from holmes.index.index_writer import IndexWriter
 
 index, seed = sys.argv[1], int(sys.argv[2])
 chance = random.Random(seed)

@@ -17,13 +17,14 @@ from holmes.index import embedders
 from holmes.index.builder import build_index
 from holmes.index.embedders import ZeroShot
 from holmes.index.gallery import open_gallery
+from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.manifest import Manifest
 from holmes.index.nearest import nearest_videos
 from holmes.index.parts import part_bounds
 from holmes.index.scan import make_probes
 from holmes.index.searcher import Index
-from holmes.index.segment import StoredVideo, pack_parts
-from holmes.index.store import IndexStore, IndexWriter, create_index
+from holmes.index.store import IndexStore
+from holmes.index.stored_video import StoredVideo, pack_parts
 from holmes.records import QueryEmbedding, Scores
 from index_fakes import FakeJoint, write_features
 

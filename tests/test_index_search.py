@@ -20,8 +20,9 @@ from holmes.index import embedders
 from holmes.index.builder import add_videos, build_index
 from holmes.index.diagnose import PlainDiagnosis
 from holmes.index.embedders import ZeroShot
+from holmes.index.index_writer import IndexWriter
 from holmes.index.searcher import Index
-from holmes.index.store import IndexStore, IndexWriter
+from holmes.index.store import IndexStore
 from holmes.records import Scores
 from index_fakes import FILMS, FakeJoint, write_features
 

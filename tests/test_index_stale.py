@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from holmes.errors import HolmesError
-from holmes.index import store as index_store
+from holmes.index import index_writer
+from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.manifest import Manifest
-from holmes.index.store import IndexStore, IndexWriter, create_index
+from holmes.index.store import IndexStore
 from test_index_store import CLIPS, WIDTH, make_video
 
 FLOCK = fcntl.flock
@@ -137,10 +138,10 @@ def test_an_index_replaced_while_a_segment_is_written(
     """The segment is there already when the index under it becomes another with a segment of that name."""
     index = tmp_path / "index"
     build_elsewhere(index, ["old"])
-    write = index_store.write_segment
+    write = index_writer.write_segment
 
     def slow(folder: Path, videos: list) -> object:
-        monkeypatch.setattr(index_store, "write_segment", write)
+        monkeypatch.setattr(index_writer, "write_segment", write)
         entry = write(folder, videos)
         shutil.rmtree(index)
         build_elsewhere(index, ["new"])
@@ -150,7 +151,7 @@ def test_an_index_replaced_while_a_segment_is_written(
         return entry
 
     with IndexWriter(index) as stale:
-        monkeypatch.setattr(index_store, "write_segment", slow)
+        monkeypatch.setattr(index_writer, "write_segment", slow)
         with pytest.raises(HolmesError, match="was replaced by another process"):
             stale.add([make_video("late", 5)])
     assert names_in(index) == {"newer"}

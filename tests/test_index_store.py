@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from holmes.errors import HolmesError
-from holmes.index import store
+from holmes.index import index_writer
+from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.manifest import Manifest
-from holmes.index.segment import TILE, StoredVideo, pack_video
-from holmes.index.store import IndexStore, IndexWriter, create_index
+from holmes.index.store import IndexStore
+from holmes.index.stored_video import TILE, StoredVideo, pack_video
 
 WIDTH, CLIPS = 8, 32
 
@@ -123,7 +124,7 @@ def test_a_reader_keeps_what_it_opened_and_survives_a_compaction(index: Path) ->
 
 def test_a_second_writer_is_told_who_holds_the_lock(index: Path) -> None:
     attempt = f"""\
-from holmes.index.store import IndexWriter
+from holmes.index.index_writer import IndexWriter
 try:
     with IndexWriter({str(index)!r}): print("in")
 except Exception as error: print(type(error).__name__, error)
@@ -208,14 +209,14 @@ def test_two_processes_cannot_both_make_an_index(tmp_path: Path, monkeypatch: py
 
     def overtaken(path: Path) -> IO[str]:
         """Another process makes the index, and fills it, just before this one gets the lock."""
-        monkeypatch.setattr(store, "_acquire", acquire)
+        monkeypatch.setattr(index_writer, "_acquire", acquire)
         create_index(path, manifest)
         with IndexWriter(path) as writer:
             writer.add([make_video("a", 3)])
         return acquire(path)
 
-    acquire = store._acquire
-    monkeypatch.setattr(store, "_acquire", overtaken)
+    acquire = index_writer._acquire
+    monkeypatch.setattr(index_writer, "_acquire", overtaken)
     with pytest.raises(HolmesError, match="is already an index"):
         create_index(index, manifest)
     assert "a" in IndexStore.open(index)

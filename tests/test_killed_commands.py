@@ -29,8 +29,8 @@ from holmes.evaluation.spread import spread
 from holmes.index import embedders
 from holmes.index.builder import build_index, compact_index
 from holmes.index.embedders import ZeroShot
+from holmes.index.index_writer import IndexWriter
 from holmes.index.library import sync_index
-from holmes.index.store import IndexWriter
 from holmes.media.collection import SPLITS, VideoCaption, write_collection
 from holmes.media.feature_folder import FeatureFolder
 from holmes.plots import html_page as pages

@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 
 import holmes
 from holmes.index import embedders
+from holmes.index.index_writer import IndexWriter
 from holmes.index.searcher import Index
-from holmes.index.store import IndexWriter
 from index_fakes import FakeJoint
 from serve_fakes import FILMS, build, client_of, open_fake
 

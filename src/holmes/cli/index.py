@@ -208,7 +208,7 @@ def remove(
     ],
 ) -> None:
     """Remove videos from an index; 'compact' frees their space."""
-    from holmes.index.store import IndexWriter
+    from holmes.index.index_writer import IndexWriter
 
     with IndexWriter(index) as writer:
         names = {name for pattern in videos for name in writer.store.matching(pattern)}

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from holmes.errors import HolmesError
 from holmes.index.scan import Probes
-from holmes.index.segment import StoredVideo
 from holmes.index.store import IndexStore
+from holmes.index.stored_video import StoredVideo
 from holmes.progress import progress_bar
 
 AT_ONCE = 32  # parts sent together: 5 MB

@@ -10,9 +10,9 @@ from typing import Any
 from holmes.cluster.manifest import read_shards
 from holmes.cluster.places import Place
 from holmes.cluster.writing import shard_of
+from holmes.index.index_writer import IndexWriter
 from holmes.index.manifest import Manifest
-from holmes.index.segment import StoredVideo
-from holmes.index.store import IndexWriter
+from holmes.index.stored_video import StoredVideo
 
 
 class ShardsWriter:

@@ -29,11 +29,13 @@ from holmes.errors import HolmesError
 from holmes.files import UMASK, sync_folder, write_json
 from holmes.index.calibration import FILE as CALIBRATION
 from holmes.index.calibration import read_values
+from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.manifest import FILE_NAME as INDEX_FILE
 from holmes.index.manifest import Manifest, damaged, read_manifest
 from holmes.index.sealed import seal, unseal
-from holmes.index.segment import CODES, video_key
-from holmes.index.store import FEATURES, IndexStore, IndexWriter, create_index
+from holmes.index.segment import CODES
+from holmes.index.store import FEATURES, IndexStore
+from holmes.index.stored_video import video_key
 from holmes.progress import progress_bar
 
 AT_ONCE = 1024  # videos copied between two commits

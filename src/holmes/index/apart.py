@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from holmes.index.embedders import Embedder
 from holmes.index.everyday import THINGS
-from holmes.index.segment import StoredVideo
+from holmes.index.stored_video import StoredVideo
 from holmes.index.timeline import frames_of
 
 Rows = NDArray[np.floating]

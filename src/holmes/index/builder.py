@@ -17,11 +17,12 @@ from holmes.index.embedders import (
     extraction_record,
     recorded_embedder,
 )
+from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.intake import Intake
 from holmes.index.left_out import note_left_out
 from holmes.index.manifest import FILE_NAME, Manifest, read_manifest
 from holmes.index.recognise import Catalogue, Duplicate, Moved, Recognised, in_order, old_name, recognise
-from holmes.index.store import FEATURES, IndexStore, IndexWriter, create_index
+from holmes.index.store import FEATURES, IndexStore
 from holmes.media.backbones.base import identify
 from holmes.media.extract import Crew, Failure, extract
 from holmes.media.feature_folder import MANIFEST as FEATURE_MANIFEST

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holmes.index.scan import Probes
-from holmes.index.segment import StoredVideo
+from holmes.index.stored_video import StoredVideo
 from holmes.index.timeline import find_moments, frames_of, frames_of_moment
 
 Rows = NDArray[np.floating]

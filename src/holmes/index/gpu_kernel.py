@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from holmes.index.segment import TILE
+from holmes.index.stored_video import TILE
 
 try:
     import triton

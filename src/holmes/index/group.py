@@ -18,8 +18,8 @@ from holmes.index.copies import Rows, leading_copies, usual_look
 from holmes.index.diagnose import Diagnosis
 from holmes.index.embedders import Embedder
 from holmes.index.scan import Probes
-from holmes.index.segment import StoredVideo
 from holmes.index.store import IndexStore
+from holmes.index.stored_video import StoredVideo
 from holmes.index.timeline import frames_of, frames_of_moment
 from holmes.printable import printable
 

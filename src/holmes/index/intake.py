@@ -11,9 +11,9 @@ import numpy as np
 
 from holmes.errors import HolmesError
 from holmes.index.embedders import Embedder
+from holmes.index.index_writer import IndexWriter
 from holmes.index.parts import embed_videos
-from holmes.index.segment import StoredVideo
-from holmes.index.store import IndexWriter
+from holmes.index.stored_video import StoredVideo
 from holmes.media.extract import Failure
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures
 

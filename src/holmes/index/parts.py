@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from holmes.data.pooling import pool_bounds
 from holmes.index.embedders import Embedder
-from holmes.index.segment import StoredVideo, pack_parts
+from holmes.index.stored_video import StoredVideo, pack_parts
 from holmes.media.feature_folder import VideoFeatures
 from holmes.records import CLIPS
 

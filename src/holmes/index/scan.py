@@ -23,7 +23,7 @@ from holmes.index.gallery import Gallery, GallerySlab
 from holmes.index.grid import QUERY_STEP, WEIGHT_STEP, on_grid
 from holmes.index.kernel import FEW, best_codes
 from holmes.index.score_sums import ScoreSums, sum_scores
-from holmes.index.segment import TILE
+from holmes.index.stored_video import TILE
 from holmes.index.threads import in_threads
 from holmes.records import QueryEmbedding
 

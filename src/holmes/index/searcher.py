@@ -27,8 +27,8 @@ from holmes.index.group import Groups
 from holmes.index.manifest import read_manifest
 from holmes.index.nearest import Nearest, nearest_videos
 from holmes.index.scan import Probes, make_probes
-from holmes.index.segment import StoredVideo
 from holmes.index.store import IndexStore
+from holmes.index.stored_video import StoredVideo
 from holmes.index.timeline import find_moments, frame_at, timeline_of
 from holmes.records import QueryEmbedding
 from holmes.results import Json

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from holmes.errors import HolmesError
 from holmes.index.answers import Timeline
 from holmes.index.scan import Probes
-from holmes.index.segment import TILE, StoredVideo
+from holmes.index.stored_video import TILE, StoredVideo
 from holmes.moments import Moment, grow_moments
 
 
