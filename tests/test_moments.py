@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holmes.moments import BACKGROUND, best_windows, grow_moments
+from holmes.moments import BACKGROUND, background_of, best_windows, grow_moments
 
 
 def seconds(count: int, step: float = 1.0) -> np.ndarray:
@@ -103,3 +103,9 @@ def test_a_scene_longer_than_the_surroundings_is_one_moment():
     similarity = np.repeat([0.1, 0.8, 0.1], [60, 200, 60]) + 0.01 * np.cos(np.arange(320))
     moment = grow_moments(similarity, seconds(320), looks, most=1)[0]
     assert (moment.start, moment.end) == (60, 260)
+
+
+@given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=40))
+def test_the_background_is_numpys_quantile(values: list[float]) -> None:
+    timeline = np.array(values, np.float32)
+    assert background_of(timeline) == pytest.approx(float(np.quantile(timeline.astype(float), BACKGROUND)))

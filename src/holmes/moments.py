@@ -50,7 +50,7 @@ def grow_moments(
     `spans_F2` are the seconds each position covers, in order of time, and `rows_FD` what is seen there, of
     unit length; without them a moment is told by its similarity alone.
     """
-    background, peak = float(np.quantile(similarity_F, BACKGROUND)), float(similarity_F.max())
+    background, peak = background_of(similarity_F), float(similarity_F.max())
     least = background + further * (peak - background)
     free_F = np.ones(len(similarity_F), bool)
     moments: list[Moment] = []
@@ -97,10 +97,19 @@ def window_around(
 
 def _above_half(value_F: Timeline, best: int, around_F: NDArray[np.bool_]) -> Timeline:
     """How far values lie above the half of the way from the background to the best, as a share of it."""
-    background = float(min(np.quantile(value_F[around_F], BACKGROUND), np.quantile(value_F, BACKGROUND)))
+    background = min(background_of(value_F[around_F]), background_of(value_F))
     height = max(float(value_F[best]) - background, SHORTEST)
     scaled_F: Timeline = np.minimum((value_F - background) / height, 1.0) - 0.5
     return scaled_F
+
+
+def background_of(value_F: Timeline) -> float:
+    """What `np.quantile` says, a tenth of its time for so few values: an answer asks a hundred times."""
+    ordered_F = np.sort(value_F)
+    place = BACKGROUND * (len(ordered_F) - 1)
+    low = int(place)
+    below, above = float(ordered_F[low]), float(ordered_F[min(low + 1, len(ordered_F) - 1)])
+    return below + (above - below) * (place - low)
 
 
 def best_windows(similarity_NF: Timeline, reach: float = REACH) -> NDArray[np.int64]:
