@@ -258,7 +258,14 @@ def answers(index: Index, asked: list[Asked], films: list[Film]) -> list[Answer]
 
         model = index.store.manifest.model
         given += compose_answers(
-            question, nearest, index.judge, model, found, in_parts=index.gallery.in_parts
+            question,
+            nearest,
+            index.judge,
+            model,
+            found,
+            in_parts=index.gallery.in_parts,
+            groups=index.groups,
+            views=index._viewer(nearest, with_moments),
         )
     return given
 

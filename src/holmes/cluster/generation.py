@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import add
 from typing import Any
@@ -18,6 +18,8 @@ from holmes.index.calibration import choose_judge, guess_from, own_calibration
 from holmes.index.diagnose import Diagnose
 from holmes.index.embedders import Embedder, recorded_embedder
 from holmes.index.everyday import SENTENCES
+from holmes.index.group import Groups
+from holmes.index.looks import merged
 from holmes.index.scan import Probes, make_probes
 from holmes.index.store import fitting, no_video_fits
 
@@ -33,6 +35,7 @@ class Generation:
     checkpoint: str | None = None  # where a trained model is now, if it has moved
     diagnose: Diagnose | None = None  # instead of the model's own
     device: str = "auto"  # of the model and its encoders; every shard has its own
+    _groups: Groups | None = field(default=None, init=False)
 
     @cached_property
     def embedder(self) -> Embedder:
@@ -51,6 +54,18 @@ class Generation:
         """A rough calibration from how far the scores of everyday sentences spread over all shards."""
         replies = self.all("nearest", sent(self.probes(SENTENCES)), 1, 0, None).values()
         return guess_from(reduce(add, map(sums_of, replies)), self.embedder)
+
+    @property
+    def groups(self) -> Groups:
+        """Kept once every shard has told what its videos look like."""
+        if self._groups is not None:
+            return self._groups
+        names = [entry.name for entry in self.shards.shards if entry.videos]
+        samples = self.ask("sketches", {name: () for name in names})
+        groups = Groups(self.embedder, lambda: merged(samples.values()))
+        if len(samples) == len(names):
+            self._groups = groups
+        return groups
 
     def probes(self, sentences: Sequence[str]) -> Probes:
         embedder = self.embedder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holmes.cluster.gather import merge, whose
@@ -9,20 +10,40 @@ from holmes.cluster.generation import Generation, Names
 from holmes.cluster.shard import Sent, ShardReply, sent
 from holmes.errors import HolmesError
 from holmes.index.composing import Found
+from holmes.index.looks import View
 from holmes.index.nearest import Nearest
 from holmes.index.scan import Probes
+from holmes.moments import Moment
 
 
 @dataclass(frozen=True)
 class Gathered:
     """What all shards that answered found."""
 
+    now: Generation
+    shards: list[str]  # by their places
     nearest: Nearest
     videos: dict[tuple[int, int], Found]  # by query and rank
     missing: tuple[str, ...]
 
     def found(self, q: int, rank: int) -> Found:
         return self.videos[q, rank]
+
+    def views(self, hits: Sequence[tuple[int, int]]) -> list[View | None]:
+        """What hits look like, each by query and rank; None of those whose shard has fallen silent."""
+        asked: dict[str, list[tuple[int, Moment]]] = {}
+        by_shard: dict[str, list[tuple[int, int]]] = {}
+        for hit in hits:
+            place, part = whose(int(self.nearest.hit_QH[hit]))
+            asked.setdefault(self.shards[place], []).append((part, self.videos[hit][1][0]))
+            by_shard.setdefault(self.shards[place], []).append(hit)
+        replies = self.now.ask("views", {shard: (wanted,) for shard, wanted in asked.items()})
+        seen = {
+            hit: view
+            for shard, views in replies.items()
+            for hit, view in zip(by_shard[shard], views, strict=True)
+        }
+        return [seen.get(hit) for hit in hits]
 
 
 def gather(now: Generation, probes: Probes, top: int, candidates: int, names: Names) -> Gathered:
@@ -42,7 +63,7 @@ def gather(now: Generation, probes: Probes, top: int, candidates: int, names: Na
         nearest = merge(at, top, candidates)
         videos, silent = _videos(now, list(names), travelling, nearest)
         if not silent:
-            return Gathered(nearest, videos, missing)
+            return Gathered(now, list(names), nearest, videos, missing)
         for shard in silent:
             del replies[shard]
 

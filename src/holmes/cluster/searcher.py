@@ -19,6 +19,7 @@ from holmes.cluster.places import Place
 from holmes.cluster.scatter import gather
 from holmes.cluster.shard import sent
 from holmes.errors import HolmesError
+from holmes.evidence.answer_kinds import SMALL_GROUP
 from holmes.index.answers import Answer, Hit, Timeline
 from holmes.index.composing import Question, check_sentence, compose_answers, compose_hits
 from holmes.index.diagnose import Diagnose
@@ -93,7 +94,8 @@ class ShardedIndex:
         answers: list[Answer] = []
         for start in range(0, len(sentences), QUERIES_AT_ONCE):
             some = question.some(slice(start, start + QUERIES_AT_ONCE))
-            gathered = gather(now, now.probes(some.sentences), top, now.judge.candidates, names)
+            enough = max(top, SMALL_GROUP)
+            gathered = gather(now, now.probes(some.sentences), enough, now.judge.candidates, names)
             answers += compose_answers(
                 some,
                 gathered.nearest,
@@ -101,6 +103,8 @@ class ShardedIndex:
                 now.shards.model,
                 gathered.found,
                 in_parts=now.shards.in_parts,
+                groups=now.groups,
+                views=gathered.views,
                 missing=gathered.missing,
             )
         return answers

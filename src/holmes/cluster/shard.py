@@ -19,10 +19,12 @@ from holmes.cluster.places import Place
 from holmes.errors import HolmesError
 from holmes.index.answers import Timeline
 from holmes.index.composing import Found
+from holmes.index.looks import Sketch, View, sketches_of, view_of
 from holmes.index.nearest import nearest_videos
 from holmes.index.scan import Probes
 from holmes.index.searcher import Index
 from holmes.index.timeline import find_moments, frame_at, timeline_of
+from holmes.moments import Moment
 
 Sent = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]  # probes, as they travel
 
@@ -117,6 +119,16 @@ class Shard:
         index, asked = self._in(digest), received(probes)
         videos = [(q, index.video_of_part(part)) for q, part in pairs]
         return [(video.name, find_moments(video, asked, q)) for q, video in videos]
+
+    def views(self, digest: str, hits: Sequence[tuple[int, Moment]]) -> list[View]:
+        """What videos look like, each named by one of its parts, and in which moment."""
+        index = self._in(digest)
+        return [view_of(index.video_of_part(part), moment) for part, moment in hits]
+
+    def sketches(self, digest: str) -> list[Sketch]:
+        """A sample of the shard's videos."""
+        index = self._in(digest)
+        return sketches_of(index.gallery.key_S, index.video_of_part)
 
     def timelines(self, digest: str, probes: Sent, names: Sequence[str]) -> list[Timeline]:
         index, asked = self._in(digest), received(probes)

@@ -13,20 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from holmes.index.embedders import Embedder
 from holmes.index.everyday import THINGS
-from holmes.index.stored_video import StoredVideo
-from holmes.index.timeline import frames_of
-
-Rows = NDArray[np.floating]
+from holmes.index.looks import SHORTEST, Rows, Sketch, unit
 
 BEST = 3  # words of a member to choose from
 SEEN = 1.0  # deviations above what is usual
 APART = 1.0  # deviations above what any other member has
-PIECES = 3  # of a video, to know what is usual
-SHORTEST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -53,20 +47,9 @@ class Words:
         ]
 
 
-def learn_words(embedder: Embedder, videos: Sequence[StoredVideo]) -> Words:
+def learn_words(embedder: Embedder, sample: Sequence[Sketch]) -> Words:
     """How well words fit pieces of some of a collection's videos."""
     texts = embedder.words or THINGS
     rows_WD = unit(embedder.queries(texts).query_QD.float().cpu().numpy())
-    pieces = [piece for video in videos for piece in np.array_split(frames_of(video), PIECES) if len(piece)]
-    fit_NW = np.stack([look_of(piece) for piece in pieces]) @ rows_WD.T
+    fit_NW = np.concatenate([sketch.pieces_PD for sketch in sample]) @ rows_WD.T
     return Words(texts, rows_WD, fit_NW.mean(axis=0), fit_NW.std(axis=0).clip(min=SHORTEST))
-
-
-def look_of(rows_FD: Rows) -> Rows:
-    """What some frames look like, as one direction."""
-    return unit(rows_FD.mean(axis=0))
-
-
-def unit(rows: Rows) -> Rows:
-    scaled: Rows = rows / np.linalg.norm(rows, axis=-1, keepdims=True).clip(min=SHORTEST)
-    return scaled

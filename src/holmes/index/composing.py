@@ -10,11 +10,11 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from holmes.errors import HolmesError
 from holmes.index.answers import Answer, Hit
 from holmes.index.diagnose import Diagnose, Diagnosis, PlainDiagnose
+from holmes.index.group import Groups, Views
 from holmes.index.languages import with_language
 from holmes.index.nearest import Nearest
 from holmes.moments import Moment
@@ -56,13 +56,13 @@ def compose_answers(
     found: Callable[[int, int], Found],
     *,
     in_parts: bool,
+    groups: Groups,
+    views: Views,
     missing: Sequence[str] = (),
-    copies_Q: Tensor | None = None,
-    tell_apart: Callable[[Diagnosis, Sequence[Hit]], Diagnosis] | None = None,
 ) -> list[Answer]:
-    """One answer for each sentence. `found` gives the video of a query's hit, both by number.
+    """One answer for each sentence.
 
-    `copies_Q` is how many of the first videos show one moment, and `tell_apart` names those that fit.
+    `found` gives the video of a query's hit, both by number, and `views` what such videos look like.
     """
     count = judge.candidates
     scores = Scores(nearest.frame_QK[:, :count], nearest.clip_QK[:, :count])
@@ -72,7 +72,8 @@ def compose_answers(
         about = {name: getattr(nearest, name)[:, :count] for name in ("video_QK", "video_parts_QK")}
     if question.min_probability is not None:
         about["here_floor"] = question.min_probability
-    if copies_Q is not None and bool((copies_Q > 1).any()):
+    copies_Q = groups.copies(nearest.hit_score_QH, views)
+    if bool((copies_Q > 1).any()):
         about["copies_Q"] = copies_Q
     compared = nearest.all_scores
     judge = judge if compared.count else PlainDiagnose()
@@ -87,7 +88,7 @@ def compose_answers(
             )
         abstained = least is not None and (diagnosis.probability or 0.0) < least
         hits = () if abstained else compose_hits(q, diagnosis, nearest, question.top, found)
-        told = diagnosis if tell_apart is None else tell_apart(diagnosis, hits)
+        told = groups.tell_apart(q, diagnosis, hits, views)
         told = with_language(told, question.sentences[q], model)
         told = _counting_only_what_was_searched(told, missing)
         answers.append(Answer(question.sentences[q], told, hits, abstained, tuple(missing)))

@@ -1,70 +1,87 @@
-"""The first hits of an answer as a group: which of them show the same moment, and what tells them apart."""
+"""The first hits of an answer as a group: which of them show the same moment, and what tells them apart.
+
+Q queries, H hits
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from holmes.evidence.answer_kinds import AnswerKind
+from holmes.evidence.answer_kinds import SMALL_GROUP, AnswerKind
 from holmes.evidence.diagnosis import Diagnosis as Judged
 from holmes.index.answers import Hit
-from holmes.index.apart import Words, learn_words, look_of
-from holmes.index.copies import Rows, leading_copies, usual_look
+from holmes.index.apart import Words, learn_words
+from holmes.index.copies import CLOSE, show_the_same, usual_look
 from holmes.index.diagnose import Diagnosis
 from holmes.index.embedders import Embedder
-from holmes.index.scan import Probes
-from holmes.index.store import IndexStore
-from holmes.index.stored_video import StoredVideo
-from holmes.index.timeline import frames_of, frames_of_moment
+from holmes.index.looks import Rows, Sketch, View, look_of
 from holmes.printable import printable
 
-SAMPLED = 256  # videos that say what is usual in a collection
+# What hits look like, each by its query and its rank; None where a shard does not say.
+Views = Callable[[Sequence[tuple[int, int]]], Sequence[View | None]]
 
 
 @dataclass
 class Groups:
     """Looks at groups of hits, with what is usual in their collection in mind; that is found out once."""
 
-    store: IndexStore
     embedder: Embedder
+    draw_sample: Callable[[], Sequence[Sketch]]
 
-    def copies(self, videos: Sequence[StoredVideo], probes: Probes, q: int) -> int:
-        """How many of the first videos show one and the same moment."""
-        return leading_copies(videos, probes, q, self._usual_look)
+    def copies(self, score_QH: Tensor, views: Views) -> Tensor:
+        """How many of each query's first videos show one moment, among the few that score alike."""
+        alike_Q = (score_QH[:, :SMALL_GROUP] >= score_QH[:, :1] - CLOSE).sum(1)
+        copies_Q = torch.ones_like(alike_Q)
+        open_Q = (alike_Q > 1).nonzero()[:, 0].tolist()
+        first = dict(zip(open_Q, views([(q, 0) for q in open_Q]), strict=True)) if open_Q else {}
+        rank = 1
+        while open_Q:  # rank by rank: hardly a query comes beyond its second hit
+            seen = views([(q, rank) for q in open_Q])
+            same = [q for q, view in zip(open_Q, seen, strict=True) if self._same(first[q], view)]
+            copies_Q[same] += 1
+            rank += 1
+            open_Q = [q for q in same if alike_Q[q] > rank]
+        return copies_Q
 
-    def tell_apart(self, diagnosis: Diagnosis, hits: Sequence[Hit]) -> Diagnosis:
+    def tell_apart(self, q: int, diagnosis: Diagnosis, hits: Sequence[Hit], views: Views) -> Diagnosis:
         """Name the videos that fit, and what each shows that the others do not."""
         if not isinstance(diagnosis, Judged) or diagnosis.answer_kind is not AnswerKind.SEVERAL_FIT:
             return diagnosis
         members, more = hits[: diagnosis.group], diagnosis.group - len(hits)
         if len(members) < 2:
             return diagnosis
-        words = self._words.tell_apart(np.stack([self._look(hit) for hit in members]))
+        words = self._words_for(views([(q, rank) for rank in range(len(members))]))
         names = [printable(Path(hit.video).name) for hit in members]
         told = [name if word is None else f"{name} ({word})" for name, word in zip(names, words, strict=True)]
         told += [] if more < 1 else ["another one" if more == 1 else f"one of {more} more"]
         asked = f"Is it {', '.join(told[:-1])} or {told[-1]}?"
         return replace(diagnosis, advice=f"{asked} {diagnosis.advice}", apart=tuple(words))
 
-    def _look(self, hit: Hit) -> Rows:
-        video = self.store[hit.video]
-        return look_of(frames_of(video)[frames_of_moment(video, hit.moments[0])])
+    def _same(self, one: View | None, other: View | None) -> bool:
+        if one is None or other is None or not self._sample:
+            return False
+        return show_the_same(one, other, self._usual_look)
+
+    def _words_for(self, views: Sequence[View | None]) -> list[str | None]:
+        looks = [look_of(view.rows_FD[view.inside_F]) for view in views if view is not None]
+        known = len(looks) == len(views) and self._sample
+        return self._words.tell_apart(np.stack(looks)) if known else [None] * len(views)
 
     @cached_property
     def _usual_look(self) -> Rows:
-        return usual_look(self._some)
+        return usual_look(self._sample)
 
     @cached_property
     def _words(self) -> Words:
-        return learn_words(self.embedder, self._some)
+        return learn_words(self.embedder, self._sample)
 
     @cached_property
-    def _some(self) -> list[StoredVideo]:
-        places = self.store.places
-        step = -(-len(places) // SAMPLED)
-        return [self.store[name] for name in islice(places, 0, None, step)]
+    def _sample(self) -> Sequence[Sketch]:
+        return self.draw_sample()

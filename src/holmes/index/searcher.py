@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +19,11 @@ from holmes.evidence.answer_kinds import SMALL_GROUP
 from holmes.index.answers import Answer, Hit, Timeline
 from holmes.index.calibration import judge_of
 from holmes.index.composing import Found, Question, check_sentence, compose_answers, compose_hits
-from holmes.index.copies import CLOSE
 from holmes.index.diagnose import Diagnose
 from holmes.index.embedders import Embedder, recorded_embedder
 from holmes.index.gallery import Gallery, open_gallery
-from holmes.index.group import Groups
+from holmes.index.group import Groups, Views
+from holmes.index.looks import View, sketches_of, view_of
 from holmes.index.manifest import read_manifest
 from holmes.index.nearest import Nearest, nearest_videos
 from holmes.index.scan import Probes, make_probes
@@ -113,15 +113,16 @@ class Index:
             nearest = nearest_videos(
                 self.gallery, probes.to(self.device), enough, self.judge.candidates, allowed_S
             ).to("cpu")
+            found = self._finder(nearest, probes)
             answers += compose_answers(
                 some,
                 nearest,
                 self.judge,
                 self.store.manifest.model,
-                self._finder(nearest, probes),
+                found,
                 in_parts=self.gallery.in_parts,
-                copies_Q=self._copies(nearest, probes),
-                tell_apart=self.groups.tell_apart,
+                groups=self.groups,
+                views=self._viewer(nearest, found),
             )
         return answers
 
@@ -175,7 +176,7 @@ class Index:
 
     @cached_property
     def groups(self) -> Groups:
-        return Groups(self.store, self.embedder)
+        return Groups(self.embedder, lambda: sketches_of(self.gallery.key_S, self.video_of_part))
 
     def _probes(self, sentences: Sequence[str]) -> Probes:
         embedder = self.embedder
@@ -187,21 +188,19 @@ class Index:
         return self.store[name]
 
     def _finder(self, nearest: Nearest, probes: Probes) -> Callable[[int, int], Found]:
+        @cache
         def found(q: int, rank: int) -> Found:
             video = self.video_of_part(int(nearest.hit_QH[q, rank]))
             return video.name, find_moments(video, probes, q)
 
         return found
 
-    def _copies(self, nearest: Nearest, probes: Probes) -> torch.Tensor:
-        """How many of each query's first videos show one moment, among those that score alike."""
-        score_QH = nearest.hit_score_QH
-        alike_Q = (score_QH >= score_QH[:, :1] - CLOSE).sum(1)
-        copies_Q = torch.ones_like(alike_Q)
-        for q in (alike_Q > 1).nonzero()[:, 0].tolist():
-            videos = [self.video_of_part(int(number)) for number in nearest.hit_QH[q, : alike_Q[q]]]
-            copies_Q[q] = self.groups.copies(videos, probes, q)
-        return copies_Q
+    def _viewer(self, nearest: Nearest, found: Callable[[int, int], Found]) -> Views:
+        def views(hits: Sequence[tuple[int, int]]) -> list[View]:
+            videos = [self.video_of_part(int(nearest.hit_QH[hit])) for hit in hits]
+            return [view_of(video, found(*hit)[1][0]) for hit, video in zip(hits, videos, strict=True)]
+
+        return views
 
     def video_of_part(self, number: int) -> StoredVideo:
         """The video that a part of the gallery belongs to."""
