@@ -339,8 +339,8 @@ def test_dropout_that_drops_nothing_always_agrees(world):
     folder, store = world
     checkpoint = load_checkpoint(folder / "run" / "best")
     for module in checkpoint.model.modules():
-        if hasattr(module, "rate"):
-            module.rate = 0.0
+        if hasattr(module, "dropout_rate"):
+            module.dropout_rate = 0.0
     calibration = read_calibration(checkpoint.extras[EXTRA], checkpoint.digest)
     assert calibration is not None
     asked = answer_split(checkpoint, FeatureBank(store), store.split("test"), calibration, passes=2, seed=0)
