@@ -51,4 +51,6 @@ def _list(value: object) -> list[object]:
 
 
 def _plain(note: dict[str, object]) -> dict[str, str]:
-    return {key: text if isinstance(text := note.get(key), str) else "" for key in ("name", "reason")}
+    """Lists and objects, which may be deep, say nothing here."""
+    found = {key: note.get(key) for key in ("name", "reason")}
+    return {key: str(text) if isinstance(text, str | int | float) else "" for key, text in found.items()}
