@@ -1,7 +1,7 @@
 """The commands that `test_killed` does not know, each as a whole, killed before every single file operation.
 
 With those there, and `index split` and `seal` in `test_killed_shards`, these are all that write:
-`data plant`, `pack` and `export`, `extract`, `index build`, `add`, `sync`, `remove`, `compact` and
+`data plant`, `pack`, `caption` and `export`, `extract`, `index build`, `add`, `sync`, `remove`, `compact` and
 `calibrate`, adding and removing in `serve --manage`, `train`, `evaluate`, `compare`, `report`, `ablate`,
 `sweep` and `demo`, which renders videos and writes a collection.
 """
@@ -21,6 +21,7 @@ import pytest
 from typer.main import get_command
 
 from holmes.cli import main
+from holmes.data.check import check_store
 from holmes.data.pack import Source, pack
 from holmes.data.store import Store
 from holmes.evaluation.intervals import save_ranks
@@ -33,6 +34,7 @@ from holmes.index.index_writer import IndexWriter
 from holmes.index.library import sync_index
 from holmes.media.collection import SPLITS, VideoCaption, write_collection
 from holmes.media.feature_folder import FeatureFolder
+from holmes.media.own_captions import caption_videos
 from holmes.plots import html_page as pages
 from holmes.plots import sweep_curves as sweeps
 from holmes.report import run_report as gathering
@@ -331,3 +333,23 @@ def test_writing_a_collection(tmp_path: Path) -> None:
         assert contents(place / "out").keys() == reference, killed
         pack(Source(place / "out"), tmp_path / "store", overwrite=True)
         assert [path.name for path in place.iterdir()] == ["out"], killed
+
+
+def test_captioning(tmp_path: Path) -> None:
+    features, place = write_features(tmp_path / "features", FILMS), tmp_path / "place"
+    rows = [{"video": id, "sentence": f"dog runs {number}"} for number, id in enumerate(features.ids())]
+    table = tmp_path / "captions.jsonl"
+    table.write_text("\n".join(map(json.dumps, rows)))
+
+    def work(store: Path, overwrite: bool = False) -> None:
+        caption_videos(table, features, store, FakeJoint(), overwrite=overwrite)
+
+    work(tmp_path / "reference" / "store")
+    reference = contents(tmp_path / "reference" / "store").keys()
+    # Kills while the collection is written, and at the beginning of packing, have tests of their own.
+    for killed in every_kill(place, lambda: work(place / "store"), emptied(place), last=40):
+        if (place / "store").exists():
+            check_store(Store.open(place / "store"))
+        work(place / "store", overwrite=(place / "store").exists())
+        assert contents(place / "store").keys() == reference, killed
+        assert [path.name for path in place.iterdir()] == ["store"], killed
