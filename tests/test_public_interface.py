@@ -16,6 +16,7 @@ from holmes.errors import HolmesError
 from holmes.files import read_json
 from holmes.index import embedders
 from holmes.manifests import MARKS
+from holmes.training.logbook import read_metrics
 from index_fakes import FILMS, FakeJoint, write_features
 from tiny_runs import QUIET, tiny_settings, tiny_world
 
@@ -137,8 +138,7 @@ def test_training_answers_with_records(trained) -> None:
     told = {name: value for name, value in written.items() if name not in MARKS}
     assert {"run": str(folder / "run"), **told} == result.to_dict()
     assert result.seed == 0
-    lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [epoch.to_dict() for epoch in epochs] == lines
+    assert [epoch.to_dict() for epoch in epochs] == read_metrics(folder / "run")
     assert [epoch.stage for epoch in epochs] == [1, 2]
     again = holmes.train(
         folder / "store", tiny_settings(epochs=2, warm_up_epochs=1), folder / "run", options=QUIET
