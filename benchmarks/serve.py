@@ -196,6 +196,7 @@ class Directions:
     """Every sentence is a random direction of its own."""
 
     width, frame_weight, clip_weight, calibration = WIDTH, 0.4, 0.6, None
+    words, shows_looks = (), True
     record: dict[str, Any] = {"name": "synthetic", "digest": ""}  # noqa: RUF012
 
     def queries(self, sentences: list[str]) -> QueryEmbedding:

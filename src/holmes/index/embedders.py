@@ -63,6 +63,8 @@ class Embedder(Protocol):
     clip_weight: float
     part_seconds: float  # how much of a video it sees well at once; longer ones are cut into parts
     device: str  # auto, cpu or cuda: where it and its encoders work
+    # Whether like vectors mean like pictures; training makes everything alike that one sentence fits.
+    shows_looks: bool
 
     @property
     def record(self) -> dict[str, Any]:
@@ -98,6 +100,8 @@ class Embedder(Protocol):
 
 class ZeroShot:
     """Joint image-text embeddings as they are: no captions needed, nothing trained."""
+
+    shows_looks = True
 
     frame_weight, clip_weight = 0.4, 0.6
     part_seconds = JOINT_PART_SECONDS
@@ -144,6 +148,8 @@ class ZeroShot:
 
 class TrainedHolmes:
     """A checkpoint, single or dual query, over the encoders its features came from."""
+
+    shows_looks = False
 
     def __init__(
         self, folder: Path, visual: str | None = None, text: str | None = None, device: str = "auto"

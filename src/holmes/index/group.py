@@ -39,7 +39,7 @@ class Groups:
         """How many of each query's first videos show one moment, among the few that score alike."""
         alike_Q = (score_QH[:, :SMALL_GROUP] >= score_QH[:, :1] - CLOSE).sum(1)
         copies_Q = torch.ones_like(alike_Q)
-        open_Q = (alike_Q > 1).nonzero()[:, 0].tolist()
+        open_Q = (alike_Q > 1).nonzero()[:, 0].tolist() if self.embedder.shows_looks else []
         first = dict(zip(open_Q, views([(q, 0) for q in open_Q]), strict=True)) if open_Q else {}
         rank = 1
         while open_Q:  # rank by rank: hardly a query comes beyond its second hit
