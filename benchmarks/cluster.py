@@ -15,7 +15,6 @@ import logging
 import statistics
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -26,6 +25,7 @@ import numpy as np
 import torch
 import typer
 from common import machine, print_table, save_json, work_folder
+from directions import Directions
 from synthetic_index import build_index
 
 import holmes
@@ -42,19 +42,6 @@ from holmes.records import QueryEmbedding
 FRAMES, CLIPS, WIDTH = 32, 32, 256
 PATIENCE = 60.0  # seconds for an answer; on a machine with other work to do, silence is no failure
 PARTS = ("search", "failure", "gather")
-
-
-class Directions:
-    """Every sentence is a random direction of its own."""
-
-    width, frame_weight, clip_weight, calibration = WIDTH, 0.4, 0.6, None
-    words, shows_looks = (), True
-    record: dict[str, Any] = {"name": "synthetic", "digest": ""}  # noqa: RUF012
-
-    def queries(self, sentences: list[str]) -> QueryEmbedding:
-        seeds = [zlib.crc32(sentence.encode()) for sentence in sentences]
-        rows_QD = np.stack([np.random.default_rng(seed).normal(size=WIDTH) for seed in seeds])
-        return QueryEmbedding(torch.from_numpy(rows_QD.astype(np.float32)))
 
 
 def main(
@@ -97,7 +84,7 @@ def opened(folder: Path, cluster: SmallCluster) -> Iterator[tuple[Any, Any]]:
         folder / "shards", ray=cluster.address, cache=folder / "cache", patience=PATIENCE, device="cpu"
     )
     for index in (direct, on_ray):
-        index.embedder = Directions()
+        index.embedder = Directions(WIDTH)
         index.search("a first look")
     try:
         yield direct, on_ray

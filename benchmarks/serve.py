@@ -19,7 +19,6 @@ import subprocess
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,11 +31,11 @@ import torch
 import torch.nn.functional as F
 import typer
 from common import machine, print_table, save_json, work_folder
+from directions import Directions
 
 from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.manifest import Manifest
 from holmes.index.stored_video import pack_video
-from holmes.records import QueryEmbedding
 
 FRAMES, CLIPS, WIDTH = 32, 32, 256
 CHUNK = 4096  # videos generated at once
@@ -187,22 +186,9 @@ def run_server(index: Path, port: int, batch: int) -> None:
 
     opened = open_index(index, device="cpu")
     if opened.store.manifest.model.get("name") == "synthetic":
-        opened.__dict__["embedder"] = Directions()
+        opened.__dict__["embedder"] = Directions(WIDTH)
     limits = replace(Limits(), batch=batch, rate=1e9, burst=10**9)
     serve(opened, ServeSettings(port=port, limits=limits), quiet=True)
-
-
-class Directions:
-    """Every sentence is a random direction of its own."""
-
-    width, frame_weight, clip_weight, calibration = WIDTH, 0.4, 0.6, None
-    words, shows_looks = (), True
-    record: dict[str, Any] = {"name": "synthetic", "digest": ""}  # noqa: RUF012
-
-    def queries(self, sentences: list[str]) -> QueryEmbedding:
-        seeds = [zlib.crc32(sentence.encode()) for sentence in sentences]
-        rows_QD = np.stack([np.random.default_rng(seed).normal(size=WIDTH) for seed in seeds])
-        return QueryEmbedding(torch.from_numpy(rows_QD.astype(np.float32)))
 
 
 def write_index(path: Path, videos: int) -> None:
