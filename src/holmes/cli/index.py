@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holmes.cli.options import RayAddress, counted, say, say_files
+from holmes.cli.index_summary import print_json, report, report_sync
+from holmes.cli.options import IndexFolder, RayAddress, counted, say
+from holmes.cli.shards import export, seal, show_shards, split
 from holmes.printable import printable
 
 if TYPE_CHECKING:
-    from holmes.index.builder import BuildSummary
     from holmes.index.embedders import Embedder
     from holmes.index.library import SyncSummary
 
@@ -22,7 +22,6 @@ app = typer.Typer(help="Make an index of videos and keep it up to date.", no_arg
 
 ENOUGH = 40  # sentences that calibrate an index about as well as more do
 
-Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index.")]
 Videos = Annotated[
     list[Path],
     typer.Argument(metavar="VIDEOS…", help="Video files, folders to search for them, or feature folders."),
@@ -37,7 +36,7 @@ Moved = Annotated[str | None, typer.Option(help="Where the index's checkpoint is
 
 @app.command()
 def build(
-    index: Folder,
+    index: IndexFolder,
     videos: Videos,
     model: Annotated[
         str,
@@ -74,17 +73,17 @@ def build(
     if shards is not None:
         from holmes.cluster.building import build_shards
 
-        _report(index, build_shards(index, videos, embedder, shards, **how))
+        report(index, build_shards(index, videos, embedder, shards, **how))
         return
     summary = build_index(index, videos, embedder, **how)
     if embedder.calibration is None:
         _guess_confidence(index, embedder)
-    _report(index, summary)
+    report(index, summary)
 
 
 @app.command()
 def add(
-    index: Folder,
+    index: IndexFolder,
     videos: Videos,
     model: Moved = None,
     fast: Fast = False,
@@ -96,12 +95,12 @@ def add(
     from holmes.index.manifest import read_manifest
 
     embedder = recorded_embedder(read_manifest(index).model, model)
-    _report(index, add_videos(index, videos, embedder, fast=fast, workers=workers, progress=True))
+    report(index, add_videos(index, videos, embedder, fast=fast, workers=workers, progress=True))
 
 
 @app.command()
 def sync(
-    index: Folder,
+    index: IndexFolder,
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDERS…", help="Folders of videos.")],
     watch: Annotated[
         bool, typer.Option("--watch", help="Keep watching the folders until interrupted.")
@@ -130,7 +129,7 @@ def sync(
 
     if not watch:
         summary = look()
-        _report_sync(index, summary, quiet)
+        report_sync(index, summary, quiet)
         if summary.failures:
             raise typer.Exit(1)
         return
@@ -142,66 +141,17 @@ def sync(
             said = news
             continue
         shown = (news.failures, news.duplicates, news.away)
-        _report_sync(index, news, quiet=quiet or (not news.changes and shown == said))
+        report_sync(index, news, quiet=quiet or (not news.changes and shown == said))
         said = shown
 
 
-@app.command()
-def split(
-    index: Folder,
-    out: Annotated[
-        str, typer.Argument(metavar="OUT", help="A new folder, or object storage such as s3://bucket/films.")
-    ],
-    shards: Annotated[int, typer.Option(min=1, metavar="N", help="How many shards.")],
-) -> None:
-    """Make a sharded index of an index: a folder of indexes that many machines search together."""
-    from holmes.cluster.writing import split_index
-
-    made = split_index(index, out, shards, progress=True)
-    sizes = [entry.bytes / 2**20 for entry in made.shards]
-    say(
-        f"{counted(made.videos, 'video')} in {counted(len(made.shards), 'shard')} of {min(sizes):,.1f} to "
-        f"{max(sizes):,.1f} MiB: {out}"
-    )
-
-
-@app.command()
-def seal(
-    shards: Annotated[Path, typer.Argument(metavar="SHARDS", help="The folder of a sharded index.")],
-) -> None:
-    """Make what the shards hold now the next generation, after shards were changed by themselves."""
-    from holmes.cluster.writing import seal_shards
-
-    sealed = seal_shards(shards)
-    held = f"{counted(sealed.videos, 'video')} in {counted(len(sealed.shards), 'shard')}"
-    say(f"{held}, generation {sealed.generation}: {shards}")
-
-
-@app.command()
-def export(
-    index: Folder,
-    to: Annotated[str, typer.Option(metavar="qdrant", help="The vector database: qdrant.")],
-    url: Annotated[
-        str, typer.Option(help="Its address, as http://127.0.0.1:6333, or a folder for its local mode.")
-    ],
-    collection: Annotated[str, typer.Option(help="The collection to make.")] = "holmes",
-) -> None:
-    """Put the embeddings into a vector database that scores by MaxSim (docs/cluster.md)."""
-    from holmes.cluster.vector_database import export_to_qdrant, open_qdrant
-    from holmes.errors import unknown
-    from holmes.index.store import IndexStore
-
-    if to != "qdrant":
-        raise unknown("vector database", to, ("qdrant",))
-    store = IndexStore.open(index)
-    with closing(open_qdrant(url)) as client:
-        points = export_to_qdrant(store, client, collection, progress=True)
-    say(f"{counted(len(store), 'video')} as {counted(points, 'point')} of '{collection}': {url}")
+for command in (split, seal, export):
+    app.command()(command)
 
 
 @app.command()
 def remove(
-    index: Folder,
+    index: IndexFolder,
     videos: Annotated[
         list[str],
         typer.Argument(metavar="VIDEOS…", help="Files, folders, or patterns such as '*/holiday/*'."),
@@ -221,7 +171,7 @@ def remove(
 
 @app.command()
 def info(
-    index: Folder,
+    index: IndexFolder,
     json: Annotated[bool, typer.Option("--json", help="Print JSON that lists every video.")] = False,
 ) -> None:
     """Show what an index contains and how it was made."""
@@ -230,7 +180,7 @@ def info(
     from holmes.index.store import IndexStore
 
     if is_sharded(Place(index)):
-        _info_of_shards(index, json)
+        show_shards(index, json)
         return
     store = IndexStore.open(index)
     hours = sum(store[name].duration for name in store.places) / 3600
@@ -238,7 +188,7 @@ def info(
     size = sum(segment.bytes for segment in store.manifest.segments)
     model, extraction = store.manifest.model, store.manifest.extraction
     if json:
-        _print_json(
+        print_json(
             {
                 "videos": len(store),
                 "hours": hours,
@@ -270,7 +220,7 @@ def info(
 
 @app.command()
 def calibrate(
-    index: Folder,
+    index: IndexFolder,
     captions: Annotated[
         Path,
         typer.Argument(
@@ -294,7 +244,7 @@ def calibrate(
 
 
 @app.command()
-def check(index: Folder) -> None:
+def check(index: IndexFolder) -> None:
     """Verify every byte of an index, sharded or not."""
     from holmes.cluster.checking import check_shards
     from holmes.cluster.manifest import is_sharded
@@ -324,36 +274,12 @@ def check(index: Folder) -> None:
 
 
 @app.command()
-def compact(index: Folder) -> None:
+def compact(index: IndexFolder) -> None:
     """Rewrite an index without its removed videos, and free their space."""
     from holmes.index.builder import compact_index
 
     freed = compact_index(index)
     say(f"{freed / 2**20:,.1f} MiB freed: {index}")
-
-
-def _info_of_shards(index: Path, json: bool) -> None:
-    from holmes.cluster.manifest import read_shards
-    from holmes.cluster.places import Place
-    from holmes.index.store import IndexStore
-
-    shards = read_shards(Place(index))
-    if json:
-        names = [name for entry in shards.shards for name in IndexStore.open(index / entry.name).places]
-        _print_json({**shards.describe(str(index)), "names": names})
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("shard", "videos", "hours", "MiB", "in memory", box=None)
-    for entry in shards.shards:
-        hours, size, codes = entry.seconds / 3600, entry.bytes / 2**20, entry.codes / 2**20
-        table.add_row(entry.name, f"{entry.videos:,}", f"{hours:,.1f}", f"{size:,.1f}", f"{codes:,.1f}")
-    console = Console(highlight=False)
-    console.print(table)
-    model = f"{shards.model.get('name')} ({shards.model.get('kind')})"
-    held = f"{counted(shards.videos, 'video')}, generation {shards.generation}, model {model}"
-    console.print(printable(held), markup=False)
 
 
 def _guess_confidence(index: Path, embedder: Embedder) -> None:
@@ -364,47 +290,3 @@ def _guess_confidence(index: Path, embedder: Embedder) -> None:
     opened = open_index(index, device="cpu")
     opened.embedder = embedder
     keep_guess(opened)
-
-
-def _report_sync(index: Path, summary: SyncSummary, quiet: bool) -> None:
-    if quiet and not summary.changes and not summary.failures:
-        return
-    say_files(summary.partial, summary.failures)
-    _say_known(summary)
-    for name in summary.removed:
-        say(f"removed {name}")
-    for name in summary.away:
-        say(
-            f"kept {name}: it was not found, but its disk may not be connected; 'holmes index remove' "
-            "removes it"
-        )
-    say(
-        f"{counted(summary.added, 'video')} added, {len(summary.moved)} moved, "
-        f"{len(summary.removed)} removed, {summary.unchanged} unchanged, "
-        f"{len(summary.failures)} failed: {index}"
-    )
-
-
-def _say_known(summary: BuildSummary) -> None:
-    for move in summary.moved:
-        say(f"moved {move.before} → {move.now}")
-    for copy in summary.duplicates:
-        say(f"left out {copy.source}: it is the same as {copy.same_as}")
-
-
-def _report(index: Path, summary: BuildSummary) -> None:
-    say_files(summary.partial, summary.failures)
-    _say_known(summary)
-    moved = f"{len(summary.moved)} moved, " if summary.moved else ""
-    say(
-        f"{counted(summary.added, 'video')} added, {moved}{summary.unchanged} already there, "
-        f"{len(summary.failures)} failed: {index}"
-    )
-    if summary.failures:
-        raise typer.Exit(1)
-
-
-def _print_json(value: object) -> None:
-    import json
-
-    typer.echo(json.dumps(value, indent=1))

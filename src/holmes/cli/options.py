@@ -55,6 +55,7 @@ Jobs = Annotated[
         help="How many runs to train at once, in processes of their own; 0 takes as many as fit on the GPU.",
     ),
 ]
+IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index.")]
 RayAddress = Annotated[
     str | None,
     typer.Option(
