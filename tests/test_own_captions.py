@@ -124,3 +124,10 @@ def test_the_command(features: FeatureFolder, tmp_path: Path, monkeypatch, capsy
         assert (ended.value.code or 0) == code
         said = capsys.readouterr()
         assert words in said.out + said.err
+
+
+def test_a_table_without_sentences_is_refused(features: FeatureFolder, tmp_path: Path) -> None:
+    table = as_csv([], tmp_path / "captions.csv")
+    with pytest.raises(HolmesError, match=r"captions\.csv has no sentences; a CSV needs a header"):
+        caption_videos(table, features, tmp_path / "store", FakeJoint())
+    assert not (tmp_path / "store").exists()

@@ -52,6 +52,8 @@ def caption_videos(
     if store.exists() and not overwrite:
         raise HolmesError(f"{store} already exists; choose another name or add --overwrite.")
     sentences = list(read_sentences(captions, features))
+    if not sentences:
+        raise HolmesError(f"{captions} has no sentences; {FORM}.")
     drawn = None
     if all(sentence.split == NO_SPLIT for sentence in sentences):
         sentences, drawn = draw_splits(sentences, test_share)
