@@ -137,6 +137,6 @@ def test_the_versions_that_ray_itself_compares(monkeypatch: pytest.MonkeyPatch) 
 
 def test_nodes_with_another_holmes() -> None:
     check_version(sys.modules["holmes"].__version__)
-    with pytest.raises(HolmesError, match=r"has Holmes [\d.]+, the one that asks 0\.0\.9; install the same"):
+    with pytest.raises(HolmesError, match=r"has Holmes [\d.]+, but this machine 0\.0\.9; install the same"):
         check_version("0.0.9")
     assert "lacks Holmes" in reason_of(ImportError("No module named 'holmes.cluster'"))

@@ -187,7 +187,7 @@ def test_shards_behind_the_page(made: Path, shards: Path) -> None:
         about = client.get("/api/index").json()
         assert (about["videos"], about["shards"], about["generation"]) == (len(whole), 5, 1)
         refused = client.delete(f"/api/videos/{answer['hits'][0]['id']}")
-        assert refused.status_code == 409 and "is not one folder" in refused.json()["error"]
+        assert refused.status_code == 409 and "is not a single folder" in refused.json()["error"]
         Silent.silent = {"nearest": {"shard-0001"}}
         answer = client.get("/api/search", params={"q": "dog runs"}).json()
         assert answer["missing"] == ["shard-0001"] and "only what was searched" in str(answer["diagnosis"])

@@ -15,7 +15,7 @@ from holmes.index import embedders
 from holmes.index.builder import build_index
 from holmes.index.embedders import ZeroShot
 from holmes.index.searcher import Index
-from holmes.index.threads import in_threads, one_thread_an_operation
+from holmes.index.threads import in_threads, one_thread_per_operation
 from index_fakes import FILMS, FakeJoint, meaning, write_features
 
 
@@ -74,7 +74,7 @@ def test_small_operations_keep_to_one_thread_and_pieces_of_work_do_not() -> None
     allowed = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        with one_thread_an_operation():
+        with one_thread_per_operation():
             assert torch.get_num_threads() == 1
             meet = threading.Barrier(3)  # three pieces wait for each other: they must run at the same time
             assert in_threads(lambda piece: meet.wait(20) >= 0, [1, 2, 3], torch.device("cpu")) == [True] * 3

@@ -9,7 +9,7 @@ from holmes.errors import HolmesError
 
 __version__ = "0.1.0"
 
-# What is public lives where its work is done and is loaded when first used: `import holmes` is instant.
+# Each public name lives where its work is done and is loaded when first used, so `import holmes` is instant.
 # Type checkers and editors read `__init__.pyi` instead.
 _DOORS = {
     "Answer": "holmes.index.answers",

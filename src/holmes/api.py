@@ -31,17 +31,17 @@ def train(
 ) -> TrainingResult:
     """Train on a store, select the best epoch by the protocol, and return its figures on the test split.
 
-    The same call goes on with a run that was stopped, and returns the result of one that is finished.
+    The same call continues a run that was stopped, and returns the result of one that is finished.
 
     Args:
         store: A packed store, or its path.
         config: Settings, such as `holmes.preset("activitynet").with_changes(epochs=50)`.
-        out: The folder of the run: made, or gone on with.
+        out: The folder of the run: a new one, or one to continue.
         seed: Decides the initial weights, the batches, and which videos are held out.
         protocol: "honest" selects on a held-out part of the train split, "published" on the test split
             itself, as the papers of the field do.
         options: Device, compilation, progress display; none of these changes the result beyond rounding.
-        on_epoch: Is called after every epoch. What it raises stops the run, which can be gone on with.
+        on_epoch: Called after every epoch. An exception that it raises stops the run, which can be continued.
     """
     from holmes.training.run import RunOptions
     from holmes.training.run import train as run
@@ -64,7 +64,7 @@ def evaluate(
         run: A run, a folder of runs over seeds, a checkpoint, or a published checkpoint file.
         store: The store to evaluate on; a run knows its own.
         split: The split to evaluate on.
-        protocol: Only runs that selected their best epoch so.
+        protocol: Only runs that selected their best epoch by this protocol.
         device: auto, cpu, cuda or cuda:N.
     """
     from holmes.devices import choose_device
@@ -103,15 +103,15 @@ def build_index(
     progress: bool = False,
     device: str = "auto",
 ) -> BuildSummary:
-    """Make an index of videos, or go on with an unfinished one; `holmes.open_index` then searches it.
+    """Make an index of videos, or continue an unfinished one; `holmes.open_index` then searches it.
 
     Args:
         path: The folder of the index.
-        videos: Video files, folders with some, or feature folders of `holmes extract`.
+        videos: Video files, folders that contain some, or feature folders of `holmes extract`.
         model: A joint encoder by name or folder, or a run or checkpoint of `holmes train`.
         visual: The frame encoder of a checkpoint's features, where it does not remember it.
         text: The text encoder of a checkpoint's features, where it does not remember it.
-        rate: Samples per second; by default what the model was trained on, or its encoder's own.
+        rate: Samples per second; by default the rate that the model was trained on, or its encoder's own.
         fast: Decode only key frames where they are dense enough.
         workers: Processes that decode; by default one per core.
         progress: Draw progress bars.

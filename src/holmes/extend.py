@@ -1,7 +1,7 @@
 """Parts of your own: a loss, an encoder, an alignment or an evidence form, by a function and a line.
 
 The line gives the function a name, and from then on settings may use it: in Python, with `--set`, in a sweep.
-For the command line put both into a file and say `holmes --use FILE.py train …`. See docs/extending.md.
+For the command line, put both into a file and run `holmes --use FILE.py train …`. See docs/extending.md.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def add(setting: str, name: str, part: Part, parts: MutableMapping[str, Part]) -
     parts[name] = part
 
 
-OWN: dict[str, set[str]] = {setting: set() for setting in NAMES}  # may be defined anew, as in a notebook
+OWN: dict[str, set[str]] = {setting: set() for setting in NAMES}  # a notebook may define it again
 
 
 def load(path: str | Path) -> None:

@@ -32,7 +32,7 @@ class EncoderRecord:
 
 @dataclass(frozen=True)
 class FeatureOrigin:
-    """Where features come from; None for what is not known, as of features made elsewhere."""
+    """Where features come from; None for what is not known, such as for features made elsewhere."""
 
     visual: EncoderRecord | None = None
     text: EncoderRecord | None = None
@@ -44,7 +44,7 @@ UNKNOWN = FeatureOrigin()
 
 @dataclass(frozen=True)
 class CollectionOrigin:
-    """What `encoders.json` says: which of the folder's feature sets it speaks of, and what made them."""
+    """What `encoders.json` says: which of the folder's feature sets it is about, and what made them."""
 
     visual_set: PlainName
     text_set: PlainName
@@ -69,7 +69,7 @@ def read_origin(folder: Path, visual_set: str, text_set: str) -> FeatureOrigin:
 def refuse_other_encoder(
     trained: EncoderRecord | None, found: EncoderRecord | None, whose: str, remedy: str
 ) -> None:
-    """Stop where a model's features came from one encoder and these from another; silent where unknown."""
+    """Refuse features of another encoder than the one a model learnt from; pass where either is unknown."""
     if trained is None or found is None or trained.digest == found.digest:
         return
     raise HolmesError(

@@ -23,14 +23,14 @@ from holmes.printable import shown
 
 LARGEST_JSON = 256 << 20  # bytes; the captions of a million videos fit
 UMASK = os.umask(0)
-os.umask(UMASK)  # it can only be read by setting it
+os.umask(UMASK)  # the mask can only be read by setting it
 
 
 @contextmanager
 def atomic_file(path: Path, still_wanted: Callable[[], None] = lambda: None) -> Iterator[BinaryIO]:
     """A binary file that appears under its name only when the block ends well.
 
-    `still_wanted` is asked last of all, when all is written and synced; it raises what speaks against it.
+    `still_wanted` is called last, when all is written and synced; it raises if the file must not appear.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
@@ -39,7 +39,7 @@ def atomic_file(path: Path, still_wanted: Callable[[], None] = lambda: None) -> 
             yield file
             file.flush()
             os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o666 & ~UMASK)  # mkstemp's 0600 would hide it from everyone else
+            os.fchmod(file.fileno(), 0o666 & ~UMASK)  # mkstemp's mode 0600 would hide it from everyone else
         still_wanted()
         os.replace(temporary, path)
         sync_folder(path.parent)
@@ -93,9 +93,9 @@ def open_file(path: Path) -> BufferedReader:
 
 @contextmanager
 def spelt(path: Path) -> Iterator[Path]:
-    """A file under a name that is valid text: its own, or if that is not, the one of an open descriptor.
+    """A path that is valid text: the file's own, or else that of an open descriptor.
 
-    For readers in other languages, which take no other names.
+    For libraries in other languages, which take no other paths.
     """
     if str(path).isascii() or os.fsencode(path).decode(errors="ignore") == str(path):
         yield path
@@ -105,7 +105,7 @@ def spelt(path: Path) -> Iterator[Path]:
 
 
 def read_file(path: Path, most: int = LARGEST_JSON) -> bytes:
-    """All of a file of at most so many bytes."""
+    """All of a file of at most this many bytes."""
     try:
         with open_file(path) as file:
             if os.fstat(file.fileno()).st_size > most:
@@ -118,7 +118,7 @@ def read_file(path: Path, most: int = LARGEST_JSON) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file says; an object may not say anything twice."""
+    """What a JSON file says; an object may not have a key twice."""
     try:
         return json.loads(read_file(path), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
@@ -126,7 +126,7 @@ def read_json(path: Path) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Two readers of a key that is there twice may see two different things."""
+    """Refuse a key that is there twice: two readers may see two different values."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]

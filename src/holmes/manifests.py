@@ -1,7 +1,7 @@
 """The JSON files that say what a folder of ours is: written sealed, read typed.
 
-Each carries its format, its version and a checksum of all it says, so that damage, another version and a file
-of somebody else are told apart before anything in it is believed.
+Each carries its format, its version and a checksum of all it says, so that damage, another version and a
+foreign file are told apart before anything in it is believed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Form:
     def write(
         self, path: Path, body: dict[str, Any], still_wanted: Callable[[], None] = lambda: None
     ) -> None:
-        """`still_wanted` has the last word, just before the file is replaced: it may raise."""
+        """Write it; `still_wanted` is called just before the file is replaced and may raise."""
         body = {"format": self.format, "version": self.version, **body}
         write_json(path, {**body, "checksum": checksum(body)}, still_wanted)
 
@@ -82,6 +82,6 @@ class Form:
 
 
 def checksum(body: dict[str, Any]) -> str:
-    """Of what is said, however it is written down."""
+    """The checksum of what a file says, however it is spelled."""
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -14,7 +14,7 @@ TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
 
 
 def keep_freed_memory() -> None:
-    """From now on, in this process: one pool, nothing mapped apart, nothing given back."""
+    """From now on, in this process, all memory is in one pool and nothing is given back."""
     with suppress(OSError, AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(ARENA_MAX, 1)

@@ -1,9 +1,9 @@
-"""Where in a video: windows grown around the peaks of the similarity along its timeline.
+"""Where in a video a moment is: windows grown around the peaks of the similarity along its timeline.
 
-A position is worth how far its similarity lies above the half of the way from its surroundings to the peak,
-and how far its looks do, compared with those at the peak: a cut to something else ends the moment, however
-well the next scene fits too. The moment is the window around the peak that is worth most: it bridges a dip
-when what lies beyond makes up for it.
+A position is worth as much as its similarity lies above the middle between its surroundings and the peak, and
+as much as its looks, compared with those at the peak, do the same: a cut to something else ends the moment,
+however well the next scene fits. The moment is the window around the peak that is worth most: it bridges a
+dip when what lies beyond makes up for it.
 
 N timelines, F positions along a timeline
 """
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 Timeline = NDArray[np.floating]
 
-# Chosen on a half of the spliced msrvtt training videos, with a linear model fitted on the other half.
+# Chosen on one half of the spliced msrvtt training videos, with a linear model fitted on the other half.
 REACH = 0.35  # the threshold's place between background (0) and peak (1)
 FURTHER = 0.7  # a further moment's peak must lie at least here
 MOST = 5  # moments of one video
 BACKGROUND = 0.25  # quantile of the similarities
-SURROUNDINGS = 40.0  # seconds to either side that a moment may reach, and is told from
+SURROUNDINGS = 40.0  # seconds to either side that a moment may reach, and that count as its surroundings
 LOOK = 1.0  # seconds to either side that say what the best position looks like
 SHORTEST = 1e-6
 
@@ -48,7 +48,7 @@ def grow_moments(
     """The best moment first, then others that do not overlap it, each less similar than the one before.
 
     `spans_F2` are the seconds each position covers, in order of time, and `rows_FD` what is seen there, of
-    unit length; without them a moment is told by its similarity alone.
+    unit length; without them a moment depends on similarity alone.
     """
     background, peak = background_of(similarity_F), float(similarity_F.max())
     least = background + further * (peak - background)
@@ -96,7 +96,7 @@ def window_around(
 
 
 def _above_half(value_F: Timeline, best: int, around_F: NDArray[np.bool_]) -> Timeline:
-    """How far values lie above the half of the way from the background to the best, as a share of it."""
+    """How far values lie above the middle between background and best, as a share of their distance."""
     background = min(background_of(value_F[around_F]), background_of(value_F))
     height = max(float(value_F[best]) - background, SHORTEST)
     scaled_F: Timeline = np.minimum((value_F - background) / height, 1.0) - 0.5
@@ -104,7 +104,7 @@ def _above_half(value_F: Timeline, best: int, around_F: NDArray[np.bool_]) -> Ti
 
 
 def background_of(value_F: Timeline) -> float:
-    """What `np.quantile` says, a tenth of its time for so few values: an answer asks a hundred times."""
+    """`np.quantile` in a tenth of its time for so few values: an answer needs it a hundred times."""
     ordered_F = np.sort(value_F)
     place = BACKGROUND * (len(ordered_F) - 1)
     low = int(place)
@@ -113,7 +113,7 @@ def background_of(value_F: Timeline) -> float:
 
 
 def best_windows(similarity_NF: Timeline, reach: float = REACH) -> NDArray[np.int64]:
-    """First and last position of each timeline's best moment (N × 2); positions last equally long."""
+    """First and last position of each timeline's best moment (N × 2); all positions are equally long."""
     background_N1 = np.quantile(similarity_NF, BACKGROUND, axis=1, keepdims=True)
     peak_N1 = similarity_NF.max(axis=1, keepdims=True)
     worth_NF = similarity_NF - (background_N1 + reach * (peak_N1 - background_N1))

@@ -1,4 +1,4 @@
-"""The processes of a run: who we are among them, and everyone's rows in one tensor."""
+"""The processes of a run: which of them this one is, and the rows of all in one tensor."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ALONE = World()
 def process_group(device: torch.device) -> Iterator[World]:
     """The processes started by torchrun, or this one alone.
 
-    Nested uses share the outermost group. Several runs of a command must not each begin one: a process that
-    is ahead would meet the keys of the group before.
+    Nested uses share the outermost group. Several runs of one command must not each begin a group: a process
+    that is ahead would meet the keys of the previous group.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:

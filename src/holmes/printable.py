@@ -1,4 +1,4 @@
-"""Text from files and file names for people to see: in one line, with nothing that acts on a terminal."""
+"""Text from files and file names, made safe to show: in one line, with nothing that acts on a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 # Control characters, bytes that are not text, breaks of lines, and marks that reorder or hide what follows.
 UNPRINTABLE = {"Cc", "Cs", "Cf", "Zl", "Zp"}
-JOINERS = {"\u200c", "\u200d"}  # of category Cf too, but parts of words and of emoji
+JOINERS = {"\u200c", "\u200d"}  # also of category Cf, but parts of words and of emoji
 SHOWN = 60  # characters of a value in a message
 
 

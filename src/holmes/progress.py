@@ -12,7 +12,7 @@ _report: ContextVar[Report | None] = ContextVar("report", default=None)
 
 @contextmanager
 def reported_to(report: Report) -> Iterator[None]:
-    """Inside, progress that would be displayed is reported instead."""
+    """Inside the block, progress is reported instead of displayed."""
     token = _report.set(report)
     try:
         yield
@@ -21,7 +21,7 @@ def reported_to(report: Report) -> Iterator[None]:
 
 
 def listener() -> Report | None:
-    """Who asked for reports, if anybody did."""
+    """The function that asked for reports, if any."""
     return _report.get()
 
 

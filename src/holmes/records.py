@@ -45,7 +45,7 @@ class Batch:
     tokens_QTD: Tensor
     token_lengths_Q: Tensor
     owner_Q: Tensor  # the batch's video that holds the query's moment
-    slot_Q: Tensor  # which of its video's queries it is: 0 … queries_per_video - 1
+    slot_Q: Tensor  # its number among its video's queries: 0 … queries_per_video - 1
     queries_per_video: int  # the most any video of the collection has: the M of V×M layouts
 
     @property

@@ -16,7 +16,7 @@ Json: TypeAlias = "dict[str, JsonValue]"
 Figures: TypeAlias = dict[str, float]
 Bounds: TypeAlias = tuple[
     float | None, float | None
-]  # of 95% of the draws; None where there are too few videos
+]  # the interval of 95% of the draws; None where there are too few videos
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class Epoch:
     """One epoch of training, as `metrics.jsonl` has it."""
 
     epoch: int  # counted from 1
-    stage: int  # 1 warm-up, 2 calibrated
+    stage: int  # 1 is the warm-up, 2 calibrates
     loss: Figures  # every part of the loss, and the "total"
     gradient_norm: Figures  # "mean" and "max"
     kinds: Figures  # share of each kind of query
@@ -49,7 +49,7 @@ class TrainingResult:
     epochs_done: int
     split: str
     metrics: Figures
-    calibrated: bool | None = None  # whether it can say how sure it is; None where an older run does not tell
+    calibrated: bool | None = None  # whether it can say how sure it is; None for older runs
 
     def to_dict(self) -> Json:
         return asdict(self)
@@ -95,7 +95,7 @@ class RunReport:
 
     run: str
     preset: str
-    protocol: str | None  # None of a lone checkpoint
+    protocol: str | None  # None for a lone checkpoint
     seed: int | None
     epoch: int | None
     checkpoint: str  # the digest of its weights
@@ -116,7 +116,7 @@ class RunReport:
     partition: Partition | None = None
 
     def to_dict(self) -> Json:
-        """What is not known of the split is left out."""
+        """As JSON; what is not known of the split is left out."""
         plain: Json = {
             each.name: getattr(self, each.name) for each in fields(self) if each.name not in OPTIONAL
         }
@@ -145,7 +145,7 @@ class Evaluation:
 
     @property
     def metrics(self) -> Figures:
-        """The figures of the first run: of the only one, where there is one."""
+        """The figures of the first run, or of the only one."""
         return self.reports[0].metrics
 
     def to_dict(self) -> Json:
@@ -195,7 +195,7 @@ def group_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def record_of(kind: type[T], values: Mapping[str, Any]) -> T:
-    """A record from the values of its fields; others are for other readers."""
+    """A record from the values of its fields; other keys are left to other readers."""
     names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     known: T = build(kind, {name: values[name] for name in names if name in values})
     return known
@@ -206,7 +206,7 @@ def listed(bounds: Mapping[str, Bounds]) -> dict[str, JsonValue]:
 
 
 def plainly(value: Any) -> Any:
-    """Tuples as the lists that JSON has."""
+    """The value with tuples turned into lists, as JSON has them."""
     if isinstance(value, tuple | list):
         return [plainly(item) for item in value]
     return {name: plainly(item) for name, item in value.items()} if isinstance(value, dict) else value

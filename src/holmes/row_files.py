@@ -13,7 +13,7 @@ JSON_LINES = (".jsonl", ".ndjson", ".json")
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Every row by the names of its columns. What is in them is the reader's to check."""
+    """Every row by the names of its columns. The caller checks what is in them."""
     try:
         text = path.read_text("utf-8-sig")
     except FileNotFoundError:
@@ -26,4 +26,4 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         rows = [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError:
         raise HolmesError(f"{path} does not contain one JSON object per line.") from None
-    return [row if isinstance(row, dict) else {} for row in rows]  # what is no object has no columns
+    return [row if isinstance(row, dict) else {} for row in rows]  # only an object has columns

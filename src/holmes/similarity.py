@@ -2,7 +2,7 @@
 
 `reference_scores` says what a score is, in the plainest way. Training (`cosine_and_dot`), evaluation
 (`evaluation.scoring.score_all`) and search (`index.nearest`) each have a faster scorer for what they need;
-tests hold every one of them against the reference. `Scores.combined` joins the branches for all of them.
+tests compare every one of them with the reference. `Scores.combined` joins the branches for all of them.
 
 Q queries, V videos, P positions (frames or clips), T tokens, D width
 """
@@ -57,7 +57,7 @@ def reference_scores(query: QueryEmbedding, video: VideoEmbedding, normalised: b
 
 
 def cosine_and_dot(query: QueryEmbedding, video: VideoEmbedding) -> tuple[Scores, Scores]:
-    """Cosine and raw scores of both branches from one product a branch: what training needs.
+    """Cosine and raw scores of both branches, with one product per branch: what training needs.
 
     A cosine is the dot product over both lengths, so the large product is formed once.
     """
@@ -87,15 +87,13 @@ def inverse_length(vectors: Tensor) -> Tensor:
 
 
 def window_means(clips_VCD: Tensor) -> Tensor:
-    """The mean of every run of neighbouring clips, V × C(C+1)/2 × D, shortest first: at first the clips."""
+    """The mean of every run of neighbouring clips, V × C(C+1)/2 × D, shortest first: clips, then pairs, …"""
     clips = clips_VCD.shape[1]
     ends_VCD = torch.cat([torch.zeros_like(clips_VCD[:, :1]), clips_VCD], 1).cumsum(1)
     lengths = torch.arange(1, clips + 1, device=clips_VCD.device)
     length_W = lengths.repeat_interleave(clips + 1 - lengths, output_size=clips * (clips + 1) // 2)
     order_W = torch.arange(len(length_W), device=clips_VCD.device)
-    start_W = (
-        order_W - (length_W - 1) * (2 * clips + 2 - length_W) // 2
-    )  # windows that are shorter come before
+    start_W = order_W - (length_W - 1) * (2 * clips + 2 - length_W) // 2  # shorter windows come first
     return (ends_VCD[:, start_W + length_W] - ends_VCD[:, start_W]) / length_W.unsqueeze(-1)
 
 

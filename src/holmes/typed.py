@@ -1,8 +1,8 @@
 """Values out of files as typed records: checked field by field, bounded, refused in one line.
 
 A file may be damaged, written by another version, or made to do harm. So nothing that a file says is used
-before it has been through here: it has its type, it lies within its bounds, and nothing is there that nobody
-asked for. What is wrong becomes one line with the key, the value and what was expected.
+before it has been through here: it has its type, it lies within its bounds, and there is nothing in it that
+was not asked for. What is wrong becomes one line with the key, the value and what was expected.
 
 A record is a frozen dataclass whose hints may be numbers, text, bool, Literal, an Enum, unions with None,
 tuples, lists, dictionaries, other dataclasses, `Any` for plain JSON, and `Annotated` with bounds.
@@ -24,7 +24,7 @@ from holmes.errors import HolmesError, unknown
 from holmes.printable import shown
 
 T = TypeVar("T")
-LARGEST_COUNT = 2**53  # whole numbers up to here are the same to every reader of JSON
+LARGEST_COUNT = 2**53  # every reader of JSON agrees on whole numbers up to here
 LONGEST_TEXT = 1 << 16  # characters, where nothing else is said
 DEEPEST = 32  # levels of plain JSON
 
@@ -50,7 +50,7 @@ class Matching:
 
 @dataclass(frozen=True)
 class Infinite:
-    """A number that may be without bounds, but still is one."""
+    """A number without bounds must still be finite."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _convert(hint: Any, value: Any, keys: tuple[str, ...]) -> Any:
 
 
 def _plain(hint: Any, value: Any, keys: tuple[str, ...]) -> Any:
-    """Exactly the type: a bool is not a number, and neither is a text."""
+    """The value if it has exactly the type: a bool is not a number, and neither is a text."""
     if hint is bool and isinstance(value, bool):
         return value
     if hint is str:
@@ -171,7 +171,7 @@ def _refuse_beyond(limit: Any, value: Any, keys: tuple[str, ...]) -> None:
 
 
 def _refuse_depth(value: Any, keys: tuple[str, ...], depth: int = 0) -> None:
-    """Plain JSON is taken as it is, but what walks through it later must not run out of stack."""
+    """Plain JSON is taken as it is, but not so deep that walking through it would run out of stack."""
     if depth > DEEPEST:
         raise _WrongError(keys[:3], value, f"at most {DEEPEST} levels deep")
     if isinstance(value, dict):

@@ -39,7 +39,7 @@ def compare(
     """Put runs side by side: recall with intervals, also by kind and length, and paired differences.
 
     Intervals and p-values come from a bootstrap over videos, and over seeds if there are several; all
-    systems are given the same drawn videos. Differences are relative to the first RUN.
+    systems are measured on the same drawn videos. Differences are relative to the first RUN.
     """
     from holmes.devices import choose_device
     from holmes.evaluation.comparison_tables import comparison_grids

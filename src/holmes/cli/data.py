@@ -38,7 +38,7 @@ def plant(
         int, typer.Option(min=0, help="Chooses the videos and queries; appearances and words stay the same.")
     ] = 0,
     difficulty: Annotated[
-        float, typer.Option(help="How well hidden the events are: 0 is not at all, 1 is usual.")
+        float, typer.Option(help="How well the events are hidden: 0 is not at all, 1 is as usual.")
     ] = 1.0,
     polysemous: Annotated[float, typer.Option(help="Share of queries that fit several videos.")] = 0.25,
     underdetermined: Annotated[float, typer.Option(help="Share of generic or garbled queries.")] = 0.15,

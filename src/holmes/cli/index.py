@@ -106,7 +106,7 @@ def sync(
         bool, typer.Option("--watch", help="Keep watching the folders until interrupted.")
     ] = False,
     every: Annotated[
-        float, typer.Option(min=1.0, help="How many seconds --watch waits between two looks.")
+        float, typer.Option(min=1.0, help="How many seconds --watch waits before it looks again.")
     ] = 30.0,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print nothing if nothing has changed; made for cron.")
@@ -136,7 +136,7 @@ def sync(
     said: object = None
     for news in looks(look, folders, every):
         if isinstance(news, str):
-            if news != said:  # a share that stays away is told once
+            if news != said:  # a share that stays away is reported once
                 say(news)
             said = news
             continue

@@ -50,7 +50,7 @@ USERS = {
     errno.EIO,
 }
 INTERRUPTED = 130
-# What typer raises for wrong options and commands; of its classes it exports only the one of wrong values.
+# What typer raises for wrong options and commands; of these classes it exports only the one for wrong values.
 WrongUse = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 app = typer.Typer(
@@ -105,7 +105,7 @@ app.command()(demo.demo)
 def main() -> None:
     if os.name != "posix":
         fail("Holmes needs Linux or another POSIX system; on Windows, run it inside WSL.", 2)
-    gc.set_threshold(50_000)  # imports make many objects and drop few: looking them through takes .3 s
+    gc.set_threshold(50_000)  # imports create many objects and free few: collecting would cost .3 s
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character shows "?"
     try:
@@ -120,8 +120,8 @@ def main() -> None:
         if error.errno not in USERS:
             raise
         fail(f"{error.strerror}{f': {error.filename}' if error.filename else ''}.", 2)
-    if "triton" not in sys.modules:  # it would take all that is left for leaks, and say so
-        gc.freeze()  # the process ends: looking through every object once more takes .3 s
+    if "triton" not in sys.modules:  # Triton would report whatever is frozen as a leak
+        gc.freeze()  # the process ends: collecting once more would cost .3 s
     if code == INTERRUPTED:  # typer's word for Ctrl-C
         fail("interrupted; run the same command again to continue.", code)
     sys.exit(code)

@@ -183,7 +183,7 @@ def study_command(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def show(*grids: Grid, form: str | None = None) -> None:
-    """Print tables, drawn or as text of a form; piped into a file they keep their width."""
+    """Print tables, drawn or as text in a format; piped into a file they keep their width."""
     from rich.console import Console
 
     if form is not None:
@@ -198,7 +198,7 @@ def show(*grids: Grid, form: str | None = None) -> None:
 
 
 def written(grids: Sequence[Grid], form: str) -> str:
-    if form == "json":  # one document
+    if form == "json":  # one document, not one per table
         return "[" + ",\n".join(grid.json().strip() for grid in grids) + "]\n"
     return "\n".join(grid.written(form) for grid in grids)
 
@@ -209,7 +209,7 @@ def check_form(form: str | None) -> None:
 
 
 def say(line: str) -> None:
-    """A line for the person at the terminal; what a file name holds cannot break it."""
+    """Print a line for the person at the terminal; odd characters in a file name cannot break it."""
     typer.echo(printable(line), err=True)
 
 

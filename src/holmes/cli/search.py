@@ -53,8 +53,8 @@ def search(
             min=0,
             max=1,
             metavar="P",
-            help="Say that it is probably not here when less than this share of the queries that have an "
-            "answer had as little evidence.",
+            help="Say that it is probably not here if less than this share of answerable queries had as "
+            "little evidence.",
             show_default="0.05",
         ),
     ] = None,
@@ -102,12 +102,12 @@ def _sentences(sentence: str | None) -> Iterator[str]:
             ) from None
         if words:
             yield words
-        elif sys.stdin.isatty():  # a person is done; a blank line of a file is nothing
+        elif sys.stdin.isatty():  # an empty line ends what a person types; in a file it means nothing
             return
 
 
 def _line() -> str:
-    """A typed or piped line. The prompt is for people: where answers go into a file, it does not go along."""
+    """A typed or piped line. The prompt is for people: it stays out of a file that answers go into."""
     if not sys.stdin.isatty():
         return input().strip()
     if sys.stdout.isatty():

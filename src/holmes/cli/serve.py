@@ -44,7 +44,9 @@ def serve(
     ray: RayAddress = None,
     copies: Annotated[
         int | None,
-        typer.Option(min=1, help="Of every shard, on different nodes.", show_default="2 where there are"),
+        typer.Option(
+            min=1, help="Copies of every shard, on different nodes.", show_default="2, or 1 on a single node"
+        ),
     ] = None,
     cache: Annotated[
         str | None,

@@ -20,7 +20,7 @@ def split(
     ],
     shards: Annotated[int, typer.Option(min=1, metavar="N", help="How many shards.")],
 ) -> None:
-    """Make a sharded index of an index: a folder of indexes that many machines search together."""
+    """Make a sharded index from an index: a folder of indexes that many machines search together."""
     from holmes.cluster.writing import split_index
 
     made = split_index(index, out, shards, progress=True)
@@ -34,7 +34,7 @@ def split(
 def seal(
     shards: Annotated[Path, typer.Argument(metavar="SHARDS", help="The folder of a sharded index.")],
 ) -> None:
-    """Make what the shards hold now the next generation, after shards were changed by themselves."""
+    """Make what the shards hold now the next generation, after single shards were changed."""
     from holmes.cluster.writing import seal_shards
 
     sealed = seal_shards(shards)
@@ -46,7 +46,7 @@ def export(
     index: IndexFolder,
     to: Annotated[str, typer.Option(metavar="qdrant", help="The vector database: qdrant.")],
     url: Annotated[
-        str, typer.Option(help="Its address, as http://127.0.0.1:6333, or a folder for its local mode.")
+        str, typer.Option(help="Its address, such as http://127.0.0.1:6333, or a folder for its local mode.")
     ],
     collection: Annotated[str, typer.Option(help="The collection to make.")] = "holmes",
 ) -> None:

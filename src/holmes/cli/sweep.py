@@ -20,7 +20,7 @@ SettingsAndValues = Annotated[
         "--set",
         metavar="NAME=VALUE,…",
         help="A setting and the values to try, such as evidence.beta=.1,.2,.3; several of them make a grid. "
-        "With one value it holds for all runs. Repeatable.",
+        "A setting with one value holds for all runs. Repeatable.",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""One question to many shards: each is asked once, and elsewhere too if it fails or is slow."""
+"""One question to many shards: each is asked once, and a copy of it too if it fails or is slow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AGAIN = 0.1  # seconds until a copy that failed is asked again, if there is no o
 
 
 class Asking:
-    """One question to some shards, until each has answered or the time is over."""
+    """One question to some shards, asked until each has answered or the time is over."""
 
     def __init__(
         self,
@@ -59,13 +59,13 @@ class Asking:
             copy.overdue = [*copy.overdue, answer]
 
     def _next_event(self, now: float) -> float:
-        """When somebody is to be asked again, if nobody answers before."""
+        """When the next copy is to be asked, if no answer arrives before."""
         due = [at for name, at in self.again.items() if name not in self.found]
         due += [at + self.overtake for name, _, at in self.waiting.values() if self.left[name]]
         return max(now, min(due, default=now + self.patience))
 
     def _hear(self, seconds: float) -> None:
-        """Wait until every shard that was asked has answered once, or for so many seconds."""
+        """Wait until every shard that was asked has answered once, or for this many seconds."""
         if not self.waiting:
             time.sleep(max(0.0, seconds))
             return
@@ -75,7 +75,7 @@ class Asking:
             return
         try:
             values = self.ray.get(done)
-        except Exception:  # of one of them
+        except Exception:  # one of them failed; below each is asked for alone
             values = None
         for at, answer in enumerate(done):
             name, copy, _ = self.waiting.pop(answer)
@@ -84,19 +84,19 @@ class Asking:
             except Exception as error:
                 self._failed(name, copy, error)
         for answer, (name, copy, _) in list(self.waiting.items()):
-            if name in self.found:  # overtaken
+            if name in self.found:  # another copy was faster
                 del self.waiting[answer]
                 self._owes(copy, answer)
 
     def _failed(self, name: str, copy: Copy, error: Exception) -> None:
         cause = getattr(error, "cause", None)
         if isinstance(cause, HolmesError) and not isinstance(cause, NotOpenError):
-            raise HolmesError(reason_of(error)) from None  # it would say so on every node
-        copy.held = frozenset()  # until the keeper has heard from it
+            raise HolmesError(reason_of(error)) from None  # every other node would say the same
+        copy.held = frozenset()  # until the keeper hears from it again
         self.again.setdefault(name, time.monotonic() + (0 if self.left[name] else AGAIN))
 
     def _ask_others(self, now: float) -> None:
-        """Ask another copy where one has failed, or has been silent for long."""
+        """Ask another copy where one has failed, or has been silent for a long time."""
         for name, at in list(self.again.items()):
             if name in self.found:
                 del self.again[name]

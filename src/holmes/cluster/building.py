@@ -31,7 +31,7 @@ def build_shards(
     progress: bool = False,
     crew: Crew | None = None,
 ) -> BuildSummary:
-    """Make a sharded index of `videos`, or go on with one; what is new becomes its next generation."""
+    """Make a sharded index of `videos`, or continue one; what is new becomes its next generation."""
     path, videos = Path(path), list(videos)
     check_count(count)
     if (path / INDEX_FILE).exists():

@@ -1,4 +1,4 @@
-"""A Ray cluster is reached, or it is said in one line why it is not."""
+"""Reach a Ray cluster, or say in one line why that fails."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def import_ray() -> Any:
 
 
 def connect(address: str) -> bool:
-    """Be part of the cluster at `address` (HOST:PORT of its head, auto, or local: one of this machine alone).
+    """Join the cluster at `address` (HOST:PORT of its head, auto, or local: one of this machine alone).
 
-    Says whether this made the connection; a process that is connected already stays where it is.
+    Return whether this call made the connection; a process that is already connected stays where it is.
     """
     ray = import_ray()
     if ray.is_initialized():
@@ -41,13 +41,13 @@ def connect(address: str) -> bool:
             ray.init(address=address, **quiet)
     except HolmesError:
         raise
-    except Exception as error:  # Ray has many kinds of them
+    except Exception as error:  # Ray raises many kinds of them
         raise _in_one_line(address, error) from None
     return True
 
 
 def _knock(address: str) -> None:
-    """Ray itself would try for minutes."""
+    """Refuse quickly; Ray itself would try for minutes."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 2**16 or "/" in address:
         raise HolmesError(
@@ -95,11 +95,11 @@ def reason_of(error: BaseException) -> str:
 
 
 def check_version(theirs: str) -> None:
-    """Called on a node: code of two versions may not mean the same."""
+    """Called on a node: two versions of the code may not understand each other."""
     import holmes
 
     if theirs != holmes.__version__:
         raise HolmesError(
-            f"node {socket.gethostname()} has Holmes {holmes.__version__}, the one that asks {theirs}; "
+            f"node {socket.gethostname()} has Holmes {holmes.__version__}, but this machine {theirs}; "
             "install the same version on both."
         )

@@ -14,9 +14,9 @@ class Copy:
 
     actor: Any
     held: frozenset[str] = frozenset()  # the states it is known to be ready in
-    holding: Any = None  # the answer it owes to the last call to be ready
+    holding: Any = None  # the pending answer to the last call to be ready
     fault: str = ""  # why it is not ready, if it said so
-    overdue: list[Any] = field(default_factory=list)  # answers it still owes, after others were asked
+    overdue: list[Any] = field(default_factory=list)  # pending answers, after another copy was asked instead
 
 
 @dataclass(eq=False)
@@ -29,7 +29,7 @@ class Copies:
     turn: Iterator[int] = field(default_factory=count)
 
     def in_order(self, digest: str) -> list[Copy]:
-        """Whom to ask first: those that are ready and owe nothing, by turns; then the others."""
+        """Whom to ask first: copies that are ready and owe no answer, in turns; then the others."""
         first = next(self.turn) % len(self.copies)
         by_turn = self.copies[first:] + self.copies[:first]
         return sorted(by_turn, key=lambda copy: (digest not in copy.held, bool(copy.overdue)))

@@ -1,4 +1,4 @@
-"""A shard onto this machine's disk, once: only what is not here yet is copied, and every byte is verified.
+"""Copy a shard to this machine's disk, once: only what is not here yet, and every byte is verified.
 
     CACHE/NAME-HASH/segments/NUMBER/FILE    of the shard NAME at one place; segments never change
 
@@ -39,7 +39,7 @@ def open_shard(place: Place, name: str, digest: str, cache: Path | None) -> Inde
 
 
 def copied(place: Place, name: str, digest: str, cache: Path) -> Path:
-    """The folder on this disk that has the shard in this state, copied there as far as needed."""
+    """The folder on this disk that has the shard in this state; what is missing there is copied."""
     folder, at = cached_folder(place, name, cache), place / name
     manifest = _manifest(at, folder, digest)
     for entry in manifest.segments:
@@ -109,6 +109,6 @@ def _missing(at: Place, file: str) -> HolmesError:
 
 
 def _hash(place: Place) -> str:
-    """Two places with shards of the same name keep apart."""
+    """A name for a place, so that two places with shards of the same name get two folders."""
     where = str(place.folder.resolve()) if place.folder is not None else place.url
     return hashlib.sha256(where.encode(errors="surrogateescape")).hexdigest()[:12]

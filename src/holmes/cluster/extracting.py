@@ -26,7 +26,7 @@ from holmes.media.one_video import extract_video, outcome_of
 from holmes.media.pool import PATIENCE, Outcome, Sign
 
 RETRIES = 2  # of a video whose worker or node died
-CPUS = 0.95  # of a node that a task reserves: a core, less what shards on that node have reserved
+CPUS = 0.95  # CPUs of a node that a task reserves: a core, less what shards on that node have reserved
 PER_CORE = 2  # tasks under way, so that no core waits for this process
 
 
@@ -58,7 +58,7 @@ def _outcomes(work: Work, share_of_gpu: float | None) -> Iterator[Outcome]:
             done, _ = ray.wait(list(busy), num_returns=1)
             for answer in done:
                 yield _outcome(ray, answer, busy.pop(answer))
-    finally:  # whoever stops listening stops the work
+    finally:  # if the caller stops listening, the work stops
         for answer in busy:
             ray.cancel(answer, force=True)
 
@@ -123,7 +123,7 @@ def _encoder(name: str) -> VisualBackbone:
 
 
 class _Watch:
-    """Ends the process if a video makes no progress for long: a stuck decoder listens to nothing else."""
+    """End the process if a video makes no progress for long: a stuck decoder reacts to nothing else."""
 
     def __enter__(self) -> _Watch:
         self._last, self._done = time.monotonic(), threading.Event()

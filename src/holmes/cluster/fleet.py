@@ -15,11 +15,11 @@ class Fleet(Protocol):
     """Asks shards by name. Every question names the state in which it is to be answered."""
 
     def ready(self, shards: Shards) -> bool:
-        """Begin, or go on, to make all shards ready in these states; whether they are."""
+        """Begin or continue to make all shards ready in these states; return whether they are."""
         ...
 
     def settle(self, shards: Shards) -> None:
-        """Nothing but these states will be asked for from now on."""
+        """Let other states go: only these will be asked for from now on."""
         ...
 
     def ask(self, shards: Shards, method: str, orders: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ class Fleet(Protocol):
 
 
 class LocalFleet:
-    """All shards in this process, one after the other: for a few of them, and to compare with."""
+    """All shards in this process, asked one after the other: for a few shards, and to compare with."""
 
     def __init__(self, place: Place, cache: Path | None = None, device: str = "cpu") -> None:
         self.place, self.device = place, device

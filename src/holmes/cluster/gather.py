@@ -17,7 +17,7 @@ from holmes.cluster.shard import ShardReply
 from holmes.index.nearest import Nearest
 from holmes.index.score_sums import ScoreSums
 
-BITS = 40  # of a number that are the shard's own; the shard's place stands above them
+BITS = 40  # low bits of a number are the shard's own; the shard's place is in the bits above
 
 
 def merge(replies: Mapping[int, ShardReply], top: int, candidates: int) -> Nearest:

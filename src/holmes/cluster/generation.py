@@ -33,8 +33,8 @@ class Generation:
     shards: Shards
     fleet: Fleet
     checkpoint: str | None = None  # where a trained model is now, if it has moved
-    diagnose: Diagnose | None = None  # instead of the model's own
-    device: str = "auto"  # of the model and its encoders; every shard has its own
+    diagnose: Diagnose | None = None  # used instead of the model's own judge
+    device: str = "auto"  # of the model and its encoders; every shard has a device of its own
     _groups: Groups | None = field(default=None, init=False)
 
     @cached_property
@@ -57,7 +57,7 @@ class Generation:
 
     @property
     def groups(self) -> Groups:
-        """Kept once every shard has told what its videos look like."""
+        """Remembered once every shard has said what its videos look like."""
         if self._groups is not None:
             return self._groups
         names = [entry.name for entry in self.shards.shards if entry.videos]
@@ -93,7 +93,7 @@ class Generation:
         return self.all("durations")
 
     def all(self, method: str, *order: Any) -> dict[str, Any]:
-        """The answers of all shards; refuses if one of them is silent."""
+        """The answers of all shards; a silent shard is an error."""
         replies = self.ask(method, {entry.name: order for entry in self.shards.shards})
         silent = [entry.name for entry in self.shards.shards if entry.name not in replies]
         if silent:

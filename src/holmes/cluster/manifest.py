@@ -118,7 +118,7 @@ def write_shards(folder: Path, shards: Shards) -> None:
 
 
 def check_belongs(shards: Shards, manifest: Manifest, where: str) -> None:
-    """A shard of another model, or of another shape, would give scores that mean something else."""
+    """Refuse a shard of another model or another shape: its scores would mean something else."""
     for what in ("model", "extraction", "width", "clips"):
         if getattr(shards, what) != getattr(manifest, what):
             raise HolmesError(

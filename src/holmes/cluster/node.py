@@ -19,7 +19,7 @@ class NodeShard(Shard):
         self.threads = threads  # its share of the node's cores
 
     def be_ready(self, states: Sequence[str], version: str) -> list[str]:
-        """Open these states and let go of others; those that are open then, in the order given."""
+        """Open these states and let go of others; return those that are open then, in the order given."""
         check_version(version)
         for digest in states:
             self.hold(digest)
@@ -29,7 +29,5 @@ class NodeShard(Shard):
     def nearest(
         self, digest: str, probes: Sent, top: int, candidates: int, names: Collection[str] | None
     ) -> ShardReply:
-        torch.set_num_threads(
-            self.threads
-        )  # Ray allows a single one, which counts for threads made later too
+        torch.set_num_threads(self.threads)  # Ray sets it to 1, and threads that start later inherit that
         return super().nearest(digest, probes, top, candidates, names)

@@ -49,7 +49,7 @@ class SmallCluster:
         return str(self.cluster.address)
 
     def kill(self, node: Any) -> None:
-        """As if somebody pulled its plug: all of its processes end at once."""
+        """End all of a node's processes at once, as if somebody had pulled its plug."""
         for process in processes_of(node):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
@@ -58,7 +58,7 @@ class SmallCluster:
 
     @contextmanager
     def frozen(self, node: Any) -> Iterator[None]:
-        """Inside, a node is there and does nothing, as a machine that hangs."""
+        """Inside the block, a node is there and does nothing, like a machine that hangs."""
         processes = processes_of(node)
         for process in processes:
             os.kill(process, signal.SIGSTOP)
@@ -70,7 +70,7 @@ class SmallCluster:
                     os.kill(process, signal.SIGCONT)
 
     def restore(self, count: int) -> None:
-        """New nodes, until there are so many."""
+        """Start new nodes until there are this many."""
         while len(self.nodes) < count:
             self.nodes.append(self.cluster.add_node(num_cpus=self.cpus, object_store_memory=STORE))
 

@@ -45,7 +45,7 @@ def open_index(
     place = Place(path)
     if ray is None and not is_sharded(place):
         if place.folder is None:
-            read_shards(place)  # says what is there instead
+            read_shards(place)  # the error says what is there instead
         return searcher.open_index(path, device=device, model=model, diagnose=diagnose)
     shards = read_shards(place)
     if ray is not None:

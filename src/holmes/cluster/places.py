@@ -43,7 +43,7 @@ class Place:
             return bool(self._system.exists(f"{self._root}/{name}"))
 
     def read(self, name: str, most: int) -> bytes:
-        """All of a file of at most so many bytes; FileNotFoundError where there is none."""
+        """All of a file of at most this many bytes; FileNotFoundError where there is none."""
         with self._open(name) as file:
             content = file.read(most + 1)
         if len(content) > most:
@@ -51,7 +51,7 @@ class Place:
         return content
 
     def copy(self, name: str, to: Path, entry: FileEntry) -> None:
-        """A file to the disk; it appears there only if its bytes are those of `entry`."""
+        """Copy a file to the disk; it appears there only if its bytes are those of `entry`."""
         digest, size = hashlib.sha256(), 0
         with self._open(name) as source, atomic_file(to) as target:
             while piece := source.read(PIECE):
@@ -65,7 +65,7 @@ class Place:
                 )
 
     def put(self, source: Path, name: str) -> None:
-        """A file of this disk under a name here."""
+        """Copy a file of this disk to a name here."""
         with _one_line(f"{self.url}/{name}"):
             self._system.makedirs(os.path.dirname(f"{self._root}/{name}"), exist_ok=True)
             self._system.put_file(str(source), f"{self._root}/{name}")
@@ -82,7 +82,7 @@ class Place:
 
 @contextmanager
 def _one_line(what: str) -> Iterator[None]:
-    """Storage fails in as many ways as there are kinds of it."""
+    """Turn the errors of any kind of storage into one line."""
     try:
         yield
     except (FileNotFoundError, HolmesError):

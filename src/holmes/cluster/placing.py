@@ -14,7 +14,7 @@ from holmes.cluster.node import NodeShard
 from holmes.errors import HolmesError
 
 USUAL = 2  # copies of a shard
-CPUS = 0.001  # of a node that a copy reserves: it is never placed on a head that offers none
+CPUS = 0.001  # CPUs that a copy reserves, so that none is placed on a head that offers no CPU
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Order:
     place: str
     cache: str | None
     device: str
-    copies: int | None  # None: as many as usual, if there are as many nodes
-    shards: int  # of the whole index, which share the cores
+    copies: int | None  # None: the usual number, if there are as many nodes
+    shards: int  # shards of the whole index, which share the cores
 
 
 def place_copies(entries: Sequence[ShardEntry], order: Order, timeout: float) -> dict[str, Copies]:
@@ -83,7 +83,7 @@ def _actor(
 ) -> Any:
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    # Copying the next state, in a group of its own, does not keep searches waiting.
+    # Copying the next state runs in a concurrency group of its own, so that searches need not wait.
     options = ray.remote(concurrency_groups={"keep": 1})(NodeShard).options(
         num_cpus=bundle["CPU"],
         num_gpus=bundle.get("GPU", 0),

@@ -1,4 +1,4 @@
-"""Shards as actors on the nodes of a Ray cluster: copies on different nodes, the slow one is overtaken.
+"""Shards as actors on the nodes of a Ray cluster: copies on different nodes, and a slow one is overtaken.
 
 Ray restarts an actor whose node died on another one. A thread here, the keeper, tells every copy again and
 again which states to be ready in, so that a restarted one opens its shard anew. A question goes to one copy,
@@ -25,8 +25,8 @@ from holmes.cluster.placing import Order, place_copies
 from holmes.errors import HolmesError
 
 KEEP_EVERY = 0.5  # seconds between two looks at the copies
-LARGE = 2**16  # bytes of arrays that all shards are sent: kept once instead of sent to each
-GRACE = 30.0  # seconds that a state stays open after the next was taken up, for questions under way
+LARGE = 2**16  # bytes: larger arrays for all shards are stored once instead of being sent to each
+GRACE = 30.0  # seconds that a state stays open after the next has taken its place, for questions under way
 
 
 class RayFleet:
@@ -48,18 +48,18 @@ class RayFleet:
         self.patience = patience  # seconds for an answer; then the shard counts as missing
         self.overtake = overtake  # seconds until another copy is asked too
         self.placing = placing  # seconds for Ray to find places for the copies
-        self.owned = owned  # whether the connection to the cluster ends with this
+        self.owned = owned  # whether closing this fleet ends the connection to the cluster
         self._ray = import_ray()
         self._shards: dict[str, Copies] = {}
         self._wanted: dict[str, list[str]] = {}  # the states of each shard, the present and the next
-        self._leaving: tuple[float, Shards] | None = None  # when all but these states are let go
+        self._leaving: tuple[float, Shards] | None = None  # when all states but these will be let go
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
         self._keeper.start()
 
     def open(self, shards: Shards, timeout: float) -> None:
-        """Return when all copies are ready, or those that can be; refuse a shard of which none is."""
+        """Return when all copies that can be ready are; refuse a shard without a ready copy."""
         self._start(shards)
         self._want(shards)
         deadline = time.monotonic() + timeout
@@ -94,7 +94,7 @@ class RayFleet:
         return True
 
     def settle(self, shards: Shards) -> None:
-        """Soon: questions under way are still answered in the state they were asked in."""
+        """Let other states go soon; questions under way are still answered in the state they began in."""
         with self._lock:
             self._leaving = time.monotonic() + GRACE, shards
 
@@ -129,7 +129,7 @@ class RayFleet:
         return Asking(self._shards, shards, method, orders, self.patience, self.overtake).replies()
 
     def _lightened(self, orders: Mapping[str, tuple[Any, ...]]) -> Mapping[str, tuple[Any, ...]]:
-        """What all shards are sent is kept once where all nodes can get it."""
+        """Store what all shards are sent once, where all nodes can get it."""
         first = next(iter(orders.values()), ())
         if len(orders) < 2 or not first or not _is_large(first[0]):
             return orders
@@ -163,7 +163,7 @@ class RayFleet:
                 self._ray.kill(copy.actor)
 
     def _keep(self) -> None:
-        """Tell every copy which states to be ready in, and hear which it is."""
+        """Tell every copy which states to be ready in, and hear in which it is."""
         while not self._closing.wait(KEEP_EVERY if self._is_settled() else 0.05):
             self._let_go()
             with self._lock:
@@ -201,7 +201,7 @@ class RayFleet:
             copy.holding = call.remote(list(states), holmes.__version__)
 
     def _forgive(self, copy: Copy) -> None:
-        """A copy that has given the answers it owed is as quick as any."""
+        """Forget that a copy was slow once it has given the answers it owed."""
         if copy.overdue:
             _, copy.overdue = self._ray.wait(copy.overdue, num_returns=len(copy.overdue), timeout=0)
 

@@ -30,7 +30,7 @@ class Gathered:
         return self.videos[q, rank]
 
     def views(self, hits: Sequence[tuple[int, int]]) -> list[View | None]:
-        """What hits look like, each by query and rank; None of those whose shard has fallen silent."""
+        """What hits look like, each by query and rank; None for those whose shard has fallen silent."""
         asked: dict[str, list[tuple[int, Moment]]] = {}
         by_shard: dict[str, list[tuple[int, int]]] = {}
         for hit in hits:
@@ -49,7 +49,7 @@ class Gathered:
 def gather(now: Generation, probes: Probes, top: int, candidates: int, names: Names) -> Gathered:
     """Ask the shards for the best they have, then those with hits for moments.
 
-    A shard that falls silent between the two is left out of both: what is told of a hit is never half of it.
+    A shard that falls silent between the two is left out of both, so that no hit is described by halves.
     """
     travelling = sent(probes)
     replies: dict[str, ShardReply] = now.ask(

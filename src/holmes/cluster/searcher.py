@@ -141,9 +141,9 @@ class ShardedIndex:
         return [found[name] for name in videos]
 
     def refresh(self) -> bool:
-        """Take up a new generation as soon as every shard has it; says whether one was.
+        """Take up a new generation as soon as every shard has it; return whether one was taken up.
 
-        Until then all answers are of the present one. Where copying takes long, ask again.
+        Until then all answers come from the present one. Where copying takes long, call this again.
         """
         with self._refreshing:
             shards = read_shards(self.place)

@@ -1,4 +1,4 @@
-"""One shard, open in one state or two: what a node does for a search. Knows nothing of Ray.
+"""One shard, open in one state or two: what a node does for a search. This file knows nothing of Ray.
 
 Q queries, K best parts, H hits, T probes of a query, D width
 """
@@ -57,7 +57,7 @@ def sent(probes: Probes) -> Sent:
 
 
 def received(arrays: Sent) -> Probes:
-    # What travels through shared memory cannot be written to, which torch insists on.
+    # Arrays that come through shared memory are read-only, and torch wants writable ones.
     return Probes(*(torch.from_numpy(np.array(array)) for array in arrays))
 
 
@@ -70,7 +70,7 @@ class Shard:
         self._states: dict[str, Index] = {}
 
     def hold(self, digest: str) -> str:
-        """Be ready to answer in this state; the digest, when it is."""
+        """Get ready to answer in this state; return its digest when it is open."""
         if digest not in self._states:
             cache = None if self.cache is None else Path(self.cache)
             index = Index(open_shard(self.place, self.name, digest, cache), self.device)
@@ -141,7 +141,7 @@ class Shard:
         return self._in(digest).durations
 
     def lengths(self, digest: str, names: Sequence[str]) -> list[float | None]:
-        """The seconds of some videos; None of those that are not here."""
+        """The seconds of some videos; None for those that are not here."""
         store = self._in(digest).store
         return [store[name].duration if name in store else None for name in names]
 

@@ -4,7 +4,7 @@ A frame row v becomes [v, 1, 0] and a clip row [v, 0, 1]; a probe q with weights
 [α_f q, 1, 0] and [α_c q, 0, 1]. The marker lets each find its own kind: with it a row scores at least 1 - α,
 without it at most α. So Σ over these vectors of the best product is our score, plus one for each of them.
 
-Such an engine does not tell the mean and deviation of all scores, so there is no probability.
+Such an engine does not report the mean and deviation of all scores, so there is no probability.
 
 P rows of a part, D width, N vectors
 """
@@ -51,7 +51,7 @@ def _marked(rows_ND: NDArray[Any], marker: tuple[int, int]) -> NDArray[np.float3
 
 
 def export_to_qdrant(store: IndexStore, client: Any, collection: str, *, progress: bool = False) -> int:
-    """All parts of all videos as points of a new collection; how many there are."""
+    """Put all parts of all videos into a new collection as points; return how many there are."""
     from qdrant_client import models
 
     if client.collection_exists(collection):

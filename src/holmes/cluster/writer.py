@@ -1,4 +1,4 @@
-"""All shards written to as one index: whoever adds to an index can add to a sharded one."""
+"""All shards, written to as one index: code that adds to an index can add to a sharded one."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ class ShardsWriter:
         return shard_of(name, len(self._writers)) if holder is None else holder
 
     def _holder(self, name: str) -> int | None:
-        own = shard_of(name, len(self._writers))  # nearly always there, if anywhere
+        own = shard_of(name, len(self._writers))  # nearly always the right one
         places = [own, *range(len(self._writers))]
         return next((place for place in places if name in self._writers[place].store), None)
 
 
 class WrittenShards:
-    """What the shards hold together, as far as those who add to it ask."""
+    """What the shards hold together, as far as code that adds to an index needs it."""
 
     def __init__(self, path: Path, writers: Sequence[IndexWriter]) -> None:
         self.path, self._stores = path, [writer.store for writer in writers]

@@ -1,4 +1,4 @@
-"""Sharded indexes are made: split from one index, or created empty; and sealed, which makes a generation.
+"""Making sharded indexes: split from one index, or created empty; and sealed, which makes a generation.
 
 A video belongs to the shard that its name decides. Whatever is written to a shard becomes part of the sharded
 index when all of it is sealed; until then searches see the last generation.
@@ -59,7 +59,7 @@ def split_index(index: Path | str, out: str | Path, count: int, *, progress: boo
     """Make a sharded index of one index, in a new folder or object storage, where it appears complete."""
     check_count(count)
     store, place = IndexStore.open(index), Place(out)
-    if faults := store.faults():  # copied, damage would get a checksum that calls it sound
+    if faults := store.faults():  # a damaged file would be copied with a checksum that calls it sound
         raise damaged(store.path, "; ".join(faults))
     if place.folder is None:
         with tempfile.TemporaryDirectory() as folder:
@@ -91,7 +91,7 @@ def _split(store: IndexStore, out: Path, count: int, progress: bool) -> Shards:
         for number, own in enumerate(names):
             folder = out / shard_name(number)
             create_index(folder, empty)
-            if calibration is not None:  # a shard alone is as sure as the whole collection taught it to be
+            if calibration is not None:  # of the whole collection; each shard keeps it
                 write_json(folder / CALIBRATION, calibration)
             waiting = iter(own)
             with IndexWriter(folder) as writer:
@@ -105,7 +105,7 @@ def _split(store: IndexStore, out: Path, count: int, progress: bool) -> Shards:
 
 
 def _take_features(source: Path, target: Path) -> None:
-    """What was extracted goes along, as further names of the same files where the disk is the same."""
+    """Take the extracted features along: as hard links where the disk is the same."""
     for path in sorted(source.rglob("*")):
         if path.is_file() and not path.name.startswith("."):
             there = target / path.relative_to(source)
@@ -117,7 +117,7 @@ def _take_features(source: Path, target: Path) -> None:
 
 
 def upload(folder: Path, place: Place) -> None:
-    """A sharded index to object storage; the file that makes it one goes last."""
+    """Copy a sharded index to object storage; the file that makes it one goes last."""
     if place.exists(FILE_NAME):
         raise HolmesError(f"{place} is already a sharded index; choose another place.")
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock"]
@@ -127,7 +127,7 @@ def upload(folder: Path, place: Place) -> None:
 
 
 def create_shards(path: Path, manifest: Manifest, count: int) -> None:
-    """An empty sharded index; one whose creation was cut short is gone on with."""
+    """Make an empty sharded index, or finish one whose creation was cut short."""
     check_count(count)
     names = [shard_name(number) for number in range(count)]
     if path.exists():
@@ -194,7 +194,7 @@ def _entry(path: Path, name: str) -> ShardEntry:
 
 
 def _refuse_twice(path: Path, names: Sequence[str]) -> None:
-    """A video in two shards would be two hits, and count twice in every mean."""
+    """Refuse a video that is in two shards: it would be two hits, and count twice in every mean."""
     owner: dict[str, str] = {}
     for name in names:
         for video in IndexStore.open(path / name).places:

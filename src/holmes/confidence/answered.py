@@ -1,4 +1,4 @@
-"""A split's queries with everything that is believed of their answers: our confidence and the baselines.
+"""A split's queries, and how sure their answers are: by our confidence and by the baselines.
 
 Q queries, V videos
 """
@@ -70,7 +70,7 @@ def answer_split(
 
 
 def score_baselines(scores: Scores, calibration: Calibration) -> dict[str, Floats]:
-    """Those that need only the scores. The tuned entropy has our fitted temperature, the other has 1."""
+    """Baselines that need only the scores. The tuned entropy has our fitted temperature, the other has 1."""
     score_QV = calibration.score(scores)
     found = {
         "top1_score": baselines.top_score(score_QV),

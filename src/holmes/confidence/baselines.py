@@ -35,19 +35,19 @@ def top_score(score_QV: Tensor) -> Tensor:
 
 
 def margin(score_QV: Tensor) -> Tensor:
-    """From the best video to the second."""
+    """The difference between the scores of the best and the second video."""
     best_Q2 = score_QV.topk(min(2, score_QV.shape[1])).values
     return best_Q2[:, 0] - best_Q2[:, -1]
 
 
 def negative_entropy(score_QV: Tensor, temperature: float = 1.0) -> Tensor:
-    """Σ p log p of the softmax over the gallery, as a share of log V: -1 for one that knows nothing."""
+    """Σ p log p of the softmax over the gallery, as a share of log V: -1 where nothing is known."""
     log_p_QV = (score_QV.double() / temperature).log_softmax(1)
     return (log_p_QV.exp() * log_p_QV).sum(1) / max(math.log(score_QV.shape[1]), 1e-12)
 
 
 def standardised(values_Q: Floats) -> Floats:
-    """In deviations from the mean over a gallery's queries.
+    """Values in deviations from the mean over a gallery's queries.
 
     How far an entropy lies from log V shrinks with V, so that a curve fitted in a small gallery would find no
     query of a large one sure.

@@ -48,7 +48,7 @@ def auroc_within(
 def area_under_risk_coverage(confidence_Q: ArrayLike, correct_Q: ArrayLike, counts_BQ: Counts) -> Floats:
     """AURC: the mean error over all coverages, most confident first. Ties are averaged over their orders.
 
-    Within a group of g equals after n answers with w errors the errors rise by r a query on average, so that
+    Within a group of g equals after n answers with w errors, errors rise by r per query on average, so that
     Σ_j (w + j r) / (n + j) = g r + (w - n r) (H(n + g) - H(n)) with the harmonic numbers H.
     """
     right_BG, wrong_BG = _grouped(-np.asarray(confidence_Q), np.asarray(correct_Q, bool), counts_BQ)

@@ -61,7 +61,7 @@ def hard_queries_grid(found: dict[str, Any]) -> Grid:
     grid = Grid("AUROC for hard queries", ["", *(task.replace("_", " ") for task in tasks)])
     for name in next(iter(tasks.values())):
         grid.rows.append([NAMES.get(name, name), *(interval(task[name]) for task in tasks.values())])
-    grid.notes.append(f"Corrupted are the {found['corrupted']} of the queries.")
+    grid.notes.append(f"The {found['corrupted']} of the queries are corrupted.")
     return grid
 
 

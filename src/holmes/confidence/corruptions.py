@@ -1,8 +1,8 @@
 """Queries made worse on purpose: words dropped, shuffled or misspelled.
 
-Of captions, where a text encoder is at hand to read them again. Where only token features exist, of these:
-that is milder, because a token's feature has seen its neighbours, and a misspelt word becomes one of another
-query.
+Captions are corrupted where a text encoder is at hand to read them again; where only token features exist,
+these are. That is milder, because a token's feature has seen its neighbours, and a misspelt word becomes a
+word of another query.
 
 Q queries, T tokens, D width
 """
@@ -23,7 +23,7 @@ from holmes.data.pooling import query_tokens
 
 Reader = Callable[[Sequence[str]], Sequence[NDArray[np.float32]]]  # captions → the token features of each
 
-SHARE = 0.5  # of the words or tokens that are dropped or misspelt
+SHARE = 0.5  # share of the words or tokens that are dropped or misspelt
 
 
 class Corruption(StrEnum):
@@ -45,7 +45,7 @@ def corrupt_caption(caption: str, how: Corruption, rng: np.random.Generator) -> 
 
 
 def misspelt(word: str, rng: np.random.Generator) -> str:
-    """Half of its letters replaced, at least one."""
+    """The word with half of its letters replaced, at least one."""
     letters = list(word)
     for place in rng.choice(len(letters), max(1, len(letters) // 2), replace=False):
         letters[place] = string.ascii_lowercase[rng.integers(26)]
@@ -55,7 +55,7 @@ def misspelt(word: str, rng: np.random.Generator) -> str:
 def corrupt_tokens(
     tokens_QTD: Tensor, lengths_Q: Tensor, how: Corruption, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """The same on padded token features; a padded query stays one."""
+    """The same for padded token features; a padded query stays padded."""
     queries, tokens, _ = tokens_QTD.shape
     device = tokens_QTD.device
     place_T, length_Q1 = torch.arange(tokens, device=device), lengths_Q.unsqueeze(1)

@@ -46,8 +46,8 @@ def evaluate_uncertainty(
     """`uncertainty`: AURC, AUROC, ECE of our confidence and the baselines; `uncertainty_details`: the rest.
 
     `held` are the videos the calibration was fitted on: with them the baselines become probabilities too.
-    `other` is a store whose queries have no answer here. `reader` reads corrupted captions; without one it is
-    token features that are corrupted.
+    `other` is a store whose queries have no answer here. `reader` reads corrupted captions; without one,
+    token features are corrupted instead.
     """
     answered = answer_split(checkpoint, bank, split, calibration, passes, seed)
     counts_BQ = bootstrap_counts(split.owner, repeats, seed)
@@ -93,7 +93,7 @@ def as_probabilities(answered: AnsweredSplit, held: AnsweredSplit) -> dict[str, 
 
 
 def comparable(name: str, values_Q: Floats) -> Floats:
-    """What means the same in galleries of other sizes; entropy does not, until it is standardised in each."""
+    """Values that mean the same in galleries of all sizes: entropy is standardised in each."""
     return standardised(values_Q) if name.startswith("softmax_entropy") else values_Q
 
 

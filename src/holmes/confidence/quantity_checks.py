@@ -35,7 +35,7 @@ UNANSWERABLE = "unanswerable"
 
 
 def doubts(scores: Scores, calibration: Calibration) -> dict[str, Floats]:
-    """Every quantity, larger where less is known; baselines turned round."""
+    """Every quantity, larger where less is known; the signs of the baselines are flipped."""
     judged = judge_all(scores, calibration)
     ours = {
         "vacuity": judged.gallery.vacuity_Q,
@@ -51,10 +51,10 @@ def doubts(scores: Scores, calibration: Calibration) -> dict[str, Floats]:
 def several_fit(
     store: Store, answered: AnsweredSplit, calibration: Calibration, counts_BQ: Counts
 ) -> dict[str, Any] | None:
-    """AUROC of each quantity for queries that other videos fit too: of all, and among equally long ones."""
+    """AUROC of each quantity for queries that other videos fit too: over all, and among equally long ones."""
     queries, inside = answered.split.queries, set(answered.split.videos.tolist())
     fits_Q = np.array([any(v in inside for v in store.also_fits.get(int(q), ())) for q in queries])
-    # Of under-determined queries nobody lists the fitting videos.
+    # Nobody lists the videos that fit an under-determined query.
     known_Q = store.kinds_Q[queries] != QueryKind.UNDERDETERMINED
     fits_Q, some_BQ = fits_Q[known_Q], counts_BQ[:, known_Q]
     if not 0 < fits_Q.sum() < len(fits_Q):
@@ -134,7 +134,7 @@ def some_other(answered: AnsweredSplit, seed: int) -> Tensor:
 
 
 def kinds(store: Store, answered: AnsweredSplit) -> dict[str, Any]:
-    """How often each kind is said, and where kinds are known how often rightly."""
+    """How often each kind is given and, where kinds are known, how often it is right."""
     found_Q = answered.judged.kinds_Q.cpu().numpy()
     shares = {kind.name.lower(): float((found_Q == kind).mean()) for kind in AnswerKind}
     right = {
@@ -147,7 +147,7 @@ def kinds(store: Store, answered: AnsweredSplit) -> dict[str, Any]:
 
 
 def as_known(found_Q: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Kinds of answers as kinds of queries: one that seems not to be here says too little of any video."""
+    """Kinds of answers as kinds of queries: what seems not to be here counts as under-determined."""
     return np.minimum(found_Q, QueryKind.UNDERDETERMINED)
 
 

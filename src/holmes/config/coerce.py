@@ -1,4 +1,4 @@
-"""Settings from text: what a command line or a notebook says, as the type that a setting has."""
+"""Settings from text: what a command line or a notebook gives, as the type that a setting has."""
 
 from __future__ import annotations
 

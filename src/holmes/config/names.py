@@ -12,7 +12,7 @@ NAMES: dict[str, list[str]] = {
     "alignment.kind": ["flexible", "plain", "softmax", "best_clip"],
     "loss.extra": [],
 }
-FILES: list[Path] = []  # where parts of your own come from, for the processes that must know them too
+FILES: list[Path] = []  # files with parts of one's own, for the processes that must load them too
 
 
 def require_known(setting: str, name: str) -> None:

@@ -12,7 +12,7 @@ from holmes.errors import HolmesError, unknown
 from holmes.records import CLIPS, FRAMES, TOKENS
 from holmes.typed import AtMost, Within, build
 
-# Far beyond all that has been of use, and what a machine can still bear.
+# Far beyond anything that has been useful, but still within what a machine can bear.
 Width = Annotated[int, Within(1, 1 << 16)]
 Places = Annotated[int, Within(1, 1024)]  # the masks of the attention grow with its square
 
@@ -41,7 +41,7 @@ class ModelConfig:
     mixing_temperature: float = 0.6
     """Softmax temperature between the blocks."""
     dropout: float = 0.2
-    """Everywhere dropout is applied."""
+    """The dropout rate, the same everywhere."""
     frames: Places = FRAMES
     """Positions of the frame branch."""
     clips: Places = CLIPS

@@ -28,16 +28,16 @@ from holmes.printable import shown
 from holmes.records import QueryKind
 from holmes.typed import build
 
-# What the readers below stumble over in files that are something else.
+# What the readers below raise for files that are something else.
 WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, csv.Error)
-SHORTEST, LARGEST = 1e-3, 1e8  # of a duration, and of any time: seconds or frames
+SHORTEST, LARGEST = 1e-3, 1e8  # the shortest duration and the largest time, in seconds or frames
 
 
 @dataclass
 class Annotations:
-    """Collected from any number of files: moments by caption id or by what they say, durations by video."""
+    """Collected from any number of files: moments by caption id or by their sentences, durations by video."""
 
-    fractions: dict[str, tuple[float, float]] = field(default_factory=dict)  # caption id → of the video
+    fractions: dict[str, tuple[float, float]] = field(default_factory=dict)  # by caption id
     seconds: dict[tuple[str, str], list[tuple[float, float]]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -52,7 +52,7 @@ class Annotations:
             raise ValueError(f"the duration of {shown(video)} is {shown(seconds)}")
 
     def moments(self, captions: Captions) -> NDArray[np.float32]:
-        """Q × 2; where a video says the same twice, the moments are taken in order."""
+        """Q × 2; where a video has the same sentence twice, the moments are taken in order."""
         moments_Q2 = np.full((len(captions.query_ids), 2), np.nan, np.float32)
         taken: dict[tuple[str, str], int] = defaultdict(int)
         for query, (query_id, text) in enumerate(zip(captions.query_ids, captions.texts, strict=True)):
@@ -135,7 +135,7 @@ def checked(path: Path, kind: Any) -> Any:
 
 
 def refuse_strangers(path: Path, captions: Captions) -> None:
-    """A file of annotations that is about nothing in the collection is the wrong file."""
+    """Refuse a file of annotations that is about nothing in the collection: it is the wrong file."""
     found = read_annotations([path])
     said = {
         (captions.video_ids[owner], essence(text))

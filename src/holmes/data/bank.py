@@ -20,8 +20,8 @@ from torch import Tensor
 
 from holmes.data.store import Split, Store
 
-RESIDENT_SHARE = 0.5  # of the free memory: the rest is for the model and its activations
-LOAD_BYTES = 256 << 20  # read at once while the rows move to the device
+RESIDENT_SHARE = 0.5  # share of the free memory; the rest is for the model and its activations
+LOAD_BYTES = 256 << 20  # bytes read at once while the rows move to the device
 GIB = 1 << 30
 
 
@@ -76,8 +76,8 @@ class RaggedRows:
 class FeatureBank:
     """Padded features of any videos and queries of a store, on the device.
 
-    `splits` limits what is resident to their videos and queries (others then come out empty). `resident`
-    None chooses by free memory; `says` tells the choice in a line. Pass indices on `index_device`.
+    `splits` limits what is resident to their videos and queries (others then come out empty). `resident` None
+    chooses by free memory; `says` describes the choice in a line. Pass indices on `index_device`.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class FeatureBank:
 
     @classmethod
     def of_splits(cls, store: Store, device: torch.device, splits: Sequence[Split]) -> FeatureBank:
-        """What a model meets of some splits: half precision on a GPU, where its encoders compute in bf16."""
+        """The bank that a model reads from: half precision on a GPU, where its encoders compute in bf16."""
         dtype = torch.float16 if device.type == "cuda" else torch.float32
         return cls(store, device, splits=splits, dtype=dtype)
 
@@ -138,7 +138,7 @@ def wanted_items(store: Store, splits: Sequence[Split] | None) -> tuple[NDArray[
 
 
 def choose(size: int, device: torch.device, resident: bool | None) -> tuple[bool, str]:
-    """Resident or not, and the sentence that says so."""
+    """Whether to be resident, and the sentence that says so."""
     free = free_memory(device)
     fits = size <= RESIDENT_SHARE * free
     figures = f"{size / GIB:.2f} GiB of features, {free / GIB:.1f} GiB free on {device}"

@@ -25,7 +25,7 @@ class Captions:
 
 
 def read_captions(files: dict[str, Path]) -> Captions:
-    """Splits may share captions (val is often test), but nothing of train may return in another."""
+    """Join the splits; they may share captions (val is often test), but none may share any with train."""
     lines = {name: read_caption_file(path) for name, path in files.items()}
     texts: dict[str, str] = {}
     for name, captions in lines.items():
@@ -57,7 +57,7 @@ def read_captions(files: dict[str, Path]) -> Captions:
 
 
 def refuse_shared_videos(lines: dict[str, dict[str, str]], files: dict[str, Path]) -> None:
-    """A video that was trained on must not be searched for: the figures would flatter."""
+    """Refuse videos that are trained on and tested on: the figures would flatter."""
     trained = {video_of(query_id) for query_id in lines.get("train", {})}
     for name, captions in lines.items():
         shared = [video for video in map(video_of, captions) if video in trained]

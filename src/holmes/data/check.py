@@ -18,7 +18,7 @@ UNIT = 1.002  # a unit row in float16 may be a little longer than 1
 
 
 def check_store(store: Store, progress: bool = False) -> None:
-    """Raises HolmesError with the first thing that is wrong."""
+    """Raise HolmesError about the first thing that is wrong."""
     check_checksums(store, progress)
     for problem in problems(store):
         raise HolmesError(f"{store.path}: {problem}; pack the store again.")
@@ -93,7 +93,7 @@ def problems(store: Store) -> Iterator[str]:
 
 
 def leaks(store: Store) -> Iterator[str]:
-    """Videos that are trained on and tested on: figures on them flatter."""
+    """Report videos that are both trained on and tested on: figures on them flatter."""
     if "train" not in store.splits:
         return
     trained = store.split("train").videos

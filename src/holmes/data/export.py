@@ -49,7 +49,7 @@ def export_store(store: Store, folder: Path, progress: bool = False) -> None:
 
 
 def refuse_odd_names(store: Store) -> None:
-    """In this layout a name ends at a blank, and a caption at the end of its line."""
+    """Refuse what this layout cannot hold: a name ends at a blank, and a caption at the end of its line."""
     for what, names in (("video", store.video_ids), ("caption", store.query_ids)):
         odd = [name for name in names if not PLAIN.fullmatch(name)]
         if odd:
@@ -62,7 +62,7 @@ def refuse_odd_names(store: Store) -> None:
 
 
 def refuse_full_disk(store: Store, place: Path) -> None:
-    """HDF5 does not survive a disk that fills up, so there must be room before it starts."""
+    """Make sure there is room before it starts: HDF5 does not survive a disk that fills up."""
     place.mkdir(parents=True, exist_ok=True)
     needed = 2 * (store.tokens.nbytes + store.frames.nbytes) + HDF5_OVERHEAD * (
         len(store.query_ids) + len(store.video_ids)

@@ -48,7 +48,7 @@ def open_features(path: Path) -> Features:
 
 
 class HDF5Features:
-    """One dataset (rows × width) an id; a dataset of one dimension is a single row.
+    """One dataset (rows × width) per id; a dataset of one dimension is a single row.
 
     Only what lies in the file itself is read: HDF5 can also point to other files.
     """
@@ -156,7 +156,7 @@ class BigFile:
         return np.concatenate([self._read(int(run[0]), len(run)) for run in runs])
 
     def _read(self, first: int, count: int) -> Array:
-        """Plain reads: a mapped file would count as our memory."""
+        """Read the rows plainly: a mapped file would count as our memory."""
         self.file.seek(4 * self.width * first)
         return np.fromfile(self.file, "<f4", count * self.width).reshape(count, self.width)
 

@@ -1,4 +1,4 @@
-"""Collections as the field keeps them (MS-SL), written: captions, features, and what is known of the queries.
+"""Writes collections as the field keeps them (MS-SL): captions, features, and what is known of the queries.
 
 FOLDER/TextData/<collection><split>.caption.txt        `<id> <caption>`, one per line
 FOLDER/TextData/<name>.hdf5                            caption id → token states

@@ -29,7 +29,7 @@ from holmes.records import CLIPS, FRAMES, TOKENS
 
 COMMIT_VIDEOS = 256
 COMMIT_QUERIES = 8192
-LARGEST_FEATURE = 1e15  # the squares of larger ones have no sum in float32: they would become zeros
+LARGEST_FEATURE = 1e15  # the sum of the squares of larger ones overflows float32, and they would become zeros
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def pack(source: Source, target: Path, overwrite: bool = False, progress: bool =
 def scan(
     features: Features, names: Sequence[str], what: str, unit: str, progress: bool
 ) -> tuple[NDArray[np.int64], int]:
-    """Rows of every id and the common width: what is missing or odd is found before anything is written."""
+    """How many rows each id has, and their width: faults are found before anything is written."""
     counts, width = np.empty(len(names), np.int64), 0
     with progress_bar(f"looking at {unit}", len(names), progress=progress) as advance:
         for index, name in enumerate(names):
@@ -158,7 +158,7 @@ def describe(
 
 
 def fingerprint(found: SourceFiles, source: Source) -> dict[str, Any]:
-    """Tells whether a stopped pack was of the same files."""
+    """A digest that tells whether a stopped pack was of the same files."""
     stats = {str(path.resolve()): path.stat() for path in found.files()}
     return {
         "pack": __version__,

@@ -36,7 +36,7 @@ from holmes.typed import Count, build
 
 @dataclass(frozen=True)
 class Split:
-    """Videos, the queries asked of them, and whose each query is. Queries are grouped by video."""
+    """Videos, the queries asked of them, and the video of each query. Queries are grouped by video."""
 
     name: str
     videos: NDArray[np.int64]  # store indices, ascending
@@ -160,7 +160,7 @@ class Store:
         return np.array(self._array("durations", np.float32, self.info.videos))
 
     def usual_seconds(self, split: Split) -> float | None:
-        """What nine in ten videos of a split are not longer than; None where their lengths are unknown."""
+        """The length of all but the longest tenth of a split's videos; None where lengths are unknown."""
         known = self.durations_V[split.videos]
         known = known[np.isfinite(known)]
         return float(np.quantile(known, 0.9)) if len(known) else None

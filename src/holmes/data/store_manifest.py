@@ -15,7 +15,7 @@ from holmes.records import CLIPS, FRAMES, TOKENS
 from holmes.typed import AtMost, Count, Matching, PlainName, Size
 
 MANIFEST = "store.json"
-REPLACED = "replaced"  # ends the name of a store that a new one takes the place of
+REPLACED = "replaced"  # ends the name of a store while a new one takes its place
 FORM = Form("holmes-store", 2, "a store", "pack the store again", unsealed=(1,))
 FEATURES = ("frames.npy", "clips.npy", "tokens.npy")  # large: `check_features` reads them, opening does not
 CATALOGUE = (
@@ -42,9 +42,9 @@ class StoreInfo:
     splits: Annotated[dict[PlainName, dict[Literal["videos", "queries"], Count]], AtMost(1000)]
     provenance: dict[str, Any]
     files: Annotated[dict[PlainName, FileEntry], AtMost(3000)]
-    frames: Size = FRAMES  # at most a video
-    clips: Size = CLIPS  # a video
-    tokens: Size = TOKENS  # at most a query
+    frames: Size = FRAMES  # per video, at most
+    clips: Size = CLIPS  # per video
+    tokens: Size = TOKENS  # per query, at most
     encoders: FeatureOrigin = UNKNOWN  # what made the features, as far as it is known
 
     def __post_init__(self) -> None:

@@ -145,14 +145,14 @@ class StoreWriter:
             raise OSError(errno.ENOSPC, f"No space left on device ({sizes})", str(self.target.parent))
 
     def _resume(self, from_the_beginning: bool) -> tuple[int, int]:
-        """How far an earlier attempt of the same came; whatever else lies in the folder goes."""
+        """How far an earlier attempt at the same store came; whatever else lies in the folder is removed."""
         videos = queries = 0
         try:
             journal = JOURNAL_FORM.read(self.folder / JOURNAL, Journal)
             if journal.fingerprint == self.fingerprint and not from_the_beginning:
                 videos = min(journal.videos, len(self.catalogue.video_ids))
                 queries = min(journal.queries, len(self.catalogue.query_ids))
-        except HolmesError:  # none yet, or damaged: then there is nothing to go on with
+        except HolmesError:  # none yet, or damaged: then there is nothing to continue
             pass
         for path in self.folder.iterdir():
             if path.name != LOCK and not ((videos or queries) and path.name in (JOURNAL, *ARRAYS)):
@@ -206,7 +206,7 @@ class StoreWriter:
         self._take_place()
 
     def _take_place(self) -> None:
-        """Under its name there is at every moment a whole store: the one before, or this one."""
+        """Give the store its name; at every moment the name has a whole store: the old one, or this one."""
         aside = self.target.parent / f".{self.target.name}.{REPLACED}"
         if self.target.exists() and exchange(self.folder, self.target):  # only with overwrite
             os.replace(self.folder, aside)
@@ -215,7 +215,7 @@ class StoreWriter:
                 os.replace(self.target, aside)  # the next writer puts it back if this one ends here
             os.replace(self.folder, self.target)
         sync_folder(self.target.parent)
-        for name in (JOURNAL, LOCK):  # kept until now: whoever comes later must find them locked
+        for name in (JOURNAL, LOCK):  # held until now: a later writer must find them locked
             (self.target / name).unlink()
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -254,7 +254,7 @@ class StoreWriter:
 
 
 def restore_replaced(target: Path) -> None:
-    """What a killed writer moved aside to make place goes back if its place is empty, else it goes."""
+    """Put back what a killed writer had moved aside if its place is empty; remove it otherwise."""
     aside = target.parent / f".{target.name}.{REPLACED}"
     if not aside.exists():
         return

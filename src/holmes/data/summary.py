@@ -36,7 +36,7 @@ def overview(store: Store) -> Table:
 
 
 def encoders_of(store: Store) -> str:
-    """What made the features, in a line."""
+    """What made the features, as a line."""
     origin = store.info.encoders
     known = [f"{it.name} ({it.digest[:12]})" for it in (origin.visual, origin.text) if it is not None]
     if origin.rate is not None:
@@ -72,7 +72,7 @@ def split_figures(store: Store, name: str) -> dict[str, str]:
     figures = {
         "videos": f"{len(split.videos):,}",
         "queries": f"{len(split.queries):,}",
-        "queries a video": f"{split.queries_of_video.mean():.1f}, at most {split.queries_of_video.max()}",
+        "queries per video": f"{split.queries_of_video.mean():.1f}, at most {split.queries_of_video.max()}",
         "frames per video": f"{np.diff(store.frame_offsets)[split.videos].mean():.1f}",
         "tokens per query": f"{np.diff(store.token_offsets)[split.queries].mean():.1f}",
         "moments known": f"{known.mean():.0%}",

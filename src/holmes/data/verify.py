@@ -1,4 +1,4 @@
-"""Verify a store's features beside other work: training need not wait for it, only not outrun it."""
+"""Verify a store's features beside other work: training need not wait for it, only not finish before it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FeatureCheck:
             self.fault = f"{self.store.path} cannot be verified: {error}"
 
     def require(self) -> None:
-        """Raises HolmesError if the features are not those that were packed."""
+        """Raise HolmesError if the features are not those that were packed."""
         if self.key in _sound:
             return
         self.thread.join()

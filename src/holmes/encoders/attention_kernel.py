@@ -1,4 +1,4 @@
-"""Gaussian attention in one pass on a GPU: a head's whole attention fits in one program, forward and back.
+"""Gaussian attention in one pass on a GPU: one program computes a head's attention, another its gradient.
 
 Sequences have at most 128 positions, so no logit ever leaves the chip: the projections are read once, the
 context is written once, and the backward pass computes the attention again instead of reading it. The plain

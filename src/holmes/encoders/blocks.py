@@ -18,7 +18,7 @@ from holmes.encoders.gaussian import gaussian_attention, gaussian_weights
 class BlockLinear(nn.Module):
     """G linear layers in one batched product, without their bias: G × R × I → G × R × O.
 
-    The bias is the caller's to add, where it can be fused with what comes next.
+    The caller adds the bias, where it can be fused with what comes next.
     """
 
     # Each of the first `stack_dims` dimensions indexes whole tensors: the optimiser clips them one by one.

@@ -27,12 +27,12 @@ from holmes.typed import Matching, Sha256, build
 MANIFEST = "checkpoint.json"
 BEST = "best"  # the checkpoint inside the folder of a training run
 ENCODERS = "encoders"  # among its extras: what made the features it was trained on
-TRAINING_SECONDS = "training_seconds"  # among its extras: nine in ten training videos are not longer
-WORDS = "words"  # what its training captions speak of, among the extras
+TRAINING_SECONDS = "training_seconds"  # among its extras: the length of all but its longest training videos
+WORDS = "words"  # among its extras: the words of its training captions
 FORM = Form("holmes-checkpoint", 2, "a Holmes checkpoint", "copy the whole folder again", unsealed=(1,))
 WEIGHTS = Matching(r"model-[0-9a-f]{12}\.safetensors", "the name of a file of weights")
-MODEST = 2**28  # numbers of a model that may be made before its weights are looked at: a GB
-LOADING_ATTEMPTS = 5  # each needs a whole new checkpoint to be saved within the moment of loading one
+MODEST = 2**28  # parameters of a model that may be made before its weights are looked at: a GB
+LOADING_ATTEMPTS = 5  # for each, training must save a whole new checkpoint while one is being loaded
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def update_extras(folder: Path, extras: dict[str, Any]) -> None:
 
 
 def load_checkpoint(folder: Path, device: str = "cpu") -> Checkpoint:
-    """Read a checkpoint, refusing damaged or foreign files in one line."""
+    """Read a checkpoint; damaged or foreign files are refused in one line."""
     for _ in range(LOADING_ATTEMPTS):
         manifest = read_manifest(folder)
         try:
@@ -127,8 +127,8 @@ def numbers_asked_for(config: ModelConfig) -> int:
 def refuse_other_shapes(weights: Path, config: ModelConfig) -> None:
     """Compare the file's header with the settings before either gets any memory.
 
-    Only where they ask for much: making a model without memory loads torch's compiler, which takes longer
-    than a search, and weights that do not fit a small one are noticed when they are loaded.
+    This is done only for large models: making a model without memory loads torch's compiler, which takes
+    longer than a search, and weights that do not fit a small model are noticed when they are loaded.
     """
     with torch.device("meta"):
         expected = {name: list(value.shape) for name, value in build_model(config).state_dict().items()}

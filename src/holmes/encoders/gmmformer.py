@@ -1,4 +1,4 @@
-"""GMMFormer (Wang et al., AAAI 2024), a baseline: two layers of four Gaussian blocks a branch, averaged.
+"""GMMFormer (Wang et al., AAAI 2024), a baseline: two layers of four Gaussian blocks per branch, averaged.
 
 The frame branch is pooled to one vector for the whole video; the clip branch scores its best clip.
 

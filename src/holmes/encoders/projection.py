@@ -1,4 +1,4 @@
-"""Features from outside into the model's width, and a place for every position.
+"""Features projected to the model's width, and an embedding for every position.
 
 N sequences, L positions, I input width, D width
 """

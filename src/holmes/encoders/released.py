@@ -57,7 +57,7 @@ RENAMES = (
 
 
 def checkpoint_in(path: Path) -> Path | None:
-    """The folder itself, the best checkpoint of a run, or a published file; None where there is none."""
+    """The path itself, the best checkpoint of a run, or a published file; None where there is none."""
     if path.is_file():
         return path
     return next((each for each in (path, path / BEST) if (each / MANIFEST).exists()), None)

@@ -1,1 +1,1 @@
-"""Evaluation: how often the right video is found, how well the moment is, and how sure we may be."""
+"""Evaluation: how often the right video and its moment are found, with intervals."""

@@ -51,7 +51,7 @@ def aligned_mass(
 
 
 def by_video(query_QD: Tensor, owner_Q: Tensor, videos: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, neighbours by video, regrouped as V × M × D; the mask of places taken; each query's place."""
+    """Queries, sorted by video, regrouped as V × M × D; the mask of places taken; each query's place."""
     counts_V = torch.bincount(owner_Q, minlength=videos)
     most = int(counts_V.max())
     slot_Q = torch.arange(len(owner_Q), device=owner_Q.device) - (counts_V.cumsum(0) - counts_V)[owner_Q]

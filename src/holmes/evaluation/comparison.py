@@ -1,4 +1,4 @@
-"""Systems side by side: their figures, whether the differences mean anything, and which queries they decide.
+"""Systems side by side: their figures, whether the differences mean anything, and the queries that differ.
 
 S seeds, Q queries
 """
@@ -27,7 +27,7 @@ class System:
 
 
 def compare_systems(systems: list[System], video_Q: NDArray[np.int64], groups: Groups) -> dict[str, Any]:
-    """Every system's figures with intervals; each further one's differences to the first, paired."""
+    """Every system's figures with intervals, and each further system's paired differences to the first."""
     draws = draw_videos(video_Q)
     first = systems[0]
 
@@ -85,7 +85,7 @@ def won_and_lost(ours: System, theirs: System) -> dict[str, dict[str, float]]:
 
 
 def decided_queries(ours: System, theirs: System, most: int) -> tuple[list[int], list[int]]:
-    """The queries ours gains most and loses most: by the mean over seeds of log rank, clearest first."""
+    """The queries that ours gains and loses most, by the mean over seeds of log rank, clearest first."""
     gain_Q = np.log(theirs.rank_SQ).mean(0) - np.log(ours.rank_SQ).mean(0)
     order = np.argsort(-gain_Q, kind="stable")
     won = [int(query) for query in order[:most] if gain_Q[query] > 0]

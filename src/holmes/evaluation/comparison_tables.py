@@ -54,7 +54,7 @@ def difference_grid(found: Found) -> Grid:
         grid.rows.append(["  p", *(p_value(part["p"]) for part in parts)])
     grid.notes.append("* p < .05: paired bootstrap over videos, and over seeds where there are several.")
     if any(system["seeds"] == 1 for system in found["systems"]):
-        grid.notes.append("Where there is one seed, what another seed would change is not in the interval.")
+        grid.notes.append("With one seed, the interval does not include what another seed would change.")
     return grid
 
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-LEVEL = 0.95  # of every interval
+LEVEL = 0.95  # the coverage of every interval
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def finite(value: float) -> float | None:
 
 
 def bootstrap_counts(video_Q: ArrayLike, repeats: int, seed: int = 0) -> Counts:
-    """Row 0 counts every query once; each further row draws the videos anew, with all their queries.
+    """Weights: row 0 counts every query once; each further row draws the videos anew, with all their queries.
 
     The queries of one video succeed and fail together: drawing queries would make intervals too narrow.
     """
@@ -49,7 +49,7 @@ def bootstrap_counts(video_Q: ArrayLike, repeats: int, seed: int = 0) -> Counts:
 
 
 def estimate(values_B: Floats) -> Estimate:
-    """Row 0 is the value, the others its spread; rows in which the figure does not exist are left out."""
+    """Row 0 is the value, the others are its spread; rows in which the figure does not exist are left out."""
     spread = values_B[1:][np.isfinite(values_B[1:])]
     if len(spread) == 0:
         return Estimate(float(values_B[0]), float("nan"), float("nan"))

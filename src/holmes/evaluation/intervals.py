@@ -1,7 +1,7 @@
 """How far figures would move with other videos and other seeds: bootstrap intervals, alone and in pairs.
 
 The queries of one video succeed and fail together, so videos are drawn, not queries; where there are several
-runs, seeds are drawn too. Systems that are compared meet the same drawn videos.
+runs, seeds are drawn too. Systems that are compared are measured on the same drawn videos.
 
 S seeds, Q queries, V videos, B draws, K figures
 """
@@ -25,10 +25,10 @@ Floats = NDArray[np.float64]
 Ranks = NDArray[np.int64]
 
 REPEATS = 2000
-FEWEST_VIDEOS = 5  # for an interval
+FEWEST_VIDEOS = 5  # fewest videos for an interval
 METRICS = (*(f"R@{cutoff}" for cutoff in CUTOFFS), "SumR")
 
-LARGEST_RANKS = 512 << 20  # bytes when unpacked
+LARGEST_RANKS = 512 << 20  # bytes that a file of ranks may have when unpacked
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Draws:
     seed: int
 
     def seeds(self, count: int, system: int) -> Floats:
-        """Shares of the seeds in each draw, B × S; each system's own."""
+        """The shares of the seeds in each draw, B × S; every system draws its own."""
         generator = np.random.default_rng([self.seed, 1, system])
         drawn_BS = generator.multinomial(count, np.full(count, 1 / count), size=self.repeats) / count
         return np.concatenate([np.full((1, count), 1 / count), drawn_BS])
@@ -59,7 +59,7 @@ def drawn_recall(
 ) -> Floats:
     """R@1 … SumR in percent for every draw, B × K; NaN where a draw has none of the queries.
 
-    Of a handful of videos draws say nothing: for fewer than five only draw 0 is told.
+    Draws from a handful of videos say nothing: for fewer than five, only draw 0 has figures.
     """
     member_Q = np.ones(rank_SQ.shape[1], bool) if member_Q is None else member_Q
     videos = draws.videos_BV.shape[1]
@@ -112,7 +112,7 @@ def read_ranks(path: Path) -> tuple[Ranks, NDArray[np.int64]] | None:
             if sum(part.file_size for part in saved.zip.infolist()) > LARGEST_RANKS:
                 return None
             rank_Q, video_Q = saved["rank"], saved["video"]
-    except Exception:  # whatever goes wrong while reading it: the figures do without intervals
+    except Exception:  # whatever goes wrong while reading it, the figures do without intervals
         return None
     if rank_Q.ndim != 1 or not len(rank_Q) or rank_Q.shape != video_Q.shape:
         return None
@@ -123,7 +123,7 @@ def read_ranks(path: Path) -> tuple[Ranks, NDArray[np.int64]] | None:
 
 @dataclass(frozen=True)
 class Difference:
-    """A figure's difference on the same draws, and how likely one so large is by chance."""
+    """A figure's difference on the same draws, and how likely one this large is by chance."""
 
     value: Estimate
     p: float
@@ -143,7 +143,7 @@ def paired_differences(
     member_Q: NDArray[np.bool_] | None = None,
     systems: Sequence[int] = (1, 0),
 ) -> dict[str, Difference]:
-    """Ours less theirs; p is twice the share of draws on the other side of 0."""
+    """Ours minus theirs; p is twice the share of draws on the other side of 0."""
     ours_BK = drawn_recall(ours_SQ, draws, member_Q, systems[0])
     theirs_BK = drawn_recall(theirs_SQ, draws, member_Q, systems[1])
     found = {}

@@ -18,7 +18,7 @@ class DataSet:
     """What is published about one data set."""
 
     title: str
-    collection: str  # what its caption files are called
+    collection: str  # the names of its caption files
     methods: dict[str, Figures]
     ablation: dict[int, Figures]  # row of the paper's ablation table → figures
     ablated: str = "Holmes"  # the model that the ablation table starts from

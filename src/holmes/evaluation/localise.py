@@ -15,7 +15,7 @@ from holmes.moments import best_windows
 
 Floats = NDArray[np.floating]
 ROUNDING = 1e-6  # moments are float32
-CHUNK = 512  # queries whose own video is looked at at once
+CHUNK = 512  # queries at once, each with its own video
 
 
 @torch.inference_mode()

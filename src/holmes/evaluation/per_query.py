@@ -27,8 +27,8 @@ from holmes.files import atomic_file
 from holmes.moments import best_windows
 from holmes.records import QueryKind, Scores
 
-Cell: TypeAlias = str | int | float | None  # of a table
-CANDIDATES = 100  # of which u and ξ are told where a model has no calibration
+Cell: TypeAlias = str | int | float | None  # one cell of a table
+CANDIDATES = 100  # candidates whose u and ξ are given where a model has no calibration
 KINDS = {int(kind): kind.name.lower() for kind in QueryKind}
 
 
@@ -46,11 +46,11 @@ class QueryTable:
             yield dict(zip(self.columns, values, strict=True))
 
     def with_column(self, name: str, value: Cell) -> QueryTable:
-        """The same value in every row, in front."""
+        """The table with a further first column, the same value in every row."""
         return QueryTable({name: [value] * len(self), **self.columns})
 
     def save(self, path: Path) -> None:
-        """As JSON lines, or as Parquet if the file is called so."""
+        """Write JSON lines, or Parquet if the file name says so."""
         writer_of(path)(self, path)
 
     def to_dict(self) -> dict[str, list[Cell]]:

@@ -26,7 +26,7 @@ def retrieval_metrics(
 def retrieval_ranks(
     model: HolmesModel, bank: FeatureBank, split: Split, score: ScoreConfig, world: World = ALONE
 ) -> Tensor:
-    """The place of every query's video; with several processes each ranks its share of the queries."""
+    """The rank of every query's video; with several processes, each ranks its share of the queries."""
     encoded = encode_split(model, bank, split, world)
     scores_QV = score_all(encoded).combined(score.frame_weight, score.clip_weight)
     ranks_Q = gather_rows(rank_of_owner(scores_QV, encoded.owner_Q), world)

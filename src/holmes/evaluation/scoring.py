@@ -1,4 +1,4 @@
-"""Encode a split and score every query against every video of it.
+"""Encode a split and score every query against every video in it.
 
 Q queries, V videos, F frames, C clips, D width
 """
@@ -46,7 +46,7 @@ class Encoded:
 
     @property
     def has_frames(self) -> bool:
-        """Whether the frame branch follows the video too, and not only its whole or its clips."""
+        """Whether the frame branch has a vector per frame, instead of one per clip or one in all."""
         return not self.guided and self.videos.frames_VFD.shape[1] > 1
 
 
@@ -90,7 +90,7 @@ def score_all(encoded: Encoded) -> Scores:
 
 
 def score_guided(encoded: Encoded) -> Scores:
-    """The same where a query's best clip position says which frame vector it meets."""
+    """The same for models in which a query's best clip position decides which frame vector it meets."""
     videos, query_QD = encoded.videos, encoded.queries.query_QD
     block = max(1, SCORE_ELEMENTS // (VIDEO_GROUP * videos.clips_VCD.shape[1]))
     rows = []

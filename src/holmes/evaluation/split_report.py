@@ -26,14 +26,14 @@ from holmes.transport.alignment import Alignment
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A split as a model sees it, and what is to be said of it."""
+    """A split as a model sees it, and the report on it."""
 
     split: Split
     encoded: Encoded
     scores: Scores
     score_QV: torch.Tensor
     rank_Q: NDArray[np.int64]  # of the right video
-    fitting_Q: NDArray[np.int64] | None  # of the best video that fits; None where no others are known to
+    fitting_Q: NDArray[np.int64] | None  # of the best video that fits; None where no others are known to fit
     kind_Q: NDArray[np.int64]  # by training's rule, which knows the right video
     report: dict[str, Any]
 

@@ -33,7 +33,7 @@ class Grid:
     notes: list[str] = field(default_factory=list)
 
     def printable(self) -> Grid:
-        """The names of runs and stores come from files: what is in them must not act on a terminal."""
+        """Safe to print: names of runs and stores come from files and must not act on a terminal."""
         rows = [[printable(cell) for cell in row] for row in self.rows]
         columns, notes = ([printable(text) for text in texts] for texts in (self.columns, self.notes))
         return Grid(printable(self.title), columns, rows, notes)

@@ -1,7 +1,7 @@
 """What kind of answer a query got, in the four ways a person would put it, from one distribution.
 
 The distribution is the Dirichlet over the videos of the gallery: the probability of each, and the vacuity,
-which no evidence supports. Kinds, sentences, numbers and bars come from it, so none contradicts another:
+which no evidence supports. Kinds, sentences, numbers and bars all come from it, so none contradicts another:
 
     precise                one video holds most of the probability, or the copies of one moment do
     several fit            a small group holds it together
@@ -22,7 +22,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-SMALL_GROUP = 6  # videos, at most, that a person would look through
+SMALL_GROUP = 6  # the most videos that a person would look through
 NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 
 
@@ -53,7 +53,7 @@ class KindRules:
 
     precise: float = 0.5  # of the first video, with its copies
     group: float = 0.5  # of a small group together
-    here: float = 0.05  # the share of queries with an answer that had as little evidence
+    here: float = 0.05  # the share of answerable queries that had as little evidence
 
 
 def kinds_of(

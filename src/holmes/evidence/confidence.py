@@ -25,9 +25,9 @@ from holmes.evidence.dirichlet import at_least_float32
 from holmes.evidence.film_parts import first_of_each, sum_by_video
 from holmes.evidence.odds import OddsCorrection
 
-SMALLEST_DEVIATION = 1e-4  # of a gallery's scores
+SMALLEST_DEVIATION = 1e-4  # smallest deviation of a gallery's scores
 STARTS = (0.0, 1.0, 3.0)  # s₀ above the mean, in deviations: the likelihood may have several hills
-SMALLEST_REST = 1e-12  # of the probability that the first hit leaves to the others
+SMALLEST_REST = 1e-12  # least share of the probability that the first hit leaves to the others
 ABOUT_EQUAL = 0.5  # a video fits about as well as the best if it is at least this share as probable
 PENALTY = 1e-4  # keeps T and s₀ finite where every query is answered, or none
 
@@ -81,9 +81,9 @@ class GalleryOpinion:
 
     @property
     def probability_QK(self) -> Tensor:
-        """Of each candidate, to be the right video of all.
+        """The probability that each candidate is the right video of all.
 
-        A correction is that of the first; the others share what it leaves, and none overtakes it thereby.
+        A correction is for the first; the others share what it leaves, and none overtakes it through that.
         """
         plain_QK = (self.log_alpha_QK - self.log_strength_Q.unsqueeze(-1)).exp()
         if self.correction is None:
@@ -103,11 +103,11 @@ class GalleryOpinion:
 
     @property
     def vacuity_Q(self) -> Tensor:
-        """The share of S that no evidence stands for."""
+        """The share of S that no evidence supports."""
         return (math.log(self.videos) - self.log_strength_Q).exp()
 
     def probability_top(self, k: int) -> Tensor:
-        """That the right video is among the best k."""
+        """The probability that the right video is among the best k."""
         return self.probability_QK[:, :k].sum(-1).clamp(max=1)
 
     def merged(self, video_QK: Tensor | None, video_parts_QK: Tensor | None = None) -> GalleryOpinion:
@@ -128,7 +128,7 @@ class GalleryOpinion:
         return replace(self, log_alpha_QK=alpha_QK.log() + highest_Q1)
 
     def resized(self, videos: int) -> GalleryOpinion:
-        """What would be held of the best candidate if it had so many of these other videos beside it."""
+        """The opinion on the best candidate if this many videos like the present ones were compared."""
         best_Q = self.log_alpha_QK[:, 0]
         others_Q = (1 - (best_Q - self.log_strength_Q).exp()).clamp(min=0).log() + self.log_strength_Q
         share = (videos - 1) / max(self.videos - 1, 1)
@@ -155,7 +155,7 @@ def gallery_opinion(
 
 
 def log_unseen(lowest_Q: Tensor, videos: int, evidence: ScoreEvidence, all_scores: Background) -> Tensor:
-    """log Σ e over so many videos that score less than `lowest_Q`, if the scores are normal.
+    """log Σ e over this many videos that score less than `lowest_Q`, if the scores are normal.
 
     The expectation of a log-normal below a bound, exp(m + v²/2) Φ(z - v) / Φ(z) with m and v the mean and
     deviation of log e and z the place of `lowest_Q` in deviations.

@@ -41,14 +41,14 @@ class Calibration:
 
     model: str  # digest of the model it belongs to
     candidates: int  # K
-    frame_weight: float  # of the score that ranks
+    frame_weight: float  # weights of the score that ranks
     clip_weight: float
     temperature: float  # τ of the branches' opinions
     score_temperature: float  # T and s₀ of the opinion on the gallery
     score_offset: float
     videos: int  # of the held-out gallery
     queries: int
-    odds_shift: float = 0.0  # of the correction of the first hit's log-odds
+    odds_shift: float = 0.0  # the correction of the first hit's log-odds
     odds_slope: float = 1.0
     vacuity_middle: float = 0.0  # mean and deviation of the log of the vacuity of held-out queries that
     vacuity_spread: float = 1.0  # found their video, in a gallery of `videos`
@@ -66,7 +66,7 @@ class Calibration:
         return OddsCorrection(self.odds_shift, self.odds_slope, self.videos)
 
     def rules(self, videos: int) -> KindRules:
-        """The floors in a gallery of so many videos.
+        """The floors in a gallery of this many videos.
 
         A half is a half everywhere. A lower floor says how far a weak model gets in a gallery of the held-out
         size; in another one its odds are shared with more videos, or fewer.
@@ -127,11 +127,11 @@ def read_calibration(values: Any, model: str) -> Calibration | None:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is held of many queries at once."""
+    """The judgement on many queries at once."""
 
     quantities: Quantities
     gallery: GalleryOpinion
-    here_Q: Tensor  # the share of queries with an answer that had no more evidence than this one
+    here_Q: Tensor  # the share of answerable queries that had no more evidence than this one
     score_QK: Tensor
     kinds_Q: Tensor  # AnswerKind
     group_Q: Tensor  # how many of the best candidates a sentence on the kind is about
@@ -152,7 +152,7 @@ def judge(
 
     `all_scores` is the mean and deviation of the score over the whole gallery; without it they are guessed
     from the candidates. Where candidates are parts of long videos, `video_QK` says whose, and
-    `video_parts_QK` how many parts that video has: the gallery is one of parts, what is held of it is about
+    `video_parts_QK` how many parts that video has: the gallery is one of parts, but the judgement is about
     videos, in the order of their best parts. `copies_Q` is how many of the first videos show the very same
     moment, and `here_floor` replaces the calibration's.
     """
@@ -191,10 +191,10 @@ class Diagnosis:
     explanation: str  # one sentence
     advice: str  # what would help
     group: int  # how many of the first hits the kind is about: the one, its copies, or those that fit
-    here: float  # the share of queries with an answer that had no more evidence
-    probability: float  # that the first hit is right, if the collection holds the right video at all
-    probability_top: dict[int, float]  # that it is among the best k
-    probabilities: tuple[float, ...] = field(repr=False)  # of each candidate
+    here: float  # the share of answerable queries that had no more evidence
+    probability: float  # that the first hit is right, if the collection contains the right video
+    probability_top: dict[int, float]  # that the right video is among the best k
+    probabilities: tuple[float, ...] = field(repr=False)  # the probability of each candidate
     beliefs: tuple[float, ...] = field(repr=False)
     quantities: dict[str, float]
     rough: bool = False  # the probabilities are a guess that no right answer has confirmed

@@ -26,7 +26,7 @@ def count_videos(video_QK: Tensor) -> Tensor:
 
 
 def sum_by_video(value_QK: Tensor, video_QK: Tensor | None) -> Tensor:
-    """The sum over each video's candidates, Q × K, zeros after a row's last video; None: each is its own."""
+    """The sum over each video's candidates, Q × K, then zeros; without `video_QK` each is its own video."""
     if video_QK is None or not video_QK.shape[1]:
         return value_QK
     return torch.zeros_like(value_QK).scatter_add(1, rank_of_video(video_QK), value_QK)

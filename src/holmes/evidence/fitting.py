@@ -20,18 +20,18 @@ from holmes.records import QueryKind, Scores
 CANDIDATES = 100
 TEMPERATURES = tuple(torch.logspace(-2, 0, 41).tolist())  # τ to choose from
 FOUND = 5  # a query found its video if it is among the first five
-MISTAKEN = 0.05  # of the queries that found theirs are said not to be here; of those not here, to be precise
-MOST = 0.5  # of the probability: what "most" means wherever a model is good enough to reach it
+MISTAKEN = 0.05  # share of found queries called "not here", and of those not here called precise
+MOST = 0.5  # share of the probability that "most" means, wherever a model is good enough to reach it
 SUREST, SURER = (
     0.05,
     0.35,
-)  # the shares of queries that count as precise, and as that or several, where it is not
-LEAST_SPREAD = 0.05  # of the log of the vacuity
+)  # elsewhere: the shares of queries that count as precise, and as precise or several
+LEAST_SPREAD = 0.05  # least deviation of the log of the vacuity
 FEWEST_QUERIES = 20
-FEWEST_VIDEOS = 20  # of a gallery that can show what is said where the right one is missing
+FEWEST_VIDEOS = 20  # fewest videos of a gallery that can show what is said where the right one is missing
 FEWEST_OF_A_KIND = 20
-HERE = (MISTAKEN, 0.03, 0.02, 0.01)  # floors of what is here to choose from where kinds are known
-STEPS = 40  # of the search for the floors under which known kinds are met best
+HERE = (MISTAKEN, 0.03, 0.02, 0.01)  # candidates for the floor of what is here, where kinds are known
+STEPS = 40  # rounds of the search for the floors that reproduce known kinds best
 
 
 def fit_calibration(
@@ -84,7 +84,7 @@ def fit_floors(fitted: Calibration, scores: Scores, owner_Q: Tensor, found_Q: Te
     """
     there, absent = judge_all(scores, fitted).gallery, judge_all(without(scores, owner_Q), fitted).gallery
     first_Q, together_Q = there.probability_QK[:, 0], there.probability_top(SMALL_GROUP)
-    few = scores.clip_QV.shape[1] < FEWEST_VIDEOS  # where any that is left stands out among so few
+    few = scores.clip_QV.shape[1] < FEWEST_VIDEOS  # among so few, whatever is left stands out
     mistaken = MOST if few else absent.probability_QK[:, 0].quantile(1 - MISTAKEN).item()
     log_vacuity_Q = there.vacuity_Q[found_Q].clamp(min=SMALLEST_VACUITY).log()
     return replace(
@@ -98,7 +98,7 @@ def fit_floors(fitted: Calibration, scores: Scores, owner_Q: Tensor, found_Q: Te
 
 
 def fit_known_kinds(fitted: Calibration, scores: Scores, known_Q: Tensor) -> Calibration:
-    """The floors under which the kinds that are known are met best, by the mean of their F1 scores.
+    """The floors that reproduce the known kinds best, by the mean of their F1 scores.
 
     What seems not to be here counts as a query that says too little.
     """
@@ -135,7 +135,7 @@ def judge_all(scores: Scores, calibration: Calibration) -> Judgement:
 
 
 def best_candidates(scores: Scores, calibration: Calibration) -> tuple[Scores, Background]:
-    """The best of a gallery that was scored as a whole, best first; and the scores of all as two numbers."""
+    """The best of a gallery that was scored as a whole, best first, and the scores of all as two numbers."""
     score_QV = calibration.score(scores)
     best_QK = score_QV.topk(min(calibration.candidates, score_QV.shape[1])).indices
     return Scores(scores.frame_QV.gather(1, best_QK), scores.clip_QV.gather(1, best_QK)), background(score_QV)

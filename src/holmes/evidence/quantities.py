@@ -21,7 +21,7 @@ from holmes.records import Opinion, Scores
 
 @dataclass(frozen=True)
 class Quantities:
-    """What both branches and their fusion hold of each query."""
+    """The opinions of both branches and of their fusion on each query."""
 
     frame: Opinion
     clip: Opinion
@@ -38,7 +38,7 @@ class Quantities:
     def agreement_Q(self) -> Tensor:
         """How alike both branches' beliefs are: their cosine, 1 where they believe in the same videos alike.
 
-        δ cannot say it: two opinions that agree to spread their belief contradict each other by it too.
+        δ cannot say it: two opinions that agree in spreading their belief still contradict each other by it.
         """
         return F.cosine_similarity(self.frame.belief_QV, self.clip.belief_QV, dim=-1)
 
@@ -67,7 +67,7 @@ def candidate_quantities(scores: Scores, candidates: int, temperature: float) ->
 
 
 def padded_evidence(similarity_QK: Tensor, candidates: int, temperature: float) -> Tensor:
-    """Evidence for exactly so many candidates; a missing one has none."""
+    """Evidence for exactly this many candidates; a missing one has none."""
     evidence_QK = sharp_evidence(similarity_QK[:, :candidates], temperature)
     return F.pad(evidence_QK, (0, candidates - evidence_QK.shape[1]))
 

@@ -1,8 +1,8 @@
-"""A calibration without a single right answer: rough, and marked so.
+"""A calibration without a single right answer: rough, and marked as such.
 
 How far scores spread over the collection tells how much a lead is worth. T is set to half a deviation of the
-scores that everyday sentences have there: what the two models had that we looked at, within a fifth. It
-cannot tell a good model from a bad one, nor that something is not there.
+scores that everyday sentences have there, which is what the two models that we looked at had, within a fifth.
+It cannot tell a good model from a bad one, nor notice that something is not there.
 
 Q queries
 """

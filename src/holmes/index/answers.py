@@ -53,7 +53,7 @@ class Answer:
     missing: tuple[str, ...] = ()  # shards that did not answer: what they hold was not searched
 
     def __str__(self) -> str:
-        """What a person wants to see of it: the sentence, the diagnosis, the hits with their best moments."""
+        """The answer for people: the sentence, the diagnosis, the hits with their best moments."""
         lines = [f"“{self.query}”: {self.diagnosis.words}. {self.diagnosis.explanation}"]
         lines += [f"{rank:3}  {hit}" for rank, hit in enumerate(self.hits, start=1)]
         return "\n".join([*lines, *(["I do not know."] if self.abstained else [])])
@@ -62,7 +62,7 @@ class Answer:
         return f"Answer({self.query!r}, {self.diagnosis.kind}, {len(self.hits)} hits)"
 
     def best(self, top: int) -> Answer:
-        """With so many hits at most."""
+        """The same answer with at most this many hits."""
         return self if len(self.hits) <= top else replace(self, hits=self.hits[:top])
 
     @property

@@ -1,8 +1,8 @@
-"""What tells the members of a group apart: a thing that can be seen in one's moment, and not in the others'.
+"""What tells the members of a group apart: a thing that can be seen in the moment of one, and of no other.
 
-A word is said of a member if it is among those that fit its moment best, fits it better than it fits the
-collection on the whole, and better than it fits any other member's: in deviations over the collection, so
-that what fits everything a little tells nothing.
+A member gets a word that is among those that fit its moment best, and that fits it better than the collection
+as a whole and better than any other member's moment. Fits are measured in deviations over the collection, so
+that a word which fits everything a little tells nothing.
 
 G members of a group, W words, D width
 """
@@ -18,9 +18,9 @@ from holmes.index.embedders import Embedder
 from holmes.index.everyday import THINGS
 from holmes.index.looks import SHORTEST, Rows, Sketch, unit
 
-BEST = 3  # words of a member to choose from
-SEEN = 1.0  # deviations above what is usual
-APART = 1.0  # deviations above what any other member has
+BEST = 3  # words to choose from for each member
+SEEN = 1.0  # deviations above the usual fit
+APART = 1.0  # deviations above the fit to any other member
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Words:
     deviation_W: Rows
 
     def tell_apart(self, looks_GD: Rows) -> list[str | None]:
-        """For each member of a group a word that is true of it alone, as far as the model can see."""
+        """For each member of a group, a word that is true of it alone, as far as the model can see."""
         plain_GW = looks_GD @ self.rows_WD.T
         fit_GW = (plain_GW - self.usual_W) / self.deviation_W
         highest_2W = np.sort(fit_GW, axis=0)[:-3:-1]

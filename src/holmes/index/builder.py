@@ -56,7 +56,7 @@ def build_index(
     progress: bool = False,
     crew: Crew | None = None,
 ) -> BuildSummary:
-    """Make an index of `videos` (files, folders, or feature folders), or go on with an unfinished one."""
+    """Make an index of `videos` (files, folders, or feature folders), or continue an unfinished one."""
     path, videos = Path(path), list(videos)
     if not (path / FILE_NAME).exists():
         create_index(path, first_manifest(videos, embedder, rate))
@@ -66,7 +66,7 @@ def build_index(
 
 
 def first_manifest(videos: list[Path | str], embedder: Embedder, rate: float | None) -> Manifest:
-    """Of an empty index; only if no mistake in the names or features of `videos` stops it from filling."""
+    """Create an empty index, unless a mistake in the names or features of `videos` would keep it empty."""
     folders, files = _sort_out(videos)
     if rate is None:
         rate = folders[0].rate if folders else embedder.rate
@@ -157,7 +157,7 @@ class Session:
         )
 
     def _move(self, moved: list[Moved], features: FeatureFolder) -> None:
-        """Take the features of moved files along; with each commit the old names make room for the new."""
+        """Take the features of moved files along; each commit replaces old names by new ones."""
         left = [move for move in moved if not os.path.exists(move.before)]
         self.intake.instead_of = {str(move.now): str(move.before) for move in left}
         for move in moved:
@@ -218,7 +218,7 @@ def feature_folder(session: Session) -> FeatureFolder:
 
 
 def index_faults(path: Path | str) -> tuple[IndexStore, list[str]]:
-    """An index and what is wrong with its files; reads all, and anew if a writer replaces them meanwhile."""
+    """An index and what is wrong with its files, all of which are read, again if a writer replaces them."""
     path = Path(path)
     while True:
         store = IndexStore.open(path)
@@ -234,7 +234,7 @@ def feature_faults(path: Path | str) -> list[str]:
     """What is wrong with the features that an index keeps; reads all of them."""
     folder, faults = Path(path) / FEATURES, []
     try:
-        os.stat(folder / FEATURE_MANIFEST)  # a folder that may not be read is not one that is not there
+        os.stat(folder / FEATURE_MANIFEST)  # a folder that may not be read is not a missing one
     except (FileNotFoundError, NotADirectoryError):
         return []
     features = FeatureFolder.open(folder)
@@ -248,7 +248,7 @@ def feature_faults(path: Path | str) -> list[str]:
 
 
 def compact_index(path: Path | str) -> int:
-    """Free the space of removed videos, embeddings and extracted features; says how many bytes."""
+    """Free the space of removed videos, embeddings and extracted features; return how many bytes."""
     path = Path(path)
     before = _size(path)
     with IndexWriter(path) as writer:
@@ -268,7 +268,7 @@ def _size(path: Path) -> int:
 
 
 def _sweep(features: Path) -> None:
-    """Delete what a killed extraction left. Only for the holder of the index's lock: no other is at work."""
+    """Delete what a killed extraction left. Only for the holder of the index's lock, who works alone."""
     for part in features.rglob(".*.part"):
         part.unlink(missing_ok=True)
 
@@ -301,8 +301,9 @@ def _check_features(features: FeatureFolder, manifest: Manifest) -> None:
     backbone, rate = manifest.extraction["backbone"], manifest.extraction["rate"]
     if features.backbone.digest != backbone["digest"] or features.rate != rate:
         raise HolmesError(
-            f"{features.path} contains features of '{features.backbone.name}' at {features.rate:g} a second; "
-            f"the index needs those of '{backbone['name']}' ({backbone['digest'][:12]}) at {rate:g}: "
+            f"{features.path} contains features of '{features.backbone.name}' at "
+            f"{features.rate:g} samples per second; the index needs those of '{backbone['name']}' "
+            f"({backbone['digest'][:12]}) at {rate:g}: "
             f"extract with --backbone {backbone['name']} --rate {rate:g}."
         )
     if not features.ids():

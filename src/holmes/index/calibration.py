@@ -1,8 +1,8 @@
-"""How sure an index may be: what its model brings along, what its owner taught it, or a rough guess.
+"""How sure an index may be: by its model's calibration, by what its owner taught it, or by a rough guess.
 
     INDEX/calibration.json    taught with `holmes index calibrate`, or guessed when the index was built
 
-What was taught comes first: it is of this very collection. A guess is only taken where the model has nothing.
+What was taught comes first: it is about this very collection. A guess is used where the model has nothing.
 
 Q queries, V videos
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FILE = "calibration.json"
 FEWEST_VIDEOS = 2
-GROWN = 0.1  # of a collection: what it may grow or shrink by before a guess is made anew
+GROWN = 0.1  # how far a collection may grow or shrink before a guess is made again
 
 
 def judge_of(index: Index) -> Diagnose:
@@ -50,7 +50,7 @@ def judge_of(index: Index) -> Diagnose:
 def choose_judge(
     embedder: Embedder, own: Calibration | None, videos: int, guessed: Callable[[], Calibration]
 ) -> Diagnose:
-    """By what the collection was taught (`own`), else by what the model brings along, else by a guess."""
+    """A judge by what the collection was taught (`own`), else by the model's calibration, else by a guess."""
     if own is not None and not own.rough:
         return Diagnoser(own)
     known = read_calibration(embedder.calibration, embedder.record["digest"]) or own
@@ -60,7 +60,7 @@ def choose_judge(
 
 
 def read_own(index: Index) -> Calibration | None:
-    """What the index's folder says; None where it says nothing, or speaks of the model it had before."""
+    """What the index's folder says; None where it says nothing, or is about the model it had before."""
     path = index.store.path / FILE
     values = read_values(path)
     return None if values is None else own_calibration(values, index.embedder.record["digest"], path)
@@ -130,9 +130,9 @@ class Taught:
     """What a calibration was made from, and how it does on those very sentences."""
 
     sentences: int
-    videos: int  # that they are about
-    first: float  # share whose video comes first
-    said: float  # mean probability of the first hit
+    videos: int  # different ones among them
+    first: float  # the share of sentences whose video comes first
+    said: float  # the mean probability of the first hit
 
 
 def calibrate_index(index: Index, captions: Sequence[tuple[str, str]]) -> Taught:

@@ -1,4 +1,4 @@
-"""Embeddings in int8, for a scan at half the cost, and how far its similarities can be off.
+"""Embeddings in int8, for a scan at half the cost, and how far off its similarities can be.
 
 Rows and queries are rotated by one orthogonal matrix, which spreads what they hold evenly over their
 numbers, and rounded to multiples of a scale: one for each part of a video, one for each query. What is kept
@@ -28,7 +28,7 @@ SCALE, FRAME_ERROR, CLIP_ERROR = range(3)  # the columns of a part's numbers
 
 @dataclass(frozen=True)
 class ProbeCodes:
-    """Queries as codes: coarse ones for the scan, and fine ones that what these leave is rounded to."""
+    """Queries as codes: coarse ones for the scan, and fine ones for the remainder."""
 
     coarse_RD: Tensor  # int8
     fine_RD: Tensor

@@ -66,7 +66,7 @@ def compose_answers(
     """
     count = judge.candidates
     scores = Scores(nearest.frame_QK[:, :count], nearest.clip_QK[:, :count])
-    # Whose parts the candidates are; nobody needs to know where every video is a single part.
+    # The video of each candidate; not needed where every video is a single part.
     about: dict[str, Any] = {}
     if in_parts:
         about = {name: getattr(nearest, name)[:, :count] for name in ("video_QK", "video_parts_QK")}
@@ -110,7 +110,7 @@ def compose_hits(
 
 
 def _counting_only_what_was_searched(diagnosis: Diagnosis, missing: Sequence[str]) -> Diagnosis:
-    """A probability among fewer videos than there are says so."""
+    """A diagnosis that says so if not all videos were searched."""
     if not missing or not is_dataclass(diagnosis):
         return diagnosis
     named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")

@@ -1,7 +1,7 @@
 """Which of the first hits show the very same moment: copies, encoded anew or cut from one film.
 
-What is seen in the moment of the one is looked for anywhere in the other, and the other way round. Looks are
-compared after what all videos share is taken away, since some encoders find everything alike.
+What is seen in the moment of one is looked for anywhere in the other, and the other way round. Looks are
+compared after what all videos share is subtracted, since some encoders find everything alike.
 
 F frames, D width
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from holmes.index.looks import Rows, Sketch, View, unit
 
-# On 90 real clips, with 30 of them again in a far lower quality, this knew half of those copies and took no
+# On 90 real clips and copies of 30 of them in a far lower quality, this found half of the copies and took no
 # two different clips for one.
 ALIKE = 0.9
 CLOSE = 0.05  # a copy scores about as much as what it is a copy of

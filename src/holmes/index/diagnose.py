@@ -1,4 +1,4 @@
-"""How sure: what a search asks of a diagnosis, and the plain one of a model that was never calibrated.
+"""How sure: what a search needs of a diagnosis, and the plain one of a model that was never calibrated.
 
 Q queries, K candidates
 """
@@ -33,7 +33,7 @@ class Diagnosis(Protocol):
     def apart(self) -> Sequence[str | None]: ...  # a word for each of these hits that is true of it alone
 
     @property
-    def here(self) -> float | None: ...  # the share of queries with an answer that had no more evidence
+    def here(self) -> float | None: ...  # the share of answerable queries that had no more evidence
 
     @property
     def rough(self) -> bool: ...  # the probabilities are a guess that no right answer has confirmed
@@ -77,18 +77,18 @@ class Diagnose(Protocol):
         """One diagnosis for each query. `scores` is Q × K, best first, of `videos` that were compared.
 
         In an index with long videos these are parts of videos, and `video_QK`, given only then, says whose,
-        `video_parts_QK` how many parts that video has among those that were compared.
-        A diagnosis' probabilities and beliefs are always of videos, in the order of their best parts.
-        `copies_Q`, given only where there are any, is how many of the first show the very same moment. What
-        has so little evidence that a smaller share than `here_floor` of the queries with an answer had as
-        little is said not to be here; the floor is given only if asked for.
+        `video_parts_QK` how many parts that video has among those that were compared. A diagnosis'
+        probabilities and beliefs are always of videos, in the order of their best parts. `copies_Q`, given
+        only where there are any, is how many of the first show the very same moment. A query is said not to
+        be here if a smaller share of the answerable queries than `here_floor` had as little evidence; the
+        floor is given only if asked for.
         """
         ...
 
 
 @dataclass(frozen=True)
 class PlainDiagnosis:
-    """Values alone: what a server told, or by default the beliefs of a model that was never calibrated."""
+    """Plain values: those of a server's answer, or by default the beliefs of a model never calibrated."""
 
     beliefs: tuple[float, ...]
     quantities: dict[str, float]

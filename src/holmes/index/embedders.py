@@ -1,4 +1,4 @@
-"""What turns features and sentences into an index's vectors: a joint image-text model, or a trained Holmes.
+"""What turns features and sentences into an index's vectors: a joint image-text model, or a trained one.
 
 Both give a video, or a part of a long one, up to 128 frames and 32 clips, and a sentence a query.
 
@@ -50,7 +50,7 @@ TRAINED = "holmes"  # the kind of a model that has a checkpoint
 CLIP_SECONDS = 5.0
 # The longest part of a video. A joint model's 32 clips then lie two seconds apart.
 JOINT_PART_SECONDS = 64.0
-# A trained model's is what nine in ten of its training videos keep below, or this where that is unknown.
+# A trained model's is the length that nine in ten of its training videos do not exceed, or this if unknown.
 UNKNOWN_PART_SECONDS = 180.0
 ENCODED_AT_ONCE = 32  # videos, in one pass of a trained model
 
@@ -61,14 +61,14 @@ class Embedder(Protocol):
     width: int
     frame_weight: float
     clip_weight: float
-    part_seconds: float  # how much of a video it sees well at once; longer ones are cut into parts
+    part_seconds: float  # seconds of a video that it sees well at once; longer ones are cut into parts
     device: str  # auto, cpu or cuda: where it and its encoders work
-    # Whether like vectors mean like pictures; training makes everything alike that one sentence fits.
+    # Whether similar vectors mean similar pictures; training makes everything alike that one sentence fits.
     shows_looks: bool
 
     @property
     def record(self) -> dict[str, Any]:
-        """What an index remembers of it: enough to load it again, and digests to know it by."""
+        """What an index remembers of it: enough to load it again, and digests to recognise it by."""
         ...
 
     @property
@@ -88,7 +88,7 @@ class Embedder(Protocol):
 
     @property
     def rate(self) -> float:
-        """How many samples per second it is best given."""
+        """The sampling rate that suits it best."""
         ...
 
     def videos(self, features: Sequence[Rows], seconds: Sequence[float]) -> list[tuple[Rows, Rows]]:
@@ -178,7 +178,7 @@ class TrainedHolmes:
         self.part_seconds = float(self.checkpoint.extras.get(TRAINING_SECONDS) or UNKNOWN_PART_SECONDS)
 
     def _recorded(self, known: EncoderRecord | None, option: str) -> str:
-        """An encoder that is not known must be named: another of the same width would find nothing."""
+        """Refuse an unknown encoder; it must be named, since another of the same width would find nothing."""
         if known is None:
             raise HolmesError(
                 f"{self.folder} does not know which encoder its features came from; name it with {option} "
@@ -188,7 +188,7 @@ class TrainedHolmes:
 
     @property
     def rate(self) -> float:
-        """Samples per second: what it was trained on, or what its encoder is best given."""
+        """Samples per second: the rate it was trained on, or the one that suits its encoder best."""
         return self.trained_on.rate or self.visual.rate
 
     @property
@@ -209,7 +209,7 @@ class TrainedHolmes:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Of its training captions."""
+        """The words of its training captions."""
         known = self.checkpoint.extras.get(WORDS)
         return tuple(map(str, known)) if isinstance(known, list) else ()
 
@@ -289,7 +289,7 @@ def load_embedder(
         raise HolmesError(f"--visual and --text belong to a trained checkpoint; '{name}' is not one.")
     try:
         backbone = load_visual(name, device=device)
-    except UnknownEncoderError:  # which would offer encoders that see, but do not read
+    except UnknownEncoderError:  # its message would offer encoders that cannot read sentences
         raise unknown_encoder(
             name, "model", (*JOINT_ENCODERS, "the folder of a 'holmes train' run")
         ) from None

@@ -1,4 +1,4 @@
-"""Everyday sentences that any collection may or may not hold: asked only to see how far scores spread."""
+"""Everyday sentences that any collection may or may not contain: asked only to see how far scores spread."""
 
 SENTENCES = (
     "a man is talking to the camera",
@@ -51,7 +51,7 @@ SENTENCES = (
     "sunlight is falling through a window",
 )
 
-# What may be seen somewhere: asked to say what tells videos apart.
+# Things that may be seen somewhere: asked to find what tells videos apart.
 THINGS = (
     "a man",
     "a woman",

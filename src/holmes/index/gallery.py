@@ -21,7 +21,7 @@ from holmes.errors import HolmesError
 from holmes.index.segment import Slab
 from holmes.index.store import IndexStore
 
-SHARE_OF_FREE_MEMORY = 0.8  # of a GPU that embeddings may fill
+SHARE_OF_FREE_MEMORY = 0.8  # of a GPU, which embeddings may fill
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Gallery:
 
 
 def open_gallery(store: IndexStore, device: torch.device) -> Gallery:
-    """On a CPU nothing is read; on a GPU slabs of equal height become one, copied there piece by piece."""
+    """On a CPU nothing is read; on a GPU slabs of equal height are joined, copied there piece by piece."""
     slabs = [(number, slab) for number, segment in enumerate(store.segments) for slab in segment.slabs]
     slabs.sort(key=lambda numbered: _height(numbered[1]))
     described = [_describe(store, number, slab) for number, slab in slabs]
@@ -129,7 +129,7 @@ def _describe(store: IndexStore, number: int, slab: Slab) -> _Described:
 
 
 def _joined(arrays: list[NDArray[Any]], device: torch.device) -> Tensor:
-    """Arrays one after the other. On a CPU the only one as it is, mapped; on a GPU copied one by one."""
+    """Arrays joined. On a CPU there is only one, which stays mapped; on a GPU they are copied one by one."""
     if device.type == "cpu":
         (array,) = arrays
         return torch.from_numpy(array)
@@ -145,7 +145,7 @@ def _joined(arrays: list[NDArray[Any]], device: torch.device) -> Tensor:
 
 
 def _rows_fit(store: IndexStore, device: torch.device) -> bool:
-    """Whether the float16 rows fit on a GPU beside the codes; refuses where not even the codes do."""
+    """Whether the float16 rows fit on a GPU beside the codes; an error where not even the codes do."""
     codes = sum(segment.codes_ND.nbytes for segment in store.segments)
     rows = sum(segment.rows_ND.nbytes for segment in store.segments)
     free, _ = torch.cuda.mem_get_info(device)

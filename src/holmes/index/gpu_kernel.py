@@ -1,4 +1,4 @@
-"""The inner loops of search on a GPU, in Triton; importing that takes a third of a second.
+"""The inner loops of search on a GPU, in Triton, which takes a third of a second to import.
 
 `weighted_best_fused` reads the codes once: the product of a block stays in registers, the maximum of each
 tile of 16 rows is written, a sixteenth of what plain torch writes, and a second pass turns a part's tiles

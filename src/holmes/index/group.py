@@ -30,7 +30,7 @@ Views = Callable[[Sequence[tuple[int, int]]], Sequence[View | None]]
 
 @dataclass
 class Groups:
-    """Looks at groups of hits, with what is usual in their collection in mind; that is found out once."""
+    """Compares the hits of a group with each other, and with what is usual in their collection."""
 
     embedder: Embedder
     draw_sample: Callable[[], Sequence[Sketch]]
@@ -42,7 +42,7 @@ class Groups:
         open_Q = (alike_Q > 1).nonzero()[:, 0].tolist() if self.embedder.shows_looks else []
         first = dict(zip(open_Q, views([(q, 0) for q in open_Q]), strict=True)) if open_Q else {}
         rank = 1
-        while open_Q:  # rank by rank: hardly a query comes beyond its second hit
+        while open_Q:  # rank by rank: hardly any query gets beyond its second hit
             seen = views([(q, rank) for q in open_Q])
             same = [q for q, view in zip(open_Q, seen, strict=True) if self._same(first[q], view)]
             copies_Q[same] += 1

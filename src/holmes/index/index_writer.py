@@ -26,7 +26,7 @@ SEGMENT_PARTS = 4096  # of videos, in a full segment: half a GB at 160 rows of 3
 
 
 def create_index(path: Path | str, manifest: Manifest) -> None:
-    """An empty index in a new or empty folder, or one whose creation was cut short."""
+    """Create an empty index in a new or empty folder, or finish one whose creation was cut short."""
     path = Path(path)
     _refuse_filled(path)
     (path / SEGMENTS).mkdir(parents=True, exist_ok=True)
@@ -59,11 +59,11 @@ class IndexWriter:
         self.path = Path(path)
         self.store: IndexStore
         self._lock: IO[str]
-        self._folder: int  # of the index and of its segments: still the same ones when their paths are not
+        self._folder: int  # of the index and of its segments: the same folders even if their paths change
         self._segments: int
 
     def __enter__(self) -> IndexWriter:
-        read_manifest(self.path)  # refuses what is not an index before a lock file is left there
+        read_manifest(self.path)  # an error where there is no index, before a lock file is left there
         with ExitStack() as held:
             self._lock = held.enter_context(_acquire(self.path))
             self._folder = os.open(self.path, os.O_DIRECTORY)
@@ -80,9 +80,9 @@ class IndexWriter:
         self._held.close()  # also lets go of the lock
 
     def add(self, videos: Sequence[StoredVideo], instead_of: Mapping[str, str] | None = None) -> None:
-        """Add videos; one whose name the index already has takes its place.
+        """Add videos; one whose name the index already has replaces the old one.
 
-        `instead_of` says of a new name which old one leaves the index with the same commit.
+        `instead_of` maps a new name to the old one that leaves the index with the same commit.
         """
         twice = [name for name, times in Counter(video.name for video in videos).items() if times > 1]
         if twice:
@@ -118,7 +118,7 @@ class IndexWriter:
         self._commit(entries)
 
     def _add_segment(self, videos: list[StoredVideo], instead_of: Mapping[str, str]) -> None:
-        """Neighbours not larger than the new segment are merged into it, so that there are never many."""
+        """Merge neighbours that are not larger than the new segment into it, so that there are never many."""
         names = {video.name for video in videos}
         names |= {instead_of[name] for name in names & instead_of.keys()}
         kept, parts = self._without(names), _count_parts(videos)
@@ -132,7 +132,7 @@ class IndexWriter:
         self._commit([*kept, self._write(videos)])
 
     def _refuse_damage(self, segments: Sequence[Segment]) -> None:
-        """Copied, damaged rows would get a checksum that calls them sound."""
+        """Verify segments before they are copied: damaged rows would get a checksum that calls them sound."""
         faults = [fault for segment in segments for fault in segment.faults()]
         if faults:
             raise damaged(self.path, "; ".join(faults))
@@ -168,7 +168,7 @@ class IndexWriter:
 
     @contextmanager
     def _change(self) -> Iterator[None]:
-        """One change: if it fails, the segments that were made for it go, and nothing else."""
+        """One change: if it fails, the segments that were made for it are removed, and nothing else."""
         self._refuse_replaced()
         self._made: dict[str, int] = {}
         try:
@@ -263,7 +263,7 @@ def _acquire(path: Path) -> IO[str]:
 
 
 def _lock_folder(folder: int, path: Path) -> None:
-    """Lock the folder itself too: the file of the lock can be deleted, and then a second writer gets it."""
+    """Lock the folder itself too: the lock file can be deleted, and a second writer would make a new one."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

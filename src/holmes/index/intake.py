@@ -1,4 +1,4 @@
-"""Features into an index as they come: embedded together, committed every few seconds, few held at a time."""
+"""Take features into an index as they come: embedded together, committed every few seconds, few at a time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from holmes.index.stored_video import StoredVideo
 from holmes.media.extract import Failure
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures
 
-MOST_BYTES = 2**27  # of features held at once: a two-hour film of the widest encoder has half of that
+MOST_BYTES = 2**27  # bytes of features held at once: a two-hour film of the widest encoder has half of that
 MOST_VIDEOS = 1024  # held at once
-MOST_SECONDS = 20.0  # a finished video waits before it is committed
+MOST_SECONDS = 20.0  # seconds that a finished video waits at most before it is committed
 
 
 class Intake:
-    """Offer videos by id; what became of them is in the lists. `commit` at the end."""
+    """Offer videos by id, and `commit` at the end; the lists say what became of them."""
 
     def __init__(self, writer: IndexWriter, embedder: Embedder) -> None:
         self._writer, self._embedder = writer, embedder
@@ -36,7 +36,7 @@ class Intake:
         self.partial: list[Failure] = []  # added, though some of the file could not be read
 
     def offer(self, id: str, folder: FeatureFolder) -> None:
-        """A video's features, once for each source; damaged ones are left out and named."""
+        """Take in a video's features, once for each source; damaged ones are left out and named."""
         try:
             video = folder[id]
             _check_rows(video, folder.backbone.width)
@@ -74,7 +74,7 @@ class Intake:
         self.partial += [Failure(v.source, v.note) for v in videos if v.note and str(v.source) in names]
 
     def _embedded(self, videos: Sequence[VideoFeatures]) -> list[StoredVideo]:
-        """All at once; where one of them cannot be embedded, one by one, and that one is named."""
+        """Embed all at once; where one of them cannot be embedded, one by one, and that one is named."""
         try:
             return embed_videos(videos, {video.id: _stamp(video) for video in videos}, self._embedder)
         except (HolmesError, ValueError, ArithmeticError) as error:

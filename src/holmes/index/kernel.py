@@ -1,7 +1,7 @@
 """The inner loops of search: the best frame and the best clip of every part of a video, for every probe.
 
-The scan multiplies codes in int8 and adds up in int32, without rounding. On a CPU few probes go through
-NumKong's kernels, which are as fast as the memory, many through torch's. `gpu_kernel.py` has those of a GPU.
+The scan multiplies codes in int8 and adds up in int32, without rounding. On a CPU, few probes go through
+NumKong's kernels, which are as fast as the memory, and many through torch's. `gpu_kernel.py` is for GPUs.
 
 R probes, S parts, P rows of a part (frames, then clips), D width
 """
@@ -64,7 +64,7 @@ def best_codes(probes_RD: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tenso
 
 
 def _of_one(probe_1D: NDArray[np.int8], codes_SPD: Tensor) -> Tensor:
-    """A quarter faster than the packed product of one."""
+    """The product with one probe: a quarter faster than the packed one."""
     codes_ND = codes_SPD.flatten(0, 1).numpy()
     product_1N = numkong.cdist(probe_1D, codes_ND, "dot", out_dtype="float32")
     return torch.from_numpy(np.asarray(product_1N)).T

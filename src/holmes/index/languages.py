@@ -1,4 +1,4 @@
-"""Whether a sentence is in a language that a model which reads English alone cannot know."""
+"""Whether a sentence is in another language than English, which some models cannot read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENGLISH_WORDS = (
     "a an the and or of in on at to from with by for is are was were be being has have his her their its it "
     "he she they who while into over under up down out off this that there some two no not"
 )
-# Words that hold sentences of other languages together.
+# Function words of other languages.
 OTHER_WORDS = (
     "der das ein eine einen einem einer und ist sind mit auf im den dem von zu nicht ich wird "
     "le la les un une des et est sont dans avec sur pour du au qui "
@@ -27,7 +27,7 @@ ADVICE = "This model reads English. It knows no other language, and neither name
 
 
 def is_foreign(sentence: str) -> bool:
-    """Another script, or more function words of other languages than of English."""
+    """Whether it has another script, or more function words of other languages than of English."""
     letters = [letter for letter in sentence if letter.isalpha()]
     latin = sum("LATIN" in unicodedata.name(letter, "") for letter in letters)
     if letters and latin < len(letters) / 2:
@@ -37,7 +37,7 @@ def is_foreign(sentence: str) -> bool:
 
 
 def with_language(diagnosis: Diagnosis, sentence: str, model: dict[str, object]) -> Diagnosis:
-    """Say what the model can read, where a sentence in another language found nothing to hold on to."""
+    """Say what the model can read where a sentence in another language found little evidence."""
     reads_english = model.get("text", model.get("name")) in ENGLISH_ALONE
     if diagnosis.kind == "precise" or not reads_english or not is_foreign(sentence):
         return diagnosis

@@ -1,8 +1,8 @@
-"""What an index does not hold though it was asked to, and why; kept beside it for whoever wonders.
+"""What an index was asked to hold and does not, and why; kept beside it for whoever wonders.
 
     INDEX/left_out.json    {"left_out": [{"name", "reason"}], "partial": […]}
 
-It describes and decides nothing: a damaged or missing file is as an empty one.
+Nothing depends on it: a damaged or missing file counts as an empty one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Make an index equal to a folder: what is new, changed, moved, deleted. Safe to run again and again.
+"""Make an index match a folder: follow what is new, changed, moved or deleted. Safe to run again and again.
 
 The flow: look at the folder, sort its files, take in what is new, rename what has moved, then remove what is
 gone. Only what is known to be deleted is removed: a disk that is away shows an empty folder, or none at all.
@@ -74,7 +74,7 @@ def _look(roots: list[str]) -> tuple[list[Path], list[str]]:
 
 
 def _refuse_empty(roots: list[str], seen: list[Path], session: Session) -> None:
-    """A folder without any video that had some may be a mount point whose disk is away."""
+    """Refuse an empty folder that had videos: it may be a mount point whose disk is away."""
     for root in roots:
         inside = [name for name in session.writer.store.places if _is_under(name, [root])]
         if inside and not any(_is_under(str(source), [root]) for source in seen):
@@ -88,7 +88,7 @@ def _refuse_empty(roots: list[str], seen: list[Path], session: Session) -> None:
 def _missing(
     roots: list[str], seen: set[Path], closed: list[str], session: Session, catalogue: Catalogue
 ) -> tuple[list[str], list[str]]:
-    """The index's videos of these folders that are not seen there: those deleted, and those maybe not."""
+    """The index's videos of these folders that are not seen there: those deleted, and those perhaps not."""
     gone, away = list[str](), list[str]()
     for name in session.writer.store.places:
         if Path(name) in seen or not _is_under(name, roots) or os.path.exists(name):
@@ -109,7 +109,7 @@ def _may_be_away(name: str, origin: Origin | None) -> bool:
             return True
     folder = os.path.dirname(name)
     while not os.path.isdir(folder):
-        if os.path.islink(folder):  # that leads nowhere
+        if os.path.islink(folder):  # a link that leads nowhere
             return True
         folder = os.path.dirname(folder)
     return not os.listdir(folder)  # an empty folder may be where a disk is mounted at other times

@@ -1,4 +1,4 @@
-"""What videos look like, as far as groups of hits are compared by it: small enough to travel from a shard.
+"""What videos look like, as far as comparing hits needs it: small enough to travel from a shard.
 
 F frames, P pieces of a video, D width
 """
@@ -19,7 +19,7 @@ from holmes.moments import Moment
 
 Rows = NDArray[np.floating]
 
-PIECES = 3  # of a video, to know what is usual
+PIECES = 3  # pieces of a video that say what is usual
 SAMPLED = 256  # videos that say what is usual in a collection
 SHORTEST = 1e-6
 

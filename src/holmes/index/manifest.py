@@ -1,6 +1,6 @@
 """The one file that says what an index holds. Replacing it is the commit of every change.
 
-It carries a checksum of its own, so damage is told from a format this version does not know.
+It carries a checksum of its own, so damage can be told from a format that this version does not know.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Manifest:
 
 
 class IndexForm(Form):
-    """What is said of an index that cannot be read: how to build it again."""
+    """The form of the manifest; an index of another version is refused with the way to build it again."""
 
     def load(self, path: Path) -> Any:
         try:
@@ -106,5 +106,5 @@ def read_manifest(folder: Path, name: str = FILE_NAME) -> Manifest:
 
 
 def damaged(index: Path, fault: str) -> HolmesError:
-    """The one line about an index whose files are not as they were written."""
+    """The error about an index whose files are not as they were written."""
     return HolmesError(f"{fault}. Remove {index} and build it again, or restore it from a copy.")

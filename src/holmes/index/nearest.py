@@ -17,11 +17,11 @@ from holmes.index.gallery import Gallery
 from holmes.index.rescore import Pairs, score_pairs
 from holmes.index.scan import Probes, scan
 from holmes.index.score_sums import ScoreSums
-from holmes.index.threads import in_threads, one_thread_an_operation
+from holmes.index.threads import in_threads, one_thread_per_operation
 
 MARGIN = 6  # parts scored again at first beyond those asked for
 PAIRS_AT_ONCE = 2**20  # of queries and parts to score again
-QUERIES_OF_A_THREAD = 8  # of one probe
+QUERIES_OF_A_THREAD = 8  # queries of one probe each that a thread takes at a time
 
 Scored = tuple[Tensor, Tensor, Tensor, Tensor]  # parts, scores, frame and clip similarities, each Q × K
 
@@ -47,11 +47,11 @@ class Nearest:
         return Nearest(*(value.to(device) for value in vars(self).values()))
 
 
-@one_thread_an_operation()  # its pieces go to threads of their own
+@one_thread_per_operation()  # its pieces run in threads of their own
 def nearest_videos(
     gallery: Gallery, probes: Probes, top: int, candidates: int = 0, allowed_S: Tensor | None = None
 ) -> Nearest:
-    """The `top` best live videos of every query, and at least so many candidates: the best parts of any."""
+    """The `top` best live videos of every query, and at least this many candidates, the best parts of any."""
     compared_S = _compared(gallery, allowed_S)
     bound_QS, all_scores = scan(gallery, probes, compared_S)
     wanted = min(max(top, candidates), all_scores.count)
@@ -63,7 +63,7 @@ def nearest_videos(
     return Nearest(*best, video_QK, video_parts_QK, hit_QH, hit_score_QH, all_scores)
 
 
-@one_thread_an_operation()  # its pieces go to threads of their own
+@one_thread_per_operation()  # its pieces run in threads of their own
 def prove_best(gallery: Gallery, probes: Probes, bound_QS: Tensor, top: int, count: int) -> Scored:
     """The best `top` of `count` parts, of which none scores more than its bound.
 

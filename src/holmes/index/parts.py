@@ -19,14 +19,14 @@ from holmes.index.stored_video import StoredVideo, pack_parts
 from holmes.media.feature_folder import VideoFeatures
 from holmes.records import CLIPS
 
-OVERLAP = 0.25  # of the longest part: 16 seconds of 64
+OVERLAP = 0.25  # share of the longest part: 16 seconds of 64
 Spans = NDArray[np.float32]
 
 
 def part_bounds(rows: int, seconds: float, longest: float) -> list[slice]:
     """Where the parts of a video lie among its rows; none stands for more than `longest` seconds.
 
-    A part has as many rows as it has clips or more, however few there are in a second.
+    A part has at least as many rows as it has clips, however few rows there are per second.
     """
     longest = max(longest, CLIPS * seconds / rows)
     overlap = OVERLAP * longest

@@ -18,7 +18,7 @@ from holmes.media.origin import Fingerprint, Origin, content_digest, is_away
 class Moved:
     """A file whose content is known from another place."""
 
-    id: str  # of the features made there
+    id: str  # the id of the features made there
     before: Path
     now: Path
 
@@ -87,7 +87,7 @@ class Catalogue:
 def recognise(sources: Iterable[Path], catalogue: Catalogue, store: IndexStore) -> Recognised:
     """Sort files that the index does not have as they are. Only those whose size is known are read."""
     found, sizes = Recognised(), {source: size for source in sources if (size := _size(source)) is not None}
-    found.new += [source for source in sources if source not in sizes]  # extraction says what is wrong
+    found.new += [source for source in sources if source not in sizes]  # extraction will say what is wrong
     twins = Counter(sizes.values())
     usual = catalogue.names  # of equal files, one that kept its name stands for the others
     sizes = dict(sorted(sizes.items(), key=lambda one: one[0].name not in usual))
@@ -119,7 +119,7 @@ def recognise(sources: Iterable[Path], catalogue: Catalogue, store: IndexStore) 
 
 
 def old_name(source: Path, catalogue: Catalogue, store: IndexStore) -> str | None:
-    """Under which name the index still has a file that is `source` now: a move that was cut short."""
+    """The name under which the index still has a file that is now `source`: a move was cut short."""
     origin = catalogue.origin(source)
     if origin is None or not origin.content or str(source) in store:
         return None
@@ -131,7 +131,7 @@ def old_name(source: Path, catalogue: Catalogue, store: IndexStore) -> str | Non
 
 
 def in_order(moved: Iterable[Moved]) -> tuple[list[Moved], list[Path]]:
-    """Moves such that none overwrites features that a later one needs; and files that changed places."""
+    """Moves in an order in which none overwrites what a later one needs; and files that swapped places."""
     waiting, ordered = list(moved), list[Moved]()
     while waiting:
         needed = Counter(move.id for move in waiting)
@@ -144,7 +144,7 @@ def in_order(moved: Iterable[Moved]) -> tuple[list[Moved], list[Path]]:
 
 
 def _stands(origin: Origin, store: IndexStore) -> bool:
-    """Whether the index has this file, and it is still there, as it was, or only away."""
+    """Whether the index has this file and it is still there unchanged, or only its disk is away."""
     if str(origin.source) not in store:
         return False
     try:

@@ -83,7 +83,7 @@ def _on_grid(rows_QTD: Tensor, frame_weight_QT: Tensor, clip_weight_QT: Tensor) 
 
 
 def scan(gallery: Gallery, probes: Probes, compared_S: Tensor | None) -> tuple[Tensor, ScoreSums]:
-    """What no part's exact score exceeds, Q × S, and the sums of the scores as the scan sees them.
+    """A bound that no part's exact score exceeds, Q × S, and the sums of the scores as the scan sees them.
 
     Parts that are not compared get -inf; `compared_S` is None where all are.
     """
@@ -130,7 +130,7 @@ def _by_query(value_RX: Tensor, owner_R: Tensor | None, queries: int) -> Tensor:
 
 
 def _in_use(probes: Probes) -> tuple[ProbeCodes, Tensor, Tensor | None]:
-    """The probes of weight, their weights, and the query of each; none where every query is one probe."""
+    """The probes with weight, their weights, and the query of each; None where every query is one probe."""
     weights_QT2 = torch.stack([probes.frame_weight_QT, probes.clip_weight_QT], 2)
     if weights_QT2.shape[1] == 1:
         return probes.codes, weights_QT2[:, 0], None

@@ -2,7 +2,7 @@
 
     INDEX/sealed-DIGEST.json    a copy of the manifest as it was, named by the SHA-256 of its bytes
 
-An index that is a shard of a larger one is read elsewhere, by its digest, long after its writer has gone on.
+A shard of a larger index is read elsewhere, by its digest, long after its writer has moved on.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def sealed_name(digest: str) -> str:
 
 
 def seal(index: Path) -> str:
-    """Keep the state that the manifest names now; its digest."""
-    read_manifest(index)  # refuses what is not an index
+    """Keep the state that the manifest names now; return its digest."""
+    read_manifest(index)  # an error where there is no index
     content = read_file(index / FILE_NAME)
     digest = hashlib.sha256(content).hexdigest()
     if not (index / sealed_name(digest)).exists():

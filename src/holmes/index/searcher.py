@@ -33,7 +33,7 @@ from holmes.index.timeline import find_moments, frame_at, timeline_of
 from holmes.records import QueryEmbedding
 from holmes.results import Json
 
-QUERIES_AT_ONCE = 1024  # of one pass over the embeddings
+QUERIES_AT_ONCE = 1024  # sentences in one pass over the embeddings
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Index:
     store: IndexStore
     device: torch.device
     checkpoint: str | None = None  # where a trained model is now, if it has moved since the index was made
-    diagnose: Diagnose | None = None  # instead of the model's own
+    diagnose: Diagnose | None = None  # used instead of the model's own judge
 
     def __len__(self) -> int:
         return len(self.store)
@@ -83,9 +83,9 @@ class Index:
         min_probability: float | None = None,
     ) -> Answer:
         """The best videos for one sentence. `filter` is a pattern for their paths or file names, or the names
-        themselves. Nothing is answered if the first hit is less probable than `abstain_below`; where
-        a smaller share than `min_probability` of the queries with an answer had as little evidence, it is
-        said to be probably not here, and hits are what comes nearest.
+        themselves. Nothing is answered if the first hit is less probable than `abstain_below`; if
+        a smaller share of the answerable queries than `min_probability` had as little evidence, the answer
+        says that it is probably not here, and hits are what comes nearest.
         """
         return self.search_many(
             [sentence], top, filter=filter, abstain_below=abstain_below, min_probability=min_probability
@@ -146,12 +146,12 @@ class Index:
         return [timeline_of(self._stored(name), probes, 0) for name in videos]
 
     def refresh(self) -> bool:
-        """Take up what was added or removed since; says whether anything was."""
+        """Take up what was added or removed since; return whether anything was."""
         if read_manifest(self.store.path) == self.store.manifest:
             return False
         store = IndexStore.open(self.store.path)
         stale = ["gallery", "groups", "_own_judge"]
-        if store.manifest.model != self.store.manifest.model:  # it was removed and built anew
+        if store.manifest.model != self.store.manifest.model:  # it was removed and built again
             stale += ["embedder"]
         self.store = store
         for name in stale:
@@ -212,7 +212,7 @@ class Index:
         return self._stored(video).duration
 
     def parts_of(self, wanted_names: str | Collection[str]) -> torch.Tensor:
-        """Which parts of the gallery's videos fit a pattern, or have one of these names."""
+        """Which parts belong to videos that fit a pattern, or have one of these names."""
         places = self.store.places
         names = self.store.matching(wanted_names) if isinstance(wanted_names, str) else wanted_names
         wanted = {places[name] for name in names if name in places}

@@ -1,16 +1,16 @@
 """A segment: some videos' embeddings in files that are written once and never changed.
 
-    rows.f16     embeddings, one row a position: a part's frames, then its clips
+    rows.f16     embeddings, one row per position: a part's frames, then its clips
     codes.i8     the same in int8, to be scanned
     parts.f32    the scale of each part's codes, and how far they are off
     spans.f32    the seconds, from and to, that each row stands for
-    videos.bin   one record a video
+    videos.bin   one record per video
     names.bin    the videos' names, a zero byte after each
 
 A short video is one part, a long one several that overlap, all with equally many rows. A part's frames fill
 whole tiles of 16 rows: its last frame is repeated, which changes no maximum. Videos are sorted by the number
 of rows of their parts, so a segment is a few slabs, each a dense array parts × rows × width, and a scan is
-one matrix product a block and one maximum, without a mask.
+one matrix product per block and one maximum, without a mask.
 
 V videos, S parts of a video or of several, P rows of one part, F frames, C clips, D width
 """
@@ -137,7 +137,7 @@ class Segment:
         return {name: position for position, name in enumerate(self.names)}
 
     def find(self, name: str) -> int | None:
-        """The position of a video that has not been removed."""
+        """The position of a video, unless it has been removed."""
         position = self.positions.get(name)
         return None if position in self.removed else position
 
@@ -226,7 +226,7 @@ def _map(path: Path, dtype: str, entry: SegmentEntry) -> NDArray[Any]:
 def _check_size(path: Path, entry: SegmentEntry) -> None:
     if path.name not in entry.files:
         raise _damaged(path, "the manifest does not list it")
-    size = path.stat().st_size  # a missing file is the caller's matter: it may have been compacted away
+    size = path.stat().st_size  # a missing file is left to the caller: it may have been compacted away
     if size != entry.files[path.name].bytes or size == 0:
         raise _damaged(path, f"{size} bytes long, not {entry.files[path.name].bytes}")
 

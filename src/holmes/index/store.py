@@ -3,11 +3,11 @@
     INDEX/manifest.json      what there is; replaced atomically
     INDEX/segments/00000001  files that are written once
     INDEX/lock               held by the one process that may change the index
-    INDEX/sealed-*.json      earlier manifests that others still read by; what they name is kept
+    INDEX/sealed-*.json      earlier manifests that others still read; what they name is kept
 
 A reader opens what one manifest names and keeps seeing just that. A writer writes a segment, syncs it, then
-swaps the manifest; killed before, it leaves files that nothing names and the next writer sweeps away. Should
-somebody remove or move the index meanwhile, and another writer make one in its place, it lets go of both.
+swaps the manifest; killed before, it leaves files that nothing names and that the next writer removes. If
+somebody removes or moves the index meanwhile, and another writer makes one in its place, it touches neither.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holmes.index.stored_video import StoredVideo
 SEGMENTS, LOCK = "segments", "lock"
 LEFT_OUT = "left_out.json"  # what the index was asked to hold and does not
 FEATURES = "features"  # what was extracted for the index; it outlives an index that is built again
-OPEN_ATTEMPTS = 20  # each one needs a compaction to end within the few ms of opening
+OPEN_ATTEMPTS = 20  # for each, a compaction must end within the few ms of opening
 
 
 class IndexStore:
@@ -82,7 +82,7 @@ class IndexStore:
         return next(((number, position) for number, position in found if position is not None), None)
 
     def find_all(self, names: set[str]) -> dict[str, tuple[int, int]]:
-        """The same for those of many names that the index holds."""
+        """The same for many names; those that the index does not hold are left out."""
         return {
             name: (number, segment.positions[name])
             for number, segment in enumerate(self.segments)

@@ -73,5 +73,5 @@ def pack_video(
 
 
 def video_key(name: str) -> int:
-    """A number that no two names share; it depends on nothing else."""
+    """A number that no two names share and that depends on the name alone."""
     return int.from_bytes(hashlib.sha256(os.fsencode(name)).digest()[:8], "little", signed=True)

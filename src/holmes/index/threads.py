@@ -22,13 +22,13 @@ _cores = threading.local()
 
 
 @contextmanager
-def one_thread_an_operation() -> Iterator[None]:
-    """Inside, single operations keep to one thread; `in_threads` still takes all.
+def one_thread_per_operation() -> Iterator[None]:
+    """Inside the block, single operations keep to one thread; `in_threads` still takes all.
 
     For few sentences: the many small operations of an encoder gain nothing from a second core, and wait for
     it at the end of each where it has other work to do.
     """
-    if hasattr(_cores, "count"):  # it is so already
+    if hasattr(_cores, "count"):  # already inside
         yield
         return
     allowed = torch.get_num_threads()
@@ -53,4 +53,4 @@ def in_threads(
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             return list(pool.map(work, pieces))
     finally:
-        torch.set_num_threads(allowed)  # also what threads that start later are given
+        torch.set_num_threads(allowed)  # threads that start later inherit it

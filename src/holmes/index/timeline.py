@@ -61,8 +61,8 @@ def frame_at(video: StoredVideo, time: float) -> NDArray[np.floating]:
 def frames_in_time(video: StoredVideo) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
     """The seconds of every part's frames, and which of them make up the timeline, one part after the other.
 
-    Where two parts overlap, the first half of the overlap belongs to the earlier one: what lies at the end of
-    a part has little of its surroundings there.
+    Where two parts overlap, the first half of the overlap belongs to the earlier one: at its end, a
+    part knows little of what follows.
     """
     spans_SF2 = video.spans_SP2[:, : video.frames]
     if not np.isfinite(video.spans_SP2).all():

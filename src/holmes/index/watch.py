@@ -1,4 +1,4 @@
-"""Keep looking at folders. By asking again and again: shares do not tell when something changes on them."""
+"""Keep looking at folders, again and again: network shares do not tell when something changes on them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def looks(
     every: float,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[SyncSummary | str]:
-    """What each look gave: a summary, or in one line why none could be had; another look may fare better.
+    """What each look gave: a summary, or in one line why there is none; a later look may succeed.
 
     A folder in which nothing changed since it was last synced is not synced again, and one in which something
     changes between two looks is left until it is at rest: a file that is being copied is not yet a video.

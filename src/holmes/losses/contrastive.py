@@ -23,7 +23,7 @@ def contrastive_loss(dot_QV: Tensor, owner_Q: Tensor, mask_Q: Tensor) -> Tensor:
 
     own_QV = F.one_hot(owner_Q, dot_QV.shape[1]).bool() & mask_Q.unsqueeze(1)
     everyone_V = dot_QV.masked_fill(~mask_Q.unsqueeze(1), -torch.inf).logsumexp(0)
-    # A video without queries would give logsumexp of nothing and NaN gradients: it keeps everyone instead.
+    # A video without queries would give logsumexp of nothing and NaN gradients: it keeps all queries instead.
     lonely_V = ~own_QV.any(0)
     own_V = dot_QV.masked_fill(~(own_QV | lonely_V), -torch.inf).logsumexp(0)
     return masked_mean(text_to_video_Q, mask_Q) + masked_mean(everyone_V - own_V, ~lonely_V)

@@ -1,4 +1,4 @@
-"""The whole objective of a stage as named, weighted parts (eq. 21): read this file to see how they meet.
+"""The whole objective of a stage as named, weighted parts (eq. 21): this file shows how they meet.
 
 Q queries, V videos of the batch, M queries of one video, D width
 """
@@ -45,7 +45,7 @@ Scorer = Callable[[QueryEmbedding, VideoEmbedding], tuple[Scores, Scores]]
 
 @dataclass(frozen=True)
 class Weights:
-    """What each part counts in the sum; the triplet loss counts 1."""
+    """The weight of each part in the sum; the triplet loss has weight 1."""
 
     contrastive_clip: float
     contrastive_frame: float

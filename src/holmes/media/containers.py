@@ -11,9 +11,9 @@ from typing import Any
 from holmes.errors import HolmesError
 from holmes.media.backbones.base import missing_extra
 
-LARGEST_GAP = 3600.0  # seconds; timestamps that jump further, or backwards, are counted on from the last one
-LARGEST_FRAME = 8192 * 8192  # pixels; more is a broken header, or more memory than a frame is worth
-BLIND, LEAD = ("mpegts", "mpeg"), 5.0  # containers without a table of key frames; seconds to start before
+LARGEST_GAP = 3600.0  # seconds; timestamps that jump further, or backwards, continue from the last one
+LARGEST_FRAME = 8192 * 8192  # pixels; more means a broken header, or more memory than a frame is worth
+BLIND, LEAD = ("mpegts", "mpeg"), 5.0  # formats without a table of key frames; seconds to seek before
 USUAL_RATE = 25.0  # frames per second of a file that says nothing about it
 
 
@@ -27,15 +27,15 @@ def file_start(container: Any) -> float:
 
 
 def seek(av: Any, container: Any, time: float) -> None:
-    """To a key frame before `time` seconds; broadcast formats have no table of them and miss by seconds."""
+    """Seek to a key frame before `time`; broadcast formats have no table of them and miss by seconds."""
     blind = set(container.format.name.split(",")) & set(BLIND)
     wanted = max(0.0, time) - (LEAD if blind else 0.0)
-    with suppress(av.error.FFmpegError):  # what cannot be searched is read from where it is
+    with suppress(av.error.FFmpegError):  # a file that cannot seek is read from where it is
         container.seek(round((file_start(container) + wanted) * 1_000_000))
 
 
 def open_container(av: Any, path: Path) -> Any:
-    """The file's container. Opened by us, so that no name is taken for an address or a pattern."""
+    """The file's container. We open the file, so that no name is taken for an address or a pattern."""
     try:
         info = path.stat()
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def frames_per_second(stream: Any) -> float:
 
 
 def promised_seconds(container: Any, stream: Any, start: float) -> float:
-    """Seconds of pictures there should be, by the track, or else by the file; 0 where neither says."""
+    """Seconds of pictures that there should be, by the track, or else by the file; 0 where neither says."""
     if stream.duration is None or stream.time_base is None:
         return max(0.0, (container.duration or 0) / 1_000_000 - start)
     # Where pictures come late, some tracks count from the first of them and some from the start of the file.

@@ -61,7 +61,7 @@ class VideoFeatures:
 
 
 def check_rate(rate: float) -> None:
-    """What extraction can sample; `LEAST_RATE` and `MOST_RATE` in words."""
+    """Refuse a rate that extraction cannot sample at; the message spells `LEAST_RATE` and `MOST_RATE`."""
     if not LEAST_RATE <= rate <= MOST_RATE:
         raise HolmesError(f"rate {rate:g} is not between .01 and 100 samples per second.")
 
@@ -110,7 +110,7 @@ class FeatureFolder:
         return cls(path, backbone, rate)
 
     def check_there(self) -> None:
-        """Writing into a folder that was deleted would bring it back without its manifest."""
+        """Refuse to write into a folder that was deleted: it would come back without its manifest."""
         if not (self.path / MANIFEST).exists():
             raise FolderGoneError(f"{self.path} has vanished; run the same command again to start over.")
 
@@ -175,21 +175,21 @@ class FeatureFolder:
             return False
 
     def _adopt(self, source: Path) -> bool:
-        """Whether there is a file for this source; one under the shorter id of earlier days is renamed."""
+        """Whether there is a file for this source; one under the shorter id of old versions is renamed."""
         file, earlier = self.file(video_id(source)), self.file(video_id(source, digits=10))
         if not file.exists() and earlier.exists() and self.origin(earlier.name.removesuffix(SUFFIX)):
             os.replace(earlier, file)
         return file.exists()
 
     def origin(self, id: str) -> Origin | None:
-        """What is remembered of a video's file, from the head of its own; None where that is damaged."""
+        """What is remembered of a video file, from the header of its features; None where that is damaged."""
         try:
             return _origin(_read(self.file(id), tensors=False)[1])
         except (HolmesError, KeyError, TypeError, ValueError):
             return None
 
     def move(self, id: str, to: Path) -> str:
-        """Keep the video `id` for the same content at another place; its new id. The old file stays."""
+        """Keep the features of `id` for the same content at another place too; return the new id."""
         origin, video = self.origin(id), self[id]
         if origin is None:
             raise _damaged(self.file(id))
@@ -238,7 +238,7 @@ def video_id(source: Path, digits: int = 32) -> str:
 
 
 def _is_vacant(path: Path) -> bool:
-    """Whether a feature folder may be made here: nothing is, or what a kill left before the manifest was."""
+    """Whether a feature folder may be made here: there is nothing, or only what a killed process left."""
     if not path.is_dir():
         return False
     begun = path / VIDEOS
@@ -268,7 +268,7 @@ def _origin(record: dict[str, Any]) -> Origin:
 
 
 def _digest(tensors: dict[str, Any], record: dict[str, Any]) -> str:
-    """Of all that is kept: what changed on the disk must not pass for a video's."""
+    """The checksum of all that is kept: features that changed on the disk must not pass for a video's."""
     kinds = {name: (tensor.dtype.str, tensor.shape) for name, tensor in tensors.items()}
     digest = hashlib.sha256(json.dumps([record, kinds], sort_keys=True).encode())
     for name in sorted(tensors):

@@ -1,6 +1,6 @@
-"""The progress of extraction: hours of video done, how many times faster than real time, how long still.
+"""The progress of extraction: hours of video done, how many times faster than real time, how long to go.
 
-How long a film is shows only when it is opened, so what is left is judged by the size of the files.
+The length of a film is known only when it is opened, so what is left is judged by the size of the files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holmes.progress import listener
 
 
 class FilmProgress:
-    """Counts what workers tell; `words` says it."""
+    """Counts what workers report; `words` puts it into a line."""
 
     def __init__(self, waiting: Iterable[Path]) -> None:
         self._sizes = {source: _size(source) for source in waiting}
@@ -25,7 +25,7 @@ class FilmProgress:
         self.videos, self._bytes_done, self._seconds_done = 0, 0.0, 0.0
         self._under_way: dict[Path, Sign] = {}
         self._began = time.monotonic()
-        self.follow: Callable[[], None] = lambda: None  # called when there is news
+        self.follow: Callable[[], None] = lambda: None  # called with every report
 
     def sign(self, sign: Sign) -> None:
         self._under_way[sign.source] = sign
@@ -46,12 +46,12 @@ class FilmProgress:
 
     @property
     def seconds_done(self) -> float:
-        """Of video."""
+        """Seconds of video done."""
         return self._seconds_done + sum(sign.seconds for sign in self._under_way.values())
 
     @property
     def share(self) -> float:
-        """Of all the work, 0 to 1."""
+        """The share of all the work that is done, 0 to 1."""
         return min(1.0, self.bytes_done / self.total)
 
     def words(self) -> str:

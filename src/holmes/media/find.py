@@ -32,13 +32,13 @@ def find_videos(paths: Iterable[Path | str]) -> list[Path]:
         raise HolmesError(
             "no videos were found; name files, or folders with files such as .mp4, .mkv, .mov, .webm."
         )
-    for error in closed:  # goes along as if it were a video, and will be named among the failures
+    for error in closed:  # treated as if it were a video, and named among the failures
         found.setdefault(str(error.filename))
     return [Path(file) for file in found]
 
 
 def walk_videos(folder: str, closed: list[OSError]) -> Iterator[str]:
-    """The videos in a folder and the folders below it; those that cannot be searched are told to `closed`."""
+    """The videos in a folder and the folders below it; those that cannot be searched go to `closed`."""
     visited = set()
     for parent, folders, files in os.walk(folder, followlinks=True, onerror=closed.append):
         real = os.path.realpath(parent)

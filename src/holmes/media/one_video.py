@@ -25,14 +25,14 @@ from holmes.media.unfinished import Unfinished, keep, take_up, unfinished_file
 
 ROWS_AT_ONCE = 16  # rows encoded together; with the encoder's window, the decoded frames held at a time
 BYTES_AT_ONCE = 2**27  # of decoded frames, however large each is
-SAMPLES_AT_ONCE = 2**12  # where one picture stays for long
+SAMPLES_AT_ONCE = 2**12  # where one picture stays for a long time
 KEEP_EVERY = 20.0  # seconds of work that an interrupt may lose
 LEAST_ROOM = 2**20  # bytes that must be free for a video's features
 NO_ROOM = {
     errno.ENOSPC,
     errno.EDQUOT,
     errno.EROFS,
-}  # of the system's errors: no other video would fare better
+}  # errors of the system: other videos would fail in the same way
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Sampling:
     """How a video is looked at."""
 
     rate: float  # samples per second
-    fast: bool = False  # key frames alone, where they are dense
-    threads: int = 1  # of the decoder
+    fast: bool = False  # only key frames, where they are dense
+    threads: int = 1  # threads of the decoder
 
 
 def encode_video(
@@ -51,13 +51,13 @@ def encode_video(
     unfinished: Path | None = None,
     report: Callable[[Sign], None] = lambda sign: None,
 ) -> tuple[VideoFeatures, Origin]:
-    """The features of one file, and what to know it by; nothing is kept but, now and then, in `unfinished`.
+    """The features of one file, and what to recognise it by; now and then they are saved in `unfinished`.
 
-    Memory does not grow with the length of the film but for the rows themselves. `report` is called after
+    Memory does not grow with the length of the film, except for the rows themselves. `report` is called after
     each piece of work: how far it is, and that it is not stuck.
     """
     origin = Origin(source, Fingerprint(0, 0))
-    if source.is_file():  # what is not is the reader's to name
+    if source.is_file():  # the reader will name what is not a file
         origin = Origin.of(source, lambda: report(Sign(source)))
     made_of = f"{origin.content} {backbone.digest} {sampling.rate} {sampling.fast}"
     earlier = take_up(unfinished, made_of) if unfinished is not None and origin.content else None
@@ -148,8 +148,8 @@ def extract_video(
     report: Callable[[Sign], None] = lambda sign: None,
     fast: bool = False,
 ) -> VideoFeatures:
-    """Read, encode and keep one video in `folder`, going on where an interrupted attempt was."""
-    if shutil.disk_usage(folder.path).free < LEAST_ROOM:  # known before hours of decoding, not after
+    """Read, encode and keep one video in `folder`, continuing where an interrupted attempt was."""
+    if shutil.disk_usage(folder.path).free < LEAST_ROOM:  # found out before hours of decoding, not after
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder.path))
     unfinished = unfinished_file(folder.videos, video_id(source))
     features, origin = encode_video(

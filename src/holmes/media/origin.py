@@ -13,7 +13,7 @@ READ_AT_ONCE = 2**22  # bytes
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """When a source file's size or time of change differs, it is extracted anew."""
+    """The size and time of change of a source file; if they differ, it is extracted again."""
 
     size: int
     changed: int  # nanoseconds
@@ -31,11 +31,11 @@ class Origin:
     source: Path
     fingerprint: Fingerprint
     content: str = ""  # SHA-256 of all its bytes; empty where it was extracted before that was kept
-    mount: str = ""  # where its file system was mounted: while nothing is, the file is away, not deleted
+    mount: str = ""  # where its file system was mounted; while that is empty, the file is not deleted
 
     @classmethod
     def of(cls, source: Path, alive: Callable[[], None] = lambda: None) -> Origin:
-        """Reads all of the file, and says now and then that it is at it."""
+        """Read all of the file; `alive` is called now and then as a sign of life."""
         return cls(source, Fingerprint.of(source), content_digest(source, alive), mount_point(source))
 
 

@@ -90,7 +90,7 @@ def read_sentences(path: Path, features: FeatureFolder) -> Iterator[VideoCaption
 
 
 def draw_splits(sentences: Sequence[VideoCaption], test_share: float) -> tuple[list[VideoCaption], int]:
-    """Some videos for testing, the rest to train on: always the same ones of the same videos."""
+    """Choose some videos for testing, the rest to train on: always the same choice for the same videos."""
     videos = sorted({sentence.video for sentence in sentences})
     count = max(1, round(test_share * len(videos)))
     if count >= len(videos):
@@ -104,7 +104,7 @@ def draw_splits(sentences: Sequence[VideoCaption], test_share: float) -> tuple[l
 
 
 class Places:
-    """Extracted videos by everything a table may call them."""
+    """Extracted videos by every name that a table may use."""
 
     def __init__(self, features: FeatureFolder, beside: Path) -> None:
         self.features, self.beside = features, beside

@@ -11,7 +11,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from holmes.media.backbones.base import Image
 
-LONGEST_SHAPE = 8  # times as long as wide
+LONGEST_SHAPE = 8  # the longest shape: this many times as long as wide
 JPEG_LIMIT = 10_000  # bytes of a thumbnail at most
 
 
@@ -35,7 +35,7 @@ def _centre(length: int, side: int, scale: float) -> tuple[float, float]:
 
 
 def middle(image: Image) -> Image:
-    """`image` without the far ends of a very long or high one, for others' code that scales all of it."""
+    """`image` without the ends of a very long or high one, for libraries that scale all of it."""
     most = LONGEST_SHAPE * min(image.shape[:2])
     top, left = (max(0, length - most) // 2 for length in image.shape[:2])
     return image[top : top + most, left : left + most]
@@ -72,7 +72,7 @@ class ThumbnailStrip:
         self._seen += 1
 
     def state(self) -> tuple[list[tuple[float, bytes]], int, int]:
-        """What `resumed` needs to go on from here: pictures kept, step, pictures seen."""
+        """What `resumed` needs to continue from here: pictures kept, step, pictures seen."""
         return list(self._kept), self._step, self._seen
 
     @classmethod

@@ -18,7 +18,7 @@ from holmes.media.containers import VideoError, av_library, file_start, open_con
 
 COPIED = ("h264",)
 COPIED_FORMATS = ("yuv420p", "yuvj420p")
-UNTIMED = ("avi",)  # containers that do not say when a picture is shown
+UNTIMED = ("avi",)  # formats that do not say when a picture is shown
 TALLEST = 720  # pixels; more cannot be encoded while watching on a small machine
 MOST_A_SECOND = 30  # pictures
 SOUND_RATE = 48_000
@@ -98,7 +98,7 @@ def fragmented_mp4(path: Path, plan: Plan) -> Generator[bytes]:
 
 
 class _Sink(io.RawIOBase):
-    """Where the muxer writes; nothing can be taken back, so it never seeks."""
+    """Where the muxer writes; what is sent cannot be taken back, so it never seeks."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -238,7 +238,7 @@ class _Sound:
 
 
 def _quarter_turns(av: Any, path: Path) -> int:
-    """How often to turn pictures anticlockwise by 90° so that they stand upright: phones film sideways."""
+    """How many times to turn pictures anticlockwise by 90° so that they are upright: phones film sideways."""
     with open_container(av, path) as container, suppress(av.error.FFmpegError, ValueError):
         for frame in container.decode(video_stream(container)):
             return int(round(frame.rotation / 90) % 4)

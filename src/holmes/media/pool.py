@@ -1,9 +1,10 @@
-"""Worker processes that do one job at a time and may die doing it: the job fails, another worker goes on.
+"""Worker processes that do one job at a time and may die doing it: the job fails, another worker continues.
 
 A worker is `python -m MODULE SETUP`. It reads a JSON line for each job and answers with lines: `{}` as a sign
 of life, `{"seconds": 90.0, "share": 0.5}` to say how far it is, `{"failure": "…", "note": "…"}` (each empty
-when all went well) at the end. It ends when its input does, so workers never outlive us. Plain processes,
-because multiprocessing's would run the caller's script again. POSIX only: they inherit open files.
+when all went well) at the end. It ends when its input does, so workers never outlive us. These are plain
+processes, because those of multiprocessing would run the caller's script again. POSIX only: they inherit open
+files.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Outcome:
     failure: str = ""  # one line; empty when all went well
     note: str = ""  # what was wrong with a source that could be used nevertheless
     seconds: float = 0.0  # of video
-    fatal: bool = False  # no other source would fare better
+    fatal: bool = False  # other sources would fail in the same way
 
 
 @dataclass(frozen=True)
@@ -125,10 +126,10 @@ class _Worker:
             setup = setup | {"room": self._room_file.fileno()}
             self._room = Room(self._room_file.fileno())
         places = [str(Path(holmes.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-        # What it says on its error output, for the reason it died.
+        # What it writes to its error output, to say why it died.
         self._words = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            # -P: the folder one stands in holds none of its modules
+            # -P: no modules from the current folder
             [sys.executable, "-P", "-m", module, json.dumps(setup)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -39,12 +39,12 @@ LONGEST_HOLD = 60.0  # seconds one picture may fill; a longer pause gets no furt
 LARGEST_SHAPE = 16  # times the square of `largest_side`: pixels of a picture, however long it is
 MOST_SAMPLES = 2**18  # of one file, 36 hours at two per second; what follows is left out
 DENSE = 2.0  # seconds between key frames, at most, for which they stand for the rest
-FRAMES_LOOKED_AT = 250  # to see how dense they come
-BEFORE = 10.0  # seconds before a place to begin decoding at, so that the pictures there are whole
+FRAMES_LOOKED_AT = 250  # key frames to look at, to see how dense they are
+BEFORE = 10.0  # seconds before a place at which to begin decoding, so that the pictures there are whole
 MANY_FAULTS = 500  # packets in a row that do not decode: the rest of the file is not video
 MISSED, MISSED_SHARE = 2.0, 0.2  # more seconds and more of the file than this without a picture get a note
 FAR_BACK = 20.0  # seconds to look back for a picture where there was none
-MOST_BETWEEN_KEYS = 1500  # frames decoded to reach one; then the last of them will do
+MOST_BETWEEN_KEYS = 1500  # frames decoded to reach one; after that the last of them will do
 
 
 class PlaceLostError(VideoError):
@@ -73,7 +73,7 @@ class Sample:
 
 
 class VideoReader:
-    """The samples of one file, `rate` a second. Iterate once; `start`, `duration`, `note` are known then.
+    """The samples of one file, `rate` per second. Iterate once; then `start`, `duration`, `note` are known.
 
     Frames come upright, with square pixels, scaled down where their short side exceeds `largest_side`.
     """
@@ -87,7 +87,7 @@ class VideoReader:
         fast: bool = False,
         resume: Place | None = None,
     ) -> None:
-        """`fast` decodes key frames alone where they are dense; `resume` goes on after an earlier reading."""
+        """`fast` decodes only key frames where they are dense; `resume` continues an earlier reading."""
         self.path, self.rate, self.largest_side, self.threads = path, rate, largest_side, threads
         self.fast, self._resume = fast, resume
         self.start = 0.0  # seconds until the first picture
@@ -142,7 +142,7 @@ class VideoReader:
         return shown
 
     def place(self) -> Place | None:
-        """Where the reading is now; None where it cannot be gone on with from here."""
+        """Where the reading is now; None where it cannot be continued from here."""
         if self._shown is None or self._shown.pts is None or self.note:
             return None
         if abs(float(self._shown.time) + self._shift - self._since) > 1e-6:  # the timestamps jump just here
@@ -192,7 +192,7 @@ class VideoReader:
         """Which frames need no decoding."""
         if self.fast and max(frame_gaps(av, self.path, keys_only=True), default=math.inf) <= DENSE:
             return "NONKEY"
-        # Frames no other refers to come few in a row: where frames are dense, less than half a step is lost.
+        # Frames that no other refers to come few in a row: where frames are dense, under half a step is lost.
         gaps = frame_gaps(av, self.path, most=FRAMES_LOOKED_AT)
         usual = gaps[len(gaps) * 9 // 10] if gaps else math.inf
         return "NONREF" if usual * self.rate <= 1 / 8 else "DEFAULT"

@@ -1,6 +1,6 @@
 """One encoder for many decoders: workers decode and hand their frames over, the process with the GPU encodes.
 
-A model a core would fill the GPU with copies of itself. Frames and rows go through memory that both sides
+One model per core would fill the GPU with copies of itself. Frames and rows go through memory that both sides
 map; a line on the worker's pipes says when they are there. Several requests are served at once, so that the
 frames of one are made ready while the GPU works on another's.
 """
@@ -20,7 +20,7 @@ from holmes.media.backbones.base import Image, Matrix, VisualBackbone, identify
 
 ROOM = 2**29  # bytes of address space for one worker's frames; memory is taken when it is written to
 SERVED_AT_ONCE = 4
-IN_MEMORY = Path("/dev/shm")  # where there is such a folder, its files are memory
+IN_MEMORY = Path("/dev/shm")  # where this folder exists, its files are memory
 
 
 def is_shared(encoder: VisualBackbone) -> bool:
@@ -38,7 +38,7 @@ def describe(encoder: VisualBackbone) -> dict[str, Any]:
 
 
 def open_room() -> IO[bytes]:
-    """Memory to share with one worker: a file without a name, gone with the last who has it open."""
+    """Memory to share with one worker: a file without a name, which is gone when nobody has it open."""
     file = tempfile.TemporaryFile(dir=IN_MEMORY if IN_MEMORY.is_dir() else None)  # noqa: SIM115
     file.truncate(ROOM)
     return file
@@ -72,7 +72,7 @@ class Room:
 
 
 class RemoteEncoder:
-    """The encoder as a worker sees it. `ask` says what is in the room and returns when the rows are there."""
+    """The encoder as a worker sees it: `ask` announces frames in shared memory and waits for their rows."""
 
     def __init__(self, known: dict[str, Any], descriptor: int, ask: Callable[[dict[str, Any]], str]) -> None:
         self.name, self.digest, self.joint = str(known["name"]), str(known["digest"]), bool(known["joint"])
@@ -87,7 +87,7 @@ class RemoteEncoder:
 
 
 def serve(room: Room, shapes: Sequence[Sequence[int]], encoder: VisualBackbone) -> str:
-    """Encode what a worker has put into the room; one line about what went wrong, or nothing."""
+    """Encode what a worker has put into shared memory; return a line about what went wrong, or nothing."""
     try:
         room.put([encoder.frames(room.images(shapes)).astype(np.float32)])
         return ""

@@ -1,4 +1,4 @@
-"""What a film has given so far: kept from time to time, so that an interrupted extraction goes on from there.
+"""What a film has given so far, saved from time to time so that an interrupted extraction can continue.
 
     FEATURES/videos/.ID.unfinished    rows, times and thumbnails up to a place in the film, and that place
 
@@ -38,7 +38,7 @@ class Record:
     """What the file says beside its tensors."""
 
     made_of: str
-    step: Size  # every how many pictures one is kept as a thumbnail
+    step: Size  # one picture in this many is kept as a thumbnail
     seen: Count
     place: Place
     sha256: str  # of the tensors and of all the rest of this
@@ -67,7 +67,7 @@ def keep(path: Path, made_of: str, so_far: Unfinished) -> None:
 
 
 def take_up(path: Path, made_of: str) -> Unfinished | None:
-    """What was kept, if it was made of the same; anything else, and any damage, means to begin anew."""
+    """What was kept, if it was made of the same things and is whole; otherwise extraction begins again."""
     from safetensors import SafetensorError, safe_open
 
     try:

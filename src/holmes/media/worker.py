@@ -18,7 +18,7 @@ from holmes.media.shared_encoder import RemoteEncoder
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # a library that prints must not speak in our name
+    os.dup2(2, 1)  # what a library prints must not pass for an answer
     setup = json.loads(sys.argv[1])
     folder = FeatureFolder.open(setup["folder"])
 

@@ -22,10 +22,10 @@ METHODS = {
     "softmax_entropy": "softmax entropy",
     "dropout_agreement": "MC-dropout",
 }
-LEAST_COVERAGE = 0.02  # of fewer queries a share says nothing
+LEAST_COVERAGE = 0.02  # a share of fewer queries says nothing
 TITLE = "How sure the answers are"
 CAPTION = """Left: the share of wrong answers if only the surest queries are answered; lower is better, and at
-1 all confidences meet. Right: queries in ten groups of equal size by the probability that was said; on the
+1 all confidences meet. Right: queries in ten groups of equal size by the claimed probability; on the
 diagonal it is true. Whiskers are 95 % intervals."""
 
 

@@ -30,7 +30,7 @@ class BranchPlane:
     kinds_Q: NDArray[np.integer]
     uncertainty_ceiling: float  # β_u
     consistency_floor: float  # β_p
-    entropy_cut: float | None  # the ξ that parts candidates; None: all are precise, or none is
+    entropy_cut: float | None  # the ξ that separates the candidates; None where all are precise, or none is
 
 
 def draw_plane(branches: tuple[BranchPlane, ...], theme: Theme = LIGHT) -> Figure:
@@ -114,7 +114,7 @@ def scatter_kinds(axes: Axes, values_Q: Floats, branch: BranchPlane, theme: Them
     for kind, (name, colour, marker) in enumerate(zip(KINDS, theme.kinds, KIND_MARKERS, strict=True)):
         chosen_Q = branch.kinds_Q == kind
         if not chosen_Q.any():
-            continue  # nor is it in the legend
+            continue  # and it is not in the legend either
         points = axes.scatter(
             values_Q[chosen_Q],
             branch.uncertainty_Q[chosen_Q],
@@ -130,7 +130,7 @@ def scatter_kinds(axes: Axes, values_Q: Floats, branch: BranchPlane, theme: Them
 
 
 def name_region(axes: Axes, name: str, x: float, y: float, across: str, along: str, colour: str) -> None:
-    """A region's name in one of its corners."""
+    """Write a region's name in one of its corners."""
     shift = (3 if across == "left" else -3, -3 if along == "top" else 3)
     axes.annotate(
         name, (x, y), shift, textcoords="offset points", ha=across, va=along,

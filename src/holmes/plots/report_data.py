@@ -41,8 +41,8 @@ class ReportData:
     figures: FigureData
     results: Tabular  # our figures with the published ones
     details: Sequence[Tabular] = ()
-    other: Account | None = None  # drawn beside it along the timelines
-    comparison: Sequence[Tabular] = ()  # with the other
+    other: Account | None = None  # a second run, drawn beside it along the timelines
+    comparison: Sequence[Tabular] = ()  # tables that compare it with the other
 
     @property
     def title(self) -> str:

@@ -24,7 +24,7 @@ LOSSES = "Each part before its weight, averaged over an epoch."
 WHAT_STAGE_2_BRINGS = " Stage 2 brings hard negatives, calibrated labels and L_intra."
 RECALL = """Share of the queries that find their video among the first 1, 5, 10 and 100; in brackets how
 many queries a group has."""
-PLANE = """The queries of {videos} videos drawn at random, judged together as in training, for u and ξ
+PLANE = """The queries of {videos} videos drawn at random, judged together as in training, since u and ξ
 depend on the number of videos. Above the ceiling β_u a query is under-determined, left of the floor β_p
 polysemous; among the others ξ decides{cut}. On the right the same queries at the same height."""
 CUT = ": those right of the cut are polysemous too"
@@ -32,11 +32,11 @@ EXAMPLES = """The queries nearest to the median uncertainty of their kind, with 
 whole split: score, and similarity along the video. Green frames are right, dashed ones are also known
 to fit, orange ones are wrong; the true moment is shaded. u, c and ξ are those of the branch that decided the
 kind; rank is the place of the right video."""
-TIMELINE = """At every frame the weighted similarity of the frame and of the clip around it; the true moment
-is shaded, the numbers are the videos' scores. {chosen}"""
-ONE_RUN = "Queries chosen by how clearly the right video wins: at 90, 50 and 10 % of all queries."
+TIMELINE = """Lines show, at every frame, the weighted similarity of the frame and of the clip around it; the
+true moment is shaded, the numbers are the videos' scores. {chosen}"""
+ONE_RUN = "Queries are chosen by how clearly the right video wins: at 90, 50 and 10 % of all queries."
 TWO_RUNS = (
-    "Queries chosen by how much larger the right video's lead is in the first run: most, median, least."
+    "Queries are chosen by how much larger the right video's lead is in the first run: most, median, least."
 )
 TRANSPORT = """Rows are the video's queries, columns its clips. Standard transport makes every clip serve
 some query; the flexible one has a dustbin, and what it takes of each clip is drawn below. Frames mark the
@@ -44,7 +44,7 @@ true moments, and the number beside each is the share of the query's mass inside
 
 
 def report_pictures(data: ReportData) -> dict[str, Picture]:
-    """By name, in the order of the page."""
+    """The figures by name, in the order of the page."""
     return {picture.name: picture for picture in drawn(data)}
 
 

@@ -40,7 +40,7 @@ RC: dict[Any, Any] = {
     "lines.linewidth": 1.4,
     "lines.solid_capstyle": "round",
     "mathtext.fontset": "dejavusans",
-    "svg.fonttype": "path",  # looks the same whatever fonts the reader has
+    "svg.fonttype": "path",  # text as paths looks the same whatever fonts the reader has
     "svg.hashsalt": "holmes",  # the same numbers give the same bytes
     "pdf.fonttype": 42,
 }
@@ -128,7 +128,7 @@ def pdf(figure: Figure) -> bytes:
 
 
 def literal(text: str) -> str:
-    """A caption as it stands: a dollar sign does not begin a formula, and control characters do nothing."""
+    """A caption drawn as it is: a dollar sign does not begin a formula, and control characters do nothing."""
     return printable_lines(text).replace("$", r"\$")
 
 
@@ -162,7 +162,7 @@ def spread(wanted: ArrayLike, gap: float) -> NDArray[np.float64]:
     wanted_N = np.asarray(wanted, np.float64)
     order_N = np.argsort(wanted_N, kind="stable")
     ladder_N = gap * np.arange(len(wanted_N))
-    # Less the ladder, places must not decrease: pool neighbours that do (isotonic regression).
+    # With the gaps subtracted, places must not decrease: pool neighbours that do (isotonic regression).
     pools: list[list[float]] = []
     for value in wanted_N[order_N] - ladder_N:
         pools.append([value])

@@ -38,7 +38,7 @@ class Film:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A query, the film that contains it and the wrong film that comes nearest."""
+    """A query, the film that contains its moment, and the wrong film that comes nearest."""
 
     why: str  # how it was chosen
     caption: str

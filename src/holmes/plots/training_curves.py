@@ -14,7 +14,7 @@ from holmes.plots.style import KINDS, LIGHT, WIDTH, Theme, label_line_ends
 
 Entry = dict[str, Any]
 CUTOFFS = ("R@100", "R@10", "R@5", "R@1")
-KIND_KEYS = ("precise", "polysemous", "underdetermined")  # as the logbook spells them
+KIND_KEYS = ("precise", "polysemous", "underdetermined")  # names as in the logbook
 # Panel → its lines: label, and the group and name of its values in an entry.
 LOSSES: dict[str, tuple[tuple[str, str, str], ...]] = {
     "total loss": (("", "loss", "total"),),
@@ -152,12 +152,12 @@ def mark_stage(axes: Axes, entries: Sequence[Entry], theme: Theme, named: bool =
 
 
 def widest_gap(values: Sequence[float]) -> float:
-    """The middle of the widest empty stretch between 0 and 100: room for words."""
+    """The middle of the widest empty stretch between 0 and 100, where there is room for words."""
     edges = np.sort([0, *values, 100])
     widest = int(np.diff(edges).argmax())
     return float(edges[widest : widest + 2].mean())
 
 
 def dot(epochs: Sequence[int]) -> str:
-    """Few epochs are drawn as points too, or a single one would not be seen."""
+    """Draw a few epochs as points too, or a single one would not be seen."""
     return "." if len(epochs) < 4 else ""

@@ -14,9 +14,9 @@ from holmes.runs.compared import Comparison
 
 PICTURED = 3  # queries won, and as many lost, that are drawn
 SHORT = 16  # characters of a name at the end of a line
-CAPTION = """The queries whose video rose and fell most. At every frame the weighted similarity of the frame
-and of the clip around it, in the right video and in the best wrong one; the true moment is shaded, the
-numbers are the videos' scores. With several seeds the first is drawn."""
+CAPTION = """The queries whose video rose and fell most. Lines show, at every frame, the weighted similarity
+of the frame and of the clip around it, in the right video and in the best wrong one; the true moment is
+shaded, the numbers are the videos' scores. With several seeds the first is drawn."""
 
 
 def write_comparison(out: Path, grids: list[Grid], compared: Comparison) -> None:

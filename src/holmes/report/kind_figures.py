@@ -26,7 +26,7 @@ from holmes.plots.plane import BranchPlane
 from holmes.records import QueryKind
 from holmes.report.moment_figures import Seen, moment_of, track
 
-EXAMPLES = 2  # of each kind
+EXAMPLES = 2  # examples of each kind
 
 
 class KindRules(Protocol):
@@ -110,7 +110,7 @@ def branch_plane(
 
 
 def entropy_cut(entropy_Q: Tensor, kinds_Q: Tensor) -> float | None:
-    """Half-way between the candidates that stayed precise and those that did not."""
+    """The ξ half-way between the candidates that stayed precise and those that did not."""
     precise_Q = kinds_Q == QueryKind.PRECISE
     if not precise_Q.any() or precise_Q.all():
         return None

@@ -26,7 +26,7 @@ from holmes.runs.run_confidence import run_uncertainty
 from holmes.training.assemble import build_objective
 from holmes.training.logbook import read_metrics
 
-Say = Callable[[str], None]  # tells the person who waits what is being done
+Say = Callable[[str], None]  # called with what is being done, for the person who waits
 
 
 def one_run(folder: Path) -> RunFolder:
@@ -82,7 +82,7 @@ def gather(
 
 
 def compared(names: list[str], seen: list[EvaluatedRun]) -> list[Grid]:
-    """This run against the other, on the same draws of videos; and each group of queries."""
+    """Tables of this run against the other on the same draws of videos, also for each group of queries."""
     systems = [System(name, one.seen.rank_Q[None]) for name, one in zip(names, seen, strict=True)]
     split = seen[0].seen.split
     found = compare_systems(systems[::-1], split.owner, groups_of(seen[0].store, split))

@@ -23,7 +23,7 @@ LISTED = 10  # queries won and lost that are listed
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every system's ranks; of each the first run as it was evaluated; and what is to be said of them."""
+    """Every system's ranks, the first evaluated run of each, and what is to be said of them."""
 
     systems: list[System]
     firsts: list[EvaluatedRun]
@@ -38,7 +38,7 @@ def find_systems(paths: list[Path], protocol: Protocol | None = None) -> dict[st
         for name, some in groups.items():
             whole = path.name or str(path)
             label = whole if len(groups) == 1 else name if len(paths) == 1 else f"{whole}: {name}"
-            while label in systems:  # folders of one name in different places
+            while label in systems:  # folders of the same name in different places
                 label += "′"
             systems[label] = some
     if len(systems) < 2:

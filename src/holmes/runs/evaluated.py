@@ -26,7 +26,7 @@ from holmes.training.assemble import build_alignments, build_identifier
 
 @dataclass(frozen=True)
 class EvaluatedRun:
-    """A run's best checkpoint on a split: what it sees, and the report on it."""
+    """A run's best checkpoint on a split: the split as it sees it, and the report."""
 
     run: RunFolder
     checkpoint: Checkpoint

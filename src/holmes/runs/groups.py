@@ -16,7 +16,7 @@ def group_runs(runs: list[RunFolder]) -> dict[str, list[RunFolder]]:
         groups.setdefault(identity(run), []).append(run)
     settings = {json.dumps(settings_of(some[0]), sort_keys=True) for some in groups.values()}
     names = [name_of(some, several=len(settings) > 1) for some in groups.values()]
-    if len(set(names)) < len(names):  # equal names of different things: say the whole path
+    if len(set(names)) < len(names):  # the same name for different things: use the whole path
         names = [f"{some[0].path}, {some[0].protocol or 'checkpoint'}" for some in groups.values()]
     return dict(zip(names, groups.values(), strict=True))
 

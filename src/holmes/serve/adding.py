@@ -1,4 +1,4 @@
-"""The process that adds videos for a server: told what by a line of JSON, it tells how far it is likewise.
+"""A process that adds videos for a server: it reads its task as a line of JSON and reports in lines of JSON.
 
 A process of its own keeps the server quick, and stops when the server does.
 """

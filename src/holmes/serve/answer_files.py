@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 COLUMNS = ("rank", "video", "start", "end", "score", "belief", "probability")
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would run
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a cell that begins like this would be run by a spreadsheet
 REEL = 8  # characters of a reel's name in an EDL
 TITLE = 70
 
@@ -63,7 +63,7 @@ def as_csv(chosen: Sequence[Cut]) -> str:
 
 
 def as_edl(chosen: Sequence[Cut], title: str, rate: int) -> str:
-    """One event a moment, laid end to end, each with a whole number of frames and at least one."""
+    """One event per moment, laid end to end, each with a whole number of frames and at least one."""
     lines, at = [f"TITLE: {_line(title)[:TITLE]}", "FCM: NON-DROP FRAME", ""], 0
     for number, cut in enumerate(chosen, 1):
         first = math.floor(cut.start * rate + 1e-6)
@@ -141,5 +141,5 @@ def _clip(cut: Cut, rate: int) -> dict[str, Any]:
 
 
 def _line(text: str) -> str:
-    """In one line that any editor reads: what is not a plain character becomes '?'."""
+    """Text as one line that any editor can read: what is not a plain character becomes '?'."""
     return "".join("?" if unicodedata.category(char)[0] == "C" else char for char in text)

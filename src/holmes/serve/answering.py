@@ -27,7 +27,7 @@ STATUS: dict[type[HolmesError], int] = {
 
 
 class Json(Response):
-    """ASCII, so that names which are not valid text pass as escapes; numbers that are not finite as null."""
+    """JSON in ASCII: names that are not valid text pass as escapes, numbers that are not finite as null."""
 
     media_type = "application/json"
 

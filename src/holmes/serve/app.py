@@ -42,7 +42,7 @@ def create_app(
         summary="Find the video that contains a moment, and know how sure the answer is.",
         lifespan=lifespan,
         openapi_url="/api/openapi.json",
-        docs_url=None,  # it would load its parts from elsewhere
+        docs_url=None,  # the documentation page would load its parts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
         middleware=[Middleware(Guard, settings=settings, metrics=metrics)],

@@ -1,6 +1,6 @@
 """Concurrent queries share a scan: while one is running, those that come in wait and are answered together.
 
-Nobody waits for others to come: a query that finds the thread idle is searched at once.
+No query waits for others to arrive: one that finds the thread idle is searched at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from holmes.errors import HolmesError
 from holmes.index.answers import Answer, Timeline
-from holmes.index.threads import one_thread_an_operation
+from holmes.index.threads import one_thread_per_operation
 from holmes.serve.metrics import Metrics
 from holmes.serve.searcher_protocol import Searcher
 from holmes.serve.settings import Limits
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 class BusyError(HolmesError):
-    """More is waiting than can be answered soon."""
+    """More queries are waiting than can be answered soon."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Batcher:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Answers what is waiting, then ends."""
+        """Answer what is waiting, then end."""
         while self._waiting:
             await asyncio.sleep(0.01)
         if self._task:
@@ -83,7 +83,7 @@ class Batcher:
         return await future
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Something else that needs the index, between two scans."""
+        """Run something else that needs the index, between two scans."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, _quickly, work)
 
     async def _serve(self) -> None:
@@ -98,7 +98,7 @@ class Batcher:
                 self._came.clear()
 
     async def _answer(self, questions: list[Question], futures: list[asyncio.Future[Reply]]) -> None:
-        """What fails for all is asked one by one: no query is lost through another's fault."""
+        """Ask one by one if asking all fails, so that no query is lost through another's fault."""
         self.metrics.batched(len(questions))
         try:
             replies = await self.run(partial(self._search, questions))
@@ -122,7 +122,7 @@ class Batcher:
         return [self._reply(*pair) for pair in zip(questions, answers, strict=True)]
 
     def _reply(self, question: Question, answer: Answer) -> Reply:
-        """Hits beyond the number asked for came along for others of the batch."""
+        """An answer cut to the hits that were asked for; others of its batch may have asked for more."""
         answer = answer.best(question.top)
         if not question.timelines:
             return Reply(answer)
@@ -131,5 +131,5 @@ class Batcher:
 
 
 def _quickly(work: Callable[[], Result]) -> Result:
-    with one_thread_an_operation():
+    with one_thread_per_operation():
         return work()

@@ -34,7 +34,7 @@ WORDS = (
 
 
 class RemoteHit(Hit):
-    """A hit whose file is, or is not, where the server is."""
+    """A hit whose file is on the server's machine."""
 
     _gone = False
 

@@ -1,8 +1,8 @@
 """Who may ask what: every request passes here first.
 
 Names in the Host header must be the server's own, which stops DNS rebinding; a request that another site's
-page makes is refused; where a token is set, it or the session made from it must come along; each address has
-a rate, each request a size. Every response carries headers that keep the page to itself.
+page makes is refused; where a token is set, it or the session made from it is required; each address has a
+limited rate, each request a limited size. Every response carries headers that keep the page to itself.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
-OPEN_PATHS = {"/api/health", "/api/session"}  # besides the page itself, which holds no data
+OPEN_PATHS = {"/api/health", "/api/session"}  # allowed without a token, like the page itself
 COOKIE = "holmes_session"
 LONGEST_PATH = 200  # characters of a path that are logged
-ADDRESSES = 10_000  # whose rates are remembered
+ADDRESSES = 10_000  # addresses whose rates are remembered
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,12 @@ class Guard:
             seconds = time.perf_counter() - began
             route = getattr(scope.get("route"), "path", "other")
             self.metrics.answered(route, status, seconds)
-            # Neither what was asked nor any token: only the path, of which ids are the most.
+            # Neither what was asked nor any token is logged: only the path, which has at most ids in it.
             path = scope["path"].encode("ascii", "backslashreplace").decode()[:LONGEST_PATH]
             log.info("%s %r %d %.0f ms", scope["method"], path, status, 1e3 * seconds)
 
     def refuse(self, scope: Scope) -> Refusal | None:
-        """Why this request is not answered, by what is known before its body is read."""
+        """Why this request is refused, as far as that is known before its body is read."""
         headers, path = Headers(scope=scope), scope["path"]
         if not self.is_own(headers.get("host", "")):
             return Refusal(
@@ -129,7 +129,7 @@ class Guard:
         return None
 
     def is_own(self, host: str) -> bool:
-        """Whether the Host header names this server. Others cannot make an address point here."""
+        """Whether the Host header names this server; foreign names that were made to point here do not."""
         try:
             name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
         except ValueError:
@@ -177,7 +177,7 @@ class Rates:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, address: str) -> float:
-        """Seconds until this address may ask again; 0 if it may now, and then this counts."""
+        """Seconds until this address may ask again; 0 if it may now, which is then counted as a request."""
         now = time.monotonic()
         left, since = self._left.pop(address, (float(self.burst), now))
         left = min(self.burst, left + (now - since) * self.rate)
@@ -225,7 +225,7 @@ async def respond(send: Send, refusal: Refusal) -> None:
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
-    """The body once more for the application, then what comes after it."""
+    """Hand the body to the application once more, then what comes after it."""
     given = False
 
     async def again() -> Message:

@@ -1,4 +1,4 @@
-"""Adding and removing videos for whoever may manage the index; one change at a time."""
+"""Adding and removing videos for those who may manage the index; one change at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holmes.errors import HolmesError
 from holmes.index.index_writer import IndexWriter
 from holmes.serve.settings import ServeSettings
 
-LONGEST_LINE = 16 * 2**20  # bytes of news from the process
+LONGEST_LINE = 16 * 2**20  # bytes of a line from the process
 COMMAND = (sys.executable, "-m", "holmes.serve.adding")
 PATIENCE = 5.0  # seconds a process has to end when told to
 

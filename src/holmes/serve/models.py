@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holmes.serve.settings import Limits
 
-LIMITS = Limits()  # those of the description; a server may be told others
+LIMITS = Limits()  # the limits in the description; a server may be started with others
 
 
 class Problem(BaseModel):
@@ -42,11 +42,11 @@ class Video(BaseModel):
 
 
 class Hit(Video):
-    video: str = Field(description="As name.")
+    video: str = Field(description="The same as name.")
     score: float
     belief: float
-    probability: float | None = Field(description="That it is the right one; none if never calibrated.")
-    gone: bool = Field(description="Whether its file is not there any more.")
+    probability: float | None = Field(description="That it is the right one; null if never calibrated.")
+    gone: bool = Field(description="Whether its file is no longer there.")
     moments: list[Moment]
     timeline: Timeline | None = None
 
@@ -57,7 +57,7 @@ class Diagnosis(BaseModel):
     model_config = ConfigDict(extra="allow")
     kind: str = Field(description="precise, several_fit, too_little, not_here; or unknown.")
     words: str = Field(description="The kind as people say it.")
-    here: float | None = Field(description="The share of answered queries with no more evidence.")
+    here: float | None = Field(description="The share of answerable queries that had no more evidence.")
     group: list[str] = Field(description="The first hits that the kind is about.")
     apart: list[str | None] = Field(description="A word for each of these that is true of it alone.")
     rough: bool = Field(description="The probabilities are a guess that no right answer has confirmed.")
@@ -97,16 +97,22 @@ class Questions(BaseModel):
     sentences: list[str] = Field(min_length=1, max_length=LIMITS.sentences)
     top: int = Field(10, ge=1, le=LIMITS.top)
     filter: str | None = Field(None, max_length=LIMITS.query, description="A pattern for paths: '*/2024/*'.")
-    abstain_below: float | None = Field(None, ge=0, le=1, description="Give no hits where less is probable.")
+    abstain_below: float | None = Field(
+        None, ge=0, le=1, description="No hits if the first is less probable."
+    )
     min_probability: float | None = Field(
-        None, ge=0, le=1, description="Below it, it is said not to be here."
+        None,
+        ge=0,
+        le=1,
+        description="Say that it is not here if a smaller share of queries with an answer had as little "
+        "evidence.",
     )
 
 
 class Playback(BaseModel):
-    """How a browser that cannot play the file itself can be shown it."""
+    """How the file is shown in a browser that cannot play it."""
 
-    how: str = Field(description="'copied' pictures, or 'encoded' anew.")
+    how: str = Field(description="Whether pictures are 'copied', or 'encoded' again.")
     start: float = Field(description="The second at which it starts.")
     address: str
 
@@ -152,7 +158,7 @@ class Token(BaseModel):
 
 
 class Job(BaseModel):
-    """Adding videos, as far as it is."""
+    """How far adding videos is."""
 
     state: str = Field(description="idle, running, done or failed.")
     what: str = ""

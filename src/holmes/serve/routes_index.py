@@ -94,7 +94,7 @@ async def remove(request: Request, id: Id) -> Response:
 def own_path(state: ServerState) -> Path:
     path = Path(state.about["path"])
     if not path.is_dir() or "shards" in state.about:
-        raise HolmesError("this index is not one folder; change its parts by themselves.")
+        raise HolmesError("this index is not a single folder; change its parts one by one.")
     return path
 
 

@@ -90,7 +90,7 @@ async def download(
     filter: Filters,
     top: Top = 10,
     format: Literal["json", "csv", "edl", "otio"] = "json",
-    rate: Annotated[int, Query(ge=1, le=240, description="Frames a second of a cut list.")] = 25,
+    rate: Annotated[int, Query(ge=1, le=240, description="Frames per second of a cut list.")] = 25,
 ) -> Response:
     found = await answer(state_of(request), Question(q, top), filter)
     chosen = answer_files.cuts(found["hits"])

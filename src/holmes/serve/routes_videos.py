@@ -24,7 +24,7 @@ router = APIRouter(tags=["videos"])
 Id = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,80}$", description="As /api/videos and hits give it.")]
 Second = Annotated[float, Query(ge=0, le=1e7, description="Seconds from the start.")]
 RANGE = re.compile(r"bytes=[0-9, -]+")
-# What mimetypes does not know everywhere; a browser looks at the file itself anyway.
+# What mimetypes does not know everywhere; a browser inspects the file itself anyway.
 TYPES = {".mkv": "video/x-matroska", ".ts": "video/mp2t", ".m2ts": "video/mp2t", ".webm": "video/webm"}
 
 
@@ -84,9 +84,7 @@ async def thumbnail(
     return Response(jpeg, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
 
 
-@router.get(
-    "/api/videos/{id}/playback", **documented(Playback, 404), summary="How to play what will not play"
-)
+@router.get("/api/videos/{id}/playback", **documented(Playback, 404), summary="How a file would be converted")
 async def playback(request: Request, id: Id, t: Second = 0.0) -> Response:
     state = state_of(request)
     plan = await state.decode(partial(plan_conversion, state.shelf.file(state.shelf[id]), t))
@@ -135,7 +133,7 @@ async def stream_head(request: Request, id: Id) -> Response:
 
 
 def drop_malformed_range(request: Request) -> None:
-    """A Range header that says nothing is as none (RFC 9110, 14.2)."""
+    """An invalid Range header counts as none (RFC 9110, 14.2)."""
     given = request.headers.get("range")
     if given is not None and not RANGE.fullmatch(given):
         request.scope["headers"] = [pair for pair in request.scope["headers"] if pair[0] != b"range"]

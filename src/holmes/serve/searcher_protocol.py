@@ -1,4 +1,4 @@
-"""What the server asks of an index. An open index has it; so may whatever searches many of them."""
+"""What the server needs of an index: an open index has it, and so do shards that are searched as one."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ class Searcher(Protocol):
 
     def like(self, video: str, time: float, top: int = 10) -> Sequence[Hit]: ...
 
-    def refresh(self) -> bool: ...  # takes up what has changed; says whether anything has
+    def refresh(self) -> bool: ...  # takes up what has changed; returns whether anything has
 
     def describe(self) -> dict[str, Any]: ...  # what the index is: path, generation, model, size

@@ -1,4 +1,4 @@
-"""Start the server and keep it until it is told to stop; requests under way are finished first."""
+"""Start the server and run it until it is told to stop; requests under way are finished first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def serve(index: Searcher, settings: ServeSettings, *, model: str | None = None,
         uvicorn.Server(
             uvicorn.Config(
                 create_app(index, settings, model=model),
-                access_log=False,  # it would write down what people ask
+                access_log=False,  # uvicorn's own log would record what people ask
                 log_level="warning",
                 server_header=False,
                 timeout_graceful_shutdown=PATIENCE,
@@ -37,7 +37,7 @@ def serve(index: Searcher, settings: ServeSettings, *, model: str | None = None,
 
 
 def _bound(settings: ServeSettings) -> socket.socket:
-    """The listening socket, so that a port in use is a line for the user and not a traceback."""
+    """The listening socket, made here so that a port in use gives a line instead of a traceback."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

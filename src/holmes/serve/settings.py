@@ -17,7 +17,7 @@ class Limits:
     top: int = 100  # hits of an answer
     sentences: int = 64  # in one request
     body: int = 64 * 1024  # bytes of a request
-    rate: float = 50.0  # requests a second from one address, on average
+    rate: float = 50.0  # requests per second from one address, on average
     burst: int = 500  # requests that may come at once: a page of results is many pictures
     waiting: int = 1024  # sentences that may wait for the scan
     batch: int = 128  # sentences in one scan

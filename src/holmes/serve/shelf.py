@@ -25,7 +25,7 @@ FOLDERS_LISTED = 500
 
 
 class NotFoundError(HolmesError):
-    """There is no such thing, or access to it is not allowed."""
+    """What was asked for does not exist, or access to it is not allowed."""
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,12 @@ class Shelf:
         return Counter(entry.folder for entry in self.entries)
 
     def file(self, entry: Entry) -> Path:
-        """The video's file, if it is still there and is what the index means by it."""
+        """The video's file, if it is still there and still the one that the index means."""
         real = os.path.realpath(entry.name)
         try:
             mode = os.stat(real).st_mode
         except (OSError, ValueError):
-            raise NotFoundError(
-                "the file of this video is gone; the index still knows what it shows."
-            ) from None
+            raise NotFoundError("the file of this video is gone; it can be found, but not played.") from None
         inside = os.path.dirname(real) in self._real_folders
         renamed = os.path.basename(real) != entry.title and not real.lower().endswith(SUFFIXES)
         if not stat.S_ISREG(mode) or not inside or renamed or not os.path.isabs(entry.name):
@@ -134,7 +132,7 @@ class Shelf:
 
     @cached_property
     def dates(self) -> dict[str, date]:
-        """When each file was last changed; asks the disk for all of them, so only where it is needed."""
+        """When each file was last changed; asks the disk about every file, so it is called only if needed."""
         found = ((entry.name, file_date(entry)) for entry in self.entries)
         return {name: day for name, day in found if day is not None}
 

@@ -79,7 +79,7 @@ class ServerState:
         return await asyncio.get_running_loop().run_in_executor(self.decoding, work)
 
     def described(self, hits: Sequence[Hit], timelines: Sequence[Timeline] = ()) -> list[dict[str, Any]]:
-        """Hits with what the page shows of their videos; one removed a moment ago is left out."""
+        """Hits with what the page shows of their videos; a video removed a moment ago is left out."""
         found = []
         for rank, hit in enumerate(hits):
             entry = self.shelf.by_name.get(hit.video)
@@ -119,7 +119,7 @@ class ServerState:
             log.info("the index has changed: %d videos", len(self.shelf))
 
     def _warm(self) -> None:
-        """Load the model before the first person asks; what is wrong with it they will be told then."""
+        """Load the model before the first person asks; if that fails, the first search will say why."""
         with suppress(HolmesError, OSError, ImportError):
             self.index.search_many(["a first look"], 1)
 

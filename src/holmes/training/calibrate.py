@@ -38,7 +38,7 @@ def calibrate(folder: Path, checkpoint: Checkpoint, bank: FeatureBank, split: Sp
 
 
 def kinds_in_gallery(store: Store, split: Split) -> NDArray[np.int64]:
-    """The known kinds; what several videos fit of which the split holds one is precise there."""
+    """The known kinds; a polysemous query of whose videos the split has only one is precise there."""
     kinds_Q, here = np.array(store.kinds_Q[split.queries], np.int64), set(split.videos.tolist())
     alone_Q = [here.isdisjoint(store.also_fits.get(int(query), ())) for query in split.queries]
     kinds_Q[(kinds_Q == QueryKind.POLYSEMOUS) & np.array(alone_Q, bool)] = QueryKind.PRECISE

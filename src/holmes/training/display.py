@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: what it is doing, how fast, and the best SumR so far."""
+"""What a person sees during a run: what it is doing, how fast, and the best SumR so far."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TrainingDisplay:
         self.bar.stop()
 
     def say(self, line: str | Text) -> None:
-        """What a name from a file holds is shown, not acted upon."""
+        """Print a line; odd characters in a name from a file cannot act on the terminal."""
         text = line if isinstance(line, Text) else Text(printable_lines(line))
         self.console.print(text, highlight=False)
 

@@ -81,7 +81,7 @@ class Study:
 
 
 def refuse_foreign_study(folder: Path) -> None:
-    """Many runs go into a new or empty folder, or into one that holds some."""
+    """Refuse a folder with other files: many runs go into a new folder, or into one that has some."""
     found = folder.glob("[!.]*") if folder.is_dir() else []
     others = sorted(path.name for path in found if not is_barely_begun(path))
     if others and not any(folder.glob(f"*/{RUN}")):
@@ -92,7 +92,7 @@ def refuse_foreign_study(folder: Path) -> None:
 
 
 def is_barely_begun(path: Path) -> bool:
-    """Whether this is the folder of a run that was killed before it wrote down what it is."""
+    """Whether this is the folder of a run that was killed before it recorded what it is."""
     return path.is_dir() and all(inside.name == LOCK or inside.name[0] == "." for inside in path.iterdir())
 
 
@@ -142,7 +142,7 @@ def run_rows(
 
 
 def refuse_rows_of_stage_2_only(study: Study, rows: Sequence[Ablation]) -> None:
-    """Calibration and alignment work in stage 2: without it, rows that change only them would be the same."""
+    """Refuse a schedule without stage 2: calibration and alignment work there, and rows would be the same."""
     training = study.config.training
     changed = {name for row in rows for name in row.changes}
     elsewhere = [name for name in changed if name.split(".")[0] not in ("evidence", "alignment")]
@@ -182,7 +182,7 @@ def sweep(
     axes: Mapping[str, tuple[str, Sequence[Any]]],
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, dict[str, Any]]:
-    """One setting after the other: name → figures at each of its values and at the preset's own.
+    """Sweep one setting after the other: name → figures at each of its values and at the preset's own.
 
     `axes` has a setting and its values for each name; all of them are trained together.
     """

@@ -13,7 +13,7 @@ from holmes.records import CLIPS, FRAMES, TOKENS
 def fit_to_store(config: HolmesConfig, store: Store) -> HolmesConfig:
     """Any preset trains on any store: the widths of the features are the store's, and so are the lengths.
 
-    Other lengths than the usual ones must be the store's: it holds pooled frames and clips, not raw ones.
+    Lengths that were changed on purpose must be the store's: it holds pooled frames and clips, not raw ones.
     """
     info, asked = store.info, config.model
     for name, usual in (("frames", FRAMES), ("clips", CLIPS), ("tokens", TOKENS)):

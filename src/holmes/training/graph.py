@@ -1,7 +1,8 @@
 """A training step as one CUDA graph: hundreds of kernels, one launch.
 
 The first steps of a stage run as usual, so that everything compiled or allocated lazily is there. The next
-one is recorded and from then on replayed on copies of its inputs. Random numbers go on as they would.
+one is recorded and from then on replayed on copies of its inputs. Random numbers continue as they would
+without it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class GraphedStep:
         return StepReport(recording.report.names, recording.report.values_N.clone())
 
     def _aside(self, *inputs: Any) -> StepReport:
-        """On a stream of its own, as recording requires of the steps before it."""
+        """Run a step on a stream of its own, as the steps before a recording must be."""
         current, side = torch.cuda.current_stream(), torch.cuda.Stream()
         side.wait_stream(current)
         with torch.cuda.stream(side):

@@ -51,7 +51,7 @@ def sealed(entry: dict[str, Any]) -> str:
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The epochs logged so far, counted from 1.
 
-    A last line that a kill cut short is left out; any other damage is refused: what follows it would be lost.
+    A last line that a kill cut short is left out; any other damage is an error: what follows would be lost.
     """
     path = folder / "metrics.jsonl"
     *lines, rest = read_file(path).split(b"\n") if path.exists() else [b""]
@@ -75,7 +75,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def whole(rest: bytes) -> list[bytes]:
-    """What follows the last line break: a line that lacks only its break counts, one cut short does not."""
+    """The line at the end of a file, if it lacks only its break; nothing if it was cut short."""
     try:
         end = json.JSONDecoder().raw_decode(rest.decode(errors="replace"))[1]
     except (ValueError, RecursionError):

@@ -28,7 +28,7 @@ def parse_protocol(name: Protocol | str) -> Protocol:
 
 @dataclass(frozen=True)
 class Splits:
-    """What to train on, what to select on, what to report once at the end, what to learn confidence on."""
+    """The splits to train on, to select on, to report once at the end, and to learn confidence on."""
 
     fit: Split
     select: Split
@@ -69,8 +69,8 @@ def val_apart_from_test(store: Store) -> Split | None:
 def val_with_known_kinds(store: Store) -> Split | None:
     """A val split apart from train and test with enough queries of every kind to learn from.
 
-    How many videos fit a query is counted within its split: of held-out training videos the kinds are those
-    of the whole split, of val those of the very gallery that is asked.
+    How many videos fit a query is counted within its split: the kinds of held-out training videos are those
+    of the whole split, those of val hold for the very gallery that is asked.
     """
     val = val_apart_from_test(store)
     if val is None or np.isin(val.videos, store.split("train").videos).any():

@@ -1,4 +1,4 @@
-"""Everything needed to go on after a kill: saved between epochs, whole or not at all.
+"""Everything needed to continue after a kill: saved between epochs, whole or not at all.
 
 `state.json` names the file with the tensors and is replaced last. Random numbers need no saving: every
 epoch seeds them from (seed, epoch, rank).
@@ -37,7 +37,7 @@ RESULT_FORM = Form(
 )
 LARGEST_STATE = 64 << 30  # bytes
 TENSORS = Matching(r"state-[0-9]{1,9}\.safetensors", "the name of a file of tensors")
-OVERHEAD = 0.05  # saving may take this share of the time
+OVERHEAD = 0.05  # the share of the time that saving may take
 
 
 @dataclass
@@ -145,7 +145,7 @@ class StateKeeper:
 
 @contextmanager
 def sole_owner(folder: Path) -> Iterator[None]:
-    """Two processes must not write one run."""
+    """Hold the lock of a run: two processes must not write it."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = hold(
         folder / LOCK,
@@ -160,7 +160,7 @@ def sole_owner(folder: Path) -> Iterator[None]:
 
 
 def refuse_foreign_folder(folder: Path) -> None:
-    """A run is written into a new or empty folder, or into one that holds a run; never among other files."""
+    """Refuse a folder with other files: a run goes into a new or empty folder, or into one that has a run."""
     others = (
         sorted(path.name for path in folder.glob("[!.]*") if path.name != LOCK) if folder.is_dir() else []
     )
@@ -212,7 +212,7 @@ def difference(found: Any, wanted: Any, where: str) -> str:
 
 
 def seed_epoch(seed: int, epoch: int, rank: int) -> None:
-    """Random numbers of an epoch depend on nothing before it."""
+    """Seed an epoch, so that its random numbers depend on nothing before it."""
     mixed = torch.Generator().manual_seed((seed * 1_000_003 + epoch) * 1_009 + rank)
     torch.manual_seed(int(torch.randint(2**62, (1,), generator=mixed)))
 

@@ -3,8 +3,8 @@
     splits → features on the device → model → epochs of steps → evaluation → best checkpoint → test once
 
 Run folder: `run.json` what the run is, `metrics.jsonl` what happened, `state*` where it stands, `best/` the
-best checkpoint, `result.json` the final figures, `ranks.npz` where every query's video came. The same command
-run again goes on where it stopped.
+best checkpoint, `result.json` the final figures, `ranks.npz` where every query's video came. The same
+command, run again, continues where it stopped.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ from holmes.training.resume import (
 )
 from holmes.training.step import TrainStep
 
-OnEpoch = Callable[[dict[str, Any]], None]  # gets each epoch's line of `metrics.jsonl`
-LARGEST_SEED = 2**31  # seeds are multiplied and added to; the generators take 64 bits
+OnEpoch = Callable[[dict[str, Any]], None]  # called with each epoch's line of `metrics.jsonl`
+LARGEST_SEED = 2**31  # seeds are multiplied and added to, and generators take 64 bits
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def train(
     """Train, select the best epoch by the protocol, and return its figures on the test split.
 
     `on_epoch` is called after every epoch with its line of `metrics.jsonl`: losses, recalls on the selecting
-    split, shares of kinds, speed. What it raises stops the run, which can be gone on with.
+    split, shares of kinds, speed. An exception that it raises stops the run, which can be continued.
     """
     if not isinstance(config, HolmesConfig):
         raise HolmesError(f"config must be settings such as holmes.preset('small'), not {config!r}.")
@@ -109,7 +109,7 @@ def train(
 
 
 class Run:
-    """Everything a run holds while it goes on."""
+    """Everything a run holds while it is under way."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Several runs at once on one machine: processes side by side, each training one run after another.
 
-A run of a small collection uses a tenth of a GPU, and a small model one core. Every run is its own folder and
-goes on where it stopped, so the whole can be interrupted and started again like a single run.
+A run of a small collection uses a tenth of a GPU, and a small model one core. Every run has its own folder
+and continues where it stopped, so all of them can be interrupted and started again like a single run.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from holmes.training.run import RunOptions, train
 
 GIB = 1 << 30
 AUTO = 0  # as many as fit
-MOST_AT_ONCE = 8  # beyond, a GPU has nothing left to give
+MOST_AT_ONCE = 8  # more processes than this do not make a GPU faster
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be trained, and what it is called meanwhile."""
+    """A run to be trained, and its name on the display."""
 
     name: str
     store: Store
@@ -127,7 +127,7 @@ class Workers:
             stderr=log,
             text=True,
             env=environment,
-            start_new_session=True,  # Ctrl-C is ours to pass on
+            start_new_session=True,  # Ctrl-C is for this process, which passes it on
         )
 
     def _listen(self, number: int, process: subprocess.Popen[str]) -> None:
@@ -137,7 +137,7 @@ class Workers:
         self.events.put((number, None))
 
     def go(self, jobs: Sequence[Job], options: RunOptions) -> None:
-        """Give every worker a job, and the next one to whoever has finished."""
+        """Give every worker a job, and the next job to whichever has finished."""
         waiting, busy = list(reversed(jobs)), dict[int, Job]()
         with StudyDisplay(len(jobs), options.progress) as display:
             display.say(f"{len(jobs)} runs, {len(self.processes)} at once")

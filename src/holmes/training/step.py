@@ -43,7 +43,7 @@ class TrainStep:
         self.device = next(model.parameters()).device
         self.encode = self._encode
         if compiled:
-            # What is large, and alike in both stages; the rest of the losses is small and many-shaped.
+            # Only what is large and the same in both stages; the rest of the losses is small, in many shapes.
             self.encode = torch.compile(self._encode, dynamic=False)
             self.objective = replace(objective, score=torch.compile(objective.score, dynamic=False))
             optimizer.update = torch.compile(optimizer.update, dynamic=False)

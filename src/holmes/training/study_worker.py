@@ -1,7 +1,7 @@
 """A process that trains one run after another: `python -m holmes.training.study_worker`.
 
-Orders of its parent come in as JSON lines, reports go out as JSON lines. When the parent is gone, so is the
-worker; the run it was at goes on from its last saved epoch the next time.
+Orders of its parent come in as JSON lines, reports go out as JSON lines. When the parent is gone, the worker
+ends too; its run continues from the last saved epoch the next time.
 """
 
 from __future__ import annotations

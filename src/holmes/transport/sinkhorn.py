@@ -21,7 +21,7 @@ def sinkhorn(
 
     `scores_BNM` is already divided by ε. Masked targets have log marginal LOG_ZERO and receive nothing.
     """
-    # A masked target is out from the first iteration on, or its score would leave a trace in the plan.
+    # A masked target is left out from the first iteration on, or its score would leave a trace in the plan.
     column_BM = torch.where(log_target_BM > LOG_ZERO, 0.0, LOG_ZERO).to(log_target_BM.dtype)
     if HAS_TRITON and scores_BNM.is_cuda and scores_BNM[0].numel() <= LARGEST:
         return sinkhorn_fused(scores_BNM, log_source_BN, log_target_BM, column_BM, iterations)

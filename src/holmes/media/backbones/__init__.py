@@ -34,9 +34,9 @@ __all__ = [
 ]
 
 DEFAULT = "lite2"
-OWNERS = {"clip-": "openai", "siglip-": "google", "siglip2-": "google"}  # who publishes models so called
+OWNERS = {"clip-": "openai", "siglip-": "google", "siglip2-": "google"}  # family → who publishes its models
 BUILT_IN = ("pocket", "lite2", "i3d", "minilm")
-# What is offered where a name is unknown: built-in ones, families by a name each, and how to name any other.
+# What is offered where a name is unknown: built-in ones, one of each family, and how to name any other.
 JOINT_ENCODERS = ("pocket", "clip-vit-base-patch32", "siglip-base-patch16-224", "siglip2-base-patch16-224")
 FRAME_ENCODERS = ("lite2", "i3d", "timm:NAME", "torchvision:NAME", *JOINT_ENCODERS)
 SENTENCE_ENCODERS = ("minilm", *JOINT_ENCODERS)
@@ -83,7 +83,7 @@ def load_text(name: str, threads: int | None = None, device: str = "auto") -> Te
 
 
 class UnknownEncoderError(HolmesError):
-    """A name that no encoder has."""
+    """The error about a name that no encoder has."""
 
 
 def unknown_encoder(name: str, what: str, offered: Sequence[str]) -> UnknownEncoderError:

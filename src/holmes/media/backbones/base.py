@@ -30,21 +30,21 @@ class Identity:
 class VisualBackbone(Protocol):
     """Turns frames into features.
 
-    `rate` is how many frames per second suit it best and `window` how many consecutive ones make a row:
+    `rate` is the number of frames per second that suits it best and `window` how many of them make a row:
     1 for image models, more for models that see motion. `side` is the short side, in pixels, of the frames it
     wants; it takes others too, and scales them itself.
     """
 
     name: str
     width: int
-    joint: bool  # sentences of the same model live in the same space, so cosines between them mean something
+    joint: bool  # its sentences lie in the same space, so cosines between both mean something
     side: int
     rate: float
     window: int
 
     @property
     def digest(self) -> str:
-        """Of the weights and of whatever else decides the numbers."""
+        """The digest of the weights and of whatever else decides the numbers."""
         ...
 
     def frames(self, images: Sequence[Image]) -> Matrix:
@@ -79,7 +79,7 @@ class JointBackbone(VisualBackbone, TextBackbone, Protocol):
 def encode_in_batches(
     items: Sequence[Any], batch: int, width: int, encode: Callable[[Sequence[Any]], Matrix]
 ) -> Matrix:
-    """The rows of all items; none give no rows."""
+    """The rows of all items; no items give no rows."""
     batches = (items[start : start + batch] for start in range(0, len(items), batch))
     return np.concatenate([np.zeros((0, width), np.float32), *map(encode, batches)])
 

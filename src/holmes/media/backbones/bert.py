@@ -1,8 +1,8 @@
 """BERT's text encoder in plain torch, and its tokenizer.
 
 `transformers` computes the same, but importing it takes several seconds: most of what a search would cost.
-What is kept in another form than the plain one (other activations, relative positions, no tokenizer.json)
-is left to it.
+Models of another form than the plain one (other activations, relative positions, no tokenizer.json) are left
+to it.
 
 Shapes: B sentences, T tokens, H heads, E width of one head, D = H · E.
 """
@@ -53,7 +53,7 @@ class Bert:
             self._tokenizer.enable_truncation(min(longest, positions))
             padding = int(config.get("pad_token_id") or 0)
             self._tokenizer.enable_padding(pad_id=padding)
-            self.states(["a word, so that a missing weight is noticed now"])
+            self.states(["a first sentence, so that a missing weight is noticed now"])
         except Exception as error:  # others' code, and a file that may hold anything
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             raise HolmesError(f"{folder} cannot be loaded as a model ({reason}).") from None

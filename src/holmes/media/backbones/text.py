@@ -18,7 +18,7 @@ from holmes.media.backbones.pretrained import folder_digest, limit_threads, load
 if TYPE_CHECKING:
     from torch import Tensor
 
-LONGEST = 128  # tokens; further ones are cut
+LONGEST = 128  # tokens; further ones are cut off
 BATCH = 64
 
 
@@ -35,7 +35,7 @@ class TransformersText:
         return folder_digest(self._folder)
 
     def tokens(self, sentences: Sequence[str]) -> list[Matrix]:
-        """With the marks the tokenizer sets at both ends, as in the published query features."""
+        """Token states, with the tokenizer's marks at both ends, as in the published query features."""
         found = [np.zeros((0, self.width), np.float32)] * len(sentences)
         for index, states_BTD, mask_BT in self._states(sentences):
             for row, sentence in enumerate(index):

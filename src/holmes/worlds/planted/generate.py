@@ -49,7 +49,7 @@ class PlantSettings:
                 f"difficulty is {self.difficulty}; it must be between 0 and 10 (1 is the default)."
             )
         shares = (self.mix.polysemous, self.mix.underdetermined)
-        if not (min(shares) >= 0 and sum(shares) <= 1):  # nor NaN, which no comparison holds for
+        if not (min(shares) >= 0 and sum(shares) <= 1):  # also refuses NaN, for which no comparison holds
             raise HolmesError(
                 f"shares of polysemous and under-determined queries are {shares[0]} and {shares[1]}; "
                 "they must not be negative, nor exceed 1 together."
@@ -75,7 +75,7 @@ def plant(target: Path, settings: PlantSettings, overwrite: bool = False, progre
         progress_bar("planting videos", sum(settings.splits.values()), progress=progress) as advance,
     ):
         told, widths = catalogue(plans, captions), (settings.video_width, settings.text_width)
-        writer.start(told, *widths, from_the_beginning=True)  # chance runs through from the first video
+        writer.start(told, *widths, from_the_beginning=True)  # random numbers depend on all earlier videos
         for name, plan in plans.items():
             rng = generator(settings, name, "film")
             for first in range(0, settings.splits[name], CHUNK_VIDEOS):
@@ -96,7 +96,7 @@ def plant(target: Path, settings: PlantSettings, overwrite: bool = False, progre
 
 
 def generator(settings: PlantSettings, split: str, purpose: str) -> np.random.Generator:
-    """An own stream of chance for each split and purpose: changing one leaves the others as they are."""
+    """A random stream for each split and purpose: changing one leaves the others as they are."""
     return np.random.default_rng([settings.seed, *f"{split} {purpose}".encode()])
 
 

@@ -75,7 +75,7 @@ def phrase(attribute: Attribute, value: int | None, corrupted: bool, rng: np.ran
 
 
 def garbled(word: str, rng: np.random.Generator) -> str:
-    """Half of the letters replaced, at least two: no longer a word of the vocabulary."""
+    """The word with half of its letters replaced, at least two, so that it leaves the vocabulary."""
     letters = list(word)
     for place in rng.choice(len(letters), max(2, len(letters) // 2), replace=False):
         letters[place] = LETTERS[rng.integers(len(LETTERS))]
@@ -121,7 +121,7 @@ class Dictionary:
 
 
 def unit(vectors: NDArray[Any]) -> Floats:
-    """Length 1 along the last axis."""
+    """Vectors scaled to length 1 along the last axis."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, 1e-6), np.float32)
 

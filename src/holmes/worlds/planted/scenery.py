@@ -35,8 +35,8 @@ class Disturbance:
     style: float = 0.55
     drift: float = 0.4
     noise: float = 0.85
-    out_of_sight: float = 0.25  # chance that a frame does not show an attribute
-    distractors: float = 0.1  # chance that a frame shows something else
+    out_of_sight: float = 0.25  # probability that a frame does not show an attribute
+    distractors: float = 0.1  # probability that a frame shows something else
     blur: float = 0.35  # noise on the features
 
     def times(self, difficulty: float) -> Disturbance:
@@ -51,7 +51,7 @@ class Disturbance:
 
 
 class FeatureMap:
-    """The fixed maps: a look for every value, and the bent view of a state."""
+    """The fixed maps: a look for every value, and the nonlinear view of a state."""
 
     def __init__(self, width: int) -> None:
         rng = np.random.default_rng([MAP_SEED, width])
@@ -115,7 +115,7 @@ def shown_events(
     feature_map: FeatureMap, disturbance: Disturbance,
     rng: np.random.Generator,
 ) -> Floats:  # fmt: skip
-    """Background everywhere, and where an event runs, its values as far as they are in sight."""
+    """The background everywhere and, where an event runs, its values as far as they are in sight."""
     place_V = plan.main_place_V[first:last]
     place_N = np.repeat(place_V, plan.frame_counts_V[first:last])
     begin, end = np.searchsorted(plan.event_video_E, [first, last])
@@ -144,7 +144,7 @@ def drift(
     counts_V: NDArray[np.int64], video_N: NDArray[np.int64], frame_N: NDArray[np.int64], size: float,
     rng: np.random.Generator,
 ) -> Floats:  # fmt: skip
-    """A straight way from one random state to another over the whole video."""
+    """A straight path from one random state to another over the whole video."""
     from_VZ, to_VZ = gaussian(rng, len(counts_V)), gaussian(rng, len(counts_V))
     time_N1 = (frame_N / np.maximum(counts_V - 1, 1)[video_N]).astype(np.float32)[:, None]
     return np.float32(size) * (from_VZ[video_N] * (1 - time_N1) + to_VZ[video_N] * time_N1)

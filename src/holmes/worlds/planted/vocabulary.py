@@ -14,7 +14,7 @@ FAMILY = 4  # values in a family
 class Attribute:
     name: str
     values: tuple[tuple[str, ...], ...]  # per value its synonyms; the first is its name
-    generic: tuple[str, ...]  # what to say when the value is not told
+    generic: tuple[str, ...]  # what a sentence says when it does not tell the value
     visible: float  # how strongly a frame shows it
 
     def __len__(self) -> int:

@@ -55,7 +55,7 @@ class WorldPlan:
     values_EA: Ints
     query_event_Q: Ints  # queries are sorted by video
     query_mask_Q: Ints  # which attributes it tells: a row of MASKS
-    corrupted_Q: NDArray[np.bool_]  # its telling words are garbled
+    corrupted_Q: NDArray[np.bool_]  # whether its telling words are garbled
     kinds_Q: NDArray[np.int8]
     also_fits: dict[int, list[int]]  # polysemous query → other videos
 
@@ -117,7 +117,7 @@ def plan_values(event_video_E: Ints, videos: int, rng: np.random.Generator) -> t
 
 
 def plan_query_events(event_video_E: Ints, videos: int, rng: np.random.Generator) -> Ints:
-    """4 to 6 queries a video, spread over its events in random order before any is asked about twice."""
+    """4 to 6 queries per video, spread over its events in random order before any is asked about twice."""
     events_V, first_V = np.bincount(event_video_E), np.searchsorted(event_video_E, np.arange(videos))
     queries_V = rng.integers(QUERY_RANGE[0], QUERY_RANGE[1] + 1, videos)
     video_Q = np.repeat(np.arange(videos), queries_V)
@@ -165,7 +165,7 @@ def choose_masks(
     corrupted_Q: NDArray[np.bool_],
     rng: np.random.Generator,
 ) -> tuple[Ints, NDArray[np.int8]]:
-    """A random subset that gives the query its wanted kind; where none does, all is told and that decides."""
+    """A random subset that gives the query its wanted kind; where none does, the query tells everything."""
     others_QM, alone_QM = census.others_ME.T[query_event_Q], census.here_ME.T[query_event_Q] == 1
     told_M = MASKS.sum(1)
     many = min(census.videos - 1, max(10, int(GENERIC_AT_LEAST * census.videos)))

@@ -17,8 +17,8 @@ def write_film(path: Path, frames_FHWC: npt.NDArray[np.uint8], frames_per_second
         import av
     except ImportError:
         raise missing_extra("writing videos", "video") from None
-    # Bit-exact: no dates, no version strings. One thread: its number would change the bytes. And no looking
-    # ahead: what the encoder decides from it is not the same every time.
+    # Bit-exact output has no dates and no version strings. One thread, because the number of threads changes
+    # the bytes; and no look-ahead, because what the encoder decides from it is not the same every time.
     with av.open(str(path), "w", options={"fflags": "+bitexact", "movflags": "+faststart"}) as container:
         stream: Any = container.add_stream("libx264", rate=frames_per_second)
         stream.height, stream.width = frames_FHWC.shape[1:3]

@@ -27,7 +27,7 @@ def paint_scene(
     size: tuple[int, int],
     rng: np.random.Generator,
 ) -> npt.NDArray[np.uint8]:
-    """A scene's film, F × H × W × RGB. The view drifts over the background a little, and there is grain."""
+    """A scene's frames, F × H × W × RGB. The view drifts over the background a little, and there is grain."""
     width, height = size
     scenery = _scenery(background, *_grid(round(width * 1.25), height), rng)
     drift_F = np.linspace(0, rng.uniform(0.2, 1.0) * (scenery.shape[1] - width), frames).astype(int)
@@ -40,7 +40,7 @@ def paint_scene(
         local_x, local_y = (x - across_F[frame] * width / height) / radius, (y - down_F[frame]) / radius
         cos, sin = np.cos(turn_F[frame]), np.sin(turn_F[frame])
         outside = _shape(shape, local_x * cos + local_y * sin, local_y * cos - local_x * sin)
-        pixels = outside * radius * height  # from the edge, about
+        pixels = outside * radius * height  # distance from the edge, about
         picture = scenery[:, drift_F[frame] : drift_F[frame] + width]
         picture = _cover(picture, OUTLINE, np.clip(EDGE + 0.5 - pixels, 0, 1))
         picture = _cover(picture, ink, np.clip(0.5 - pixels, 0, 1))
@@ -49,7 +49,7 @@ def paint_scene(
 
 
 def _path(motion: str, frames: int, rng: np.random.Generator) -> tuple[Plane, Plane, Plane]:
-    """Where the shape is in each frame, as shares of the picture's width and height, and how far turned."""
+    """Where the shape is in each frame, as shares of the picture's width and height, and its rotation."""
     time = np.linspace(0, 1, frames, dtype=np.float32)
     across, down = (np.full(frames, rng.uniform(0.4, 0.6), np.float32) for _ in range(2))
     turn = np.full(frames, rng.uniform(-0.2, 0.2), np.float32)
@@ -70,7 +70,7 @@ def _path(motion: str, frames: int, rng: np.random.Generator) -> tuple[Plane, Pl
 
 
 def _shape(name: str, x: Plane, y: Plane) -> Plane:
-    """Negative inside, growing outwards by about 1 a radius."""
+    """Negative inside, growing outwards by about 1 per radius."""
     match name:
         case "circle":
             return np.hypot(x, y) - 0.95

@@ -22,8 +22,8 @@ ATTRIBUTES = ("colour", "shape", "background")  # what can be seen in one frame
 class RenderSettings:
     train_videos: int = 56
     test_videos: int = 32
-    captioned: float = 0.75  # share of the test videos that have captions; the others are only found
-    scenes: tuple[int, int] = (3, 5)  # fewest and most in a video
+    captioned: float = 0.75  # share of the test videos that have captions; the others can only be found
+    scenes: tuple[int, int] = (3, 5)  # fewest and most scenes in a video
     seconds: tuple[float, float] = (3.0, 6.0)  # shortest and longest scene
     size: tuple[int, int] = (192, 144)  # width, height
     frames_per_second: int = 6
@@ -141,7 +141,7 @@ def _scenes(
 
 
 def _looks(rng: np.random.Generator) -> list[tuple[str, str, str]]:
-    """Every colour with every shape on every background, once, in chance order: few scenes look the same."""
+    """Every colour with every shape on every background, once, in random order: few scenes look the same."""
     looks = [(c, s, b) for c in words.COLOURS for s in words.SHAPES for b in words.BACKGROUNDS]
     return [looks[i] for i in rng.permutation(len(looks))]
 
