@@ -2,8 +2,8 @@
 
     python benchmarks/answers.py INDEX CAPTIONS.json [--json FILE]
 
-INDEX is one of captioned clips, CAPTIONS.json says which captions each file has ({"a.mp4": ["…", …], …}).
-Every caption is searched, as it is and with its video taken away, and so are the sentences of
+INDEX is an index of captioned clips, CAPTIONS.json says which captions each file has ({"a.mp4": ["…", …],
+…}). Every caption is searched, as it is and with its video taken away, and so are the sentences of
 `absent_sentences.txt`, written before any was asked. Then the model's calibration is hidden: what a guess
 says, and what it learns from a few dozen captions, is measured on the others. Last, the clips are joined to a
 film, and the moment shown for each caption is compared with its clip.
@@ -42,7 +42,7 @@ AROUND = 5.0  # seconds to either side of the peak: the window to beat
 def kinds(
     calibration: Calibration, scores: Scores, owner_Q: torch.Tensor, absent: Scores
 ) -> list[dict[str, Any]]:
-    """How often each kind is said and is right; of what was taken away; of what never was there."""
+    """How often each kind is given and is right: for what is there, was taken away, or never was there."""
     there, gone, never = (judge_all(s, calibration) for s in (scores, without(scores, owner_Q), absent))
     right_Q = calibration.score(scores).argmax(1) == owner_Q
     return [
@@ -63,7 +63,7 @@ def share(chosen: torch.Tensor) -> float:
 
 
 def confidence(index: Index, own: Calibration, scores: Scores, owner_Q: torch.Tensor) -> list[dict[str, Any]]:
-    """The mean probability said and the calibration error, of what was learned in several ways."""
+    """The mean claimed probability and the calibration error, for calibrations learned in several ways."""
     rows = [trust("its own", own, scores, owner_Q), trust("guessed", guess(index), scores, owner_Q)]
     for count in TAUGHT:
         draws = []

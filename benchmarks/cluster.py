@@ -1,8 +1,9 @@
-"""What a cluster costs and bears: an index in shards on Ray beside the same index opened directly.
+"""What a cluster costs and withstands: an index in shards on Ray beside the same index opened directly.
 
 A head and three nodes on this machine, each a process of its own, share its cores; so this measures what is
-added to a search and how failures are borne, not how much more many machines search. The index is synthetic,
-and sentences stand for random directions: no text encoder is timed. Both are asked by turns in one run.
+added to a search and how failures are survived, not how much more many machines search. The index is
+synthetic, and sentences stand for random directions: no text encoder is timed. Both are asked in turn in one
+run.
 
     python benchmarks/cluster.py                  # 6 shards of 1,000 videos of 64 vectors of 256, 2 copies
     python benchmarks/cluster.py --part gather    # 100 shards of stubs: what the gather itself takes
@@ -40,14 +41,14 @@ from holmes.index.scan import make_probes
 from holmes.records import QueryEmbedding
 
 FRAMES, CLIPS, WIDTH = 32, 32, 256
-PATIENCE = 60.0  # seconds for an answer; on a machine with other work to do, silence is no failure
+PATIENCE = 60.0  # seconds for an answer; on a busy machine, silence is not a failure
 PARTS = ("search", "failure", "gather")
 
 
 def main(
     shards: Annotated[int, typer.Option(help="Shards of the index.")] = 6,
-    videos: Annotated[int, typer.Option(help="Videos of a shard, about.")] = 1000,
-    queries: Annotated[int, typer.Option(help="Sentences asked one by one of each.")] = 150,
+    videos: Annotated[int, typer.Option(help="Videos per shard, about.")] = 1000,
+    queries: Annotated[int, typer.Option(help="Sentences asked one by one, of each way to search.")] = 150,
     stubs: Annotated[int, typer.Option(help="Shards of the gather alone.")] = 100,
     processes: Annotated[int, typer.Option(help="Actors that stand for these shards.")] = 4,
     part: Annotated[list[str] | None, typer.Option(help=f"Only this: {', '.join(PARTS)}.")] = None,
@@ -67,7 +68,7 @@ def main(
             with opened(folder, cluster) as (direct, on_ray):
                 if "search" in wanted:
                     result["search"] = measure_search(direct, on_ray, queries)
-                    print_table("Sentences one by one, ms; and in batches, a second", result["search"])
+                    print_table("Sentences one by one, ms; and in batches, per second", result["search"])
                 if "failure" in wanted:
                     result["failure"] = measure_failures(direct, on_ray, cluster)
                     print_table("A node fails under queries", result["failure"])
@@ -121,7 +122,7 @@ def measure_search(direct: Any, on_ray: Any, queries: int) -> list[dict[str, Any
 
 
 def measure_failures(direct: Any, on_ray: Any, cluster: SmallCluster) -> list[dict[str, Any]]:
-    """A node killed, then one frozen: what those who ask meanwhile notice, until all copies are back."""
+    """A node is killed, then one is frozen: what people who search notice, until all copies are back."""
     sentences = [f"sentence {number}" for number in range(20)]
     expected = {sentence: plain(direct.search(sentence)) for sentence in sentences}
 
@@ -222,7 +223,7 @@ def measure_gather(ray: Any, stubs: int, processes: int) -> list[dict[str, Any]]
 
 
 class Stub:
-    """A shard that answers at once, as much as a real one would say."""
+    """A shard that answers at once, with as much data as a real one."""
 
     def nearest(self, digest: str, probes: Any, top: int, candidates: int, names: Any) -> ShardReply:
         queries = 1 if probes is None else len(probes[0])

@@ -13,7 +13,7 @@ from holmes.records import QueryEmbedding
 
 
 class Directions:
-    """Stands for an embedder whose sentences have been encoded already."""
+    """Stands in for an embedder whose sentences have been encoded already."""
 
     frame_weight, clip_weight, calibration = 0.4, 0.6, None
     words, shows_looks = (), True

@@ -29,7 +29,7 @@ CPU_SHARE, CPU_MODEL = 0.02, {"width": 64}
 
 
 def timed(what: Callable[[], Any], device: torch.device, repeats: int) -> tuple[float, Any]:
-    """Median seconds, after one run that does not count."""
+    """The median of the seconds, after one run that does not count."""
     result, seconds = what(), []
     for _ in range(repeats):
         synchronize(device)

@@ -2,11 +2,11 @@
 
     python benchmarks/extraction.py FOLDER_OF_CLIPS --work FOLDER
 
-Films of three sizes in two codings are made of the clips. For each: PyAV decoding every frame and doing
-nothing else; the encoder on frames that are decoded already; extraction as `holmes extract` does it, normal
-and --fast. Each is one thread, and what counts is its processor time, so that others on the machine disturb
-little; workers share nothing, so two idle cores do twice as much. What decoding and encoding must take
-together bounds what two cores can reach: it stands beside.
+Films of three sizes in two codings are made from the clips. For each, four things are timed: PyAV decoding
+every frame and doing nothing else; the encoder on frames that are decoded already; extraction as `holmes
+extract` does it, normally and with --fast. Each is one thread, and what counts is its processor time, which
+other work on the machine disturbs little; workers share nothing, so two idle cores do twice as much. The time
+that decoding and encoding must take together bounds what two cores can reach; it is given too.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main(
     clips: Annotated[Path, typer.Argument(help="A folder of video clips.")],
     work: Annotated[Path | None, typer.Option(help="Where the films are made and kept.")] = None,
     backbone: Annotated[str, typer.Option()] = "pocket",
-    seconds: Annotated[int, typer.Option(help="Of pictures that are coded.")] = 8,
+    seconds: Annotated[int, typer.Option(help="Seconds of pictures that are coded.")] = 8,
     times: Annotated[int, typer.Option(help="How often they are repeated in the film.")] = 15,
     sizes: Annotated[str, typer.Option()] = ",".join(HEIGHTS),
     out: Annotated[Path, typer.Option(help="Folder for the JSON file.")] = Path("benchmarks/results"),
@@ -69,7 +69,7 @@ def main(
             for coding, codec in CODECS.items():
                 film = make_film(folder / f"{size}-{coding}.mp4", some, HEIGHTS[size], codec, seconds, times)
                 rows.append(_row(film, backbone, seconds * times, start_up))
-                print_table(f"hours of video an hour, {CORES} cores, {backbone}", rows)
+                print_table(f"hours of video per hour, {CORES} cores, {backbone}", rows)
     print(machine(torch.device("cpu")))
     save_json(out / "extraction.json", rows)
 
@@ -113,5 +113,5 @@ def _processor(work: Callable[[], object]) -> float:
 
 if __name__ == "__main__":
     os.environ["OMP_NUM_THREADS"] = "1"
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core: one thread for the decoder too
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core, so one thread for the decoder too
     typer.run(main)

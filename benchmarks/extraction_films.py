@@ -13,8 +13,8 @@ import numpy as np
 HEIGHTS = {"360p": (640, 360), "720p": (1280, 720), "1080p": (1920, 1080)}
 CODECS = {"H.264": "libx264", "H.265": "libx265"}
 FRAMES_A_SECOND = 25
-GRAIN = 4  # deviation, in levels of brightness: what is scaled up would be too smooth to be hard to decode
-KEY_SECONDS = 2  # between key frames, as where films are streamed
+GRAIN = 4  # deviation, in levels of brightness: without it, scaled-up pictures would be too easy to decode
+KEY_SECONDS = 2  # frames between key frames, as in streamed films
 PRESETS = {"libx264": "fast", "libx265": "superfast"}
 
 
@@ -52,7 +52,7 @@ def pictures(clips: list[Path], size: tuple[int, int], count: int) -> Iterator[n
             with av.open(str(clip)) as container:
                 for frame in container.decode(video=0):
                     large = frame.reformat(width + 64, height + 64, "rgb24").to_ndarray().astype(np.int16)
-                    for step in range(4):  # the clips have few frames a second
+                    for step in range(4):  # the clips have few frames per second
                         x, y = (made + step) % 64, (made // 2) % 64
                         shift = rng.integers(0, 64, 2)
                         noisy = large[y : y + height, x : x + width]
@@ -64,7 +64,7 @@ def pictures(clips: list[Path], size: tuple[int, int], count: int) -> Iterator[n
 
 
 def _repeat(once: Path, path: Path, times: int) -> None:
-    """The same packets again and again, without coding them anew."""
+    """The same packets again and again, without coding them again."""
     with av.open(str(path), "w") as out:
         copied: Any = None
         shift = 0

@@ -1,9 +1,9 @@
-"""What `--fast` costs: the same clips found with all frames and with key frames alone.
+"""What `--fast` costs: the same clips, found with all frames and with key frames alone.
 
     python benchmarks/fast_extraction.py CLIPS      # a folder with captions.json: {clip name: [captions]}
 
-Every clip is coded anew, 25 frames a second with a key frame at least every one or two seconds, indexed
-normally and with --fast, and looked for by each of its captions.
+Every clip is coded again, at 25 frames per second with a key frame at least every one or two seconds, indexed
+normally and with --fast, and searched for with each of its captions.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main(
 
 
 def _ranks(index: Path, captions: dict[str, list[str]]) -> np.ndarray:
-    """Where the right clip comes, for each caption; beyond the best ten, eleven."""
+    """The rank of the right clip for each caption; 11 if it is not among the best ten."""
     opened = holmes.open_index(index, device="cpu")
     asked = [(name, caption) for name, known in captions.items() for caption in known]
     answers = opened.search_many([caption for _, caption in asked], top=10)

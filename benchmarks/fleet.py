@@ -33,7 +33,7 @@ from holmes.training.fit_store import fit_to_store
 from holmes.training.protocol import Protocol, choose_splits
 from holmes.training.run import Run, RunOptions
 
-COMPILED_QUERY_MULTIPLE = 64  # the most queries of a batch differ by seed; rounded up they seldom do
+COMPILED_QUERY_MULTIPLE = 64  # the most queries in a batch differ by seed; rounded up they seldom do
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def run_fleet(
 
 
 def in_turn(jobs: Sequence[Job]) -> list[list[Job]]:
-    """What runs together: everything, but after one compiled job of each collection."""
+    """Jobs that run together: one compiled job of each collection first, then everything else."""
     first = {job.collection: job for job in reversed(jobs) if job.compiled}
     ahead = list(first.values())
     return [ahead, [job for job in jobs if job not in ahead]]

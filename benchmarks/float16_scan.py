@@ -1,7 +1,7 @@
 """The scan that Holmes had before its codes: every float16 row, in the fastest precision a CPU has for it.
 
 For comparison only. One query multiplies float16 as it is; many convert blocks that stay in the cache to
-bfloat16, which this needs a CPU for that multiplies it.
+bfloat16, so this needs a CPU that multiplies bfloat16.
 
 Q queries, S parts of videos, P rows of a part, D width
 """
@@ -23,7 +23,7 @@ def float16_search(gallery: Gallery, probes: Probes, top: int) -> Scored:
 
 
 def float16_scan(gallery: Gallery, probes: Probes) -> Tensor:
-    """What no part's exact score exceeds, Q × S, for queries of one probe."""
+    """A bound that no part's exact score exceeds, Q × S, for queries of one probe."""
     exact_QD = probes.rows_QTD[:, 0]
     frame_weight_Q1, clip_weight_Q1 = probes.frame_weight_QT, probes.clip_weight_QT
     few = len(exact_QD) <= 2

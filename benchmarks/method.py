@@ -133,9 +133,11 @@ def study(
     """Train every row with every seed on every world, print the table and write it down."""
     parser = study_parser(description, 400, ["batch_videos=32", "warm_up_epochs=20"], result)
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="start none after so long")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="seconds after which none is started"
+    )
     parser.add_argument("--compiled", action="store_true", help="compile the training steps (GPU)")
-    parser.add_argument("--rows", help="only rows whose title contains one of these, apart by commas")
+    parser.add_argument("--rows", help="only rows whose title contains one of these, separated by commas")
     options = parser.parse_args()
     seeds = [int(seed) for seed in options.seeds.split(",")]
     wanted = options.rows.split(",") if options.rows else [""]

@@ -1,9 +1,9 @@
-"""What a million videos cost: building, opening, searching, adding to, removing from and compacting an index.
+"""What a million videos cost: building, opening, searching, changing and compacting an index.
 
 Each step runs in a process of its own, so that its memory is its own. The index lies in a new folder and is
 removed at the end.
 
-    python benchmarks/million.py --folder DISK      # 16 frames and 16 clips of 256 numbers a video: 25 GB
+    python benchmarks/million.py --folder DISK      # 16 frames and 16 clips of 256 numbers per video: 25 GB
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ STEPS = ("build", "open", "search", "batch", "add", "remove", "compact")
 
 def main(
     sizes: Annotated[
-        str, typer.Option(help="Videos, as many indexes one after the other.")
+        str, typer.Option(help="Numbers of videos; for each, an index is built, one after the other.")
     ] = "100000,1000000",
-    folder: Annotated[Path | None, typer.Option(help="Where there is room for the index.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="A folder with room for the index.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the JSON file.")] = Path("benchmarks/results"),
     step: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
@@ -75,7 +75,7 @@ def run(step: str, path: Path, videos: int) -> dict[str, Any]:
 
 
 def memory() -> dict[str, float]:
-    """MB: what the process holds of its own, and its peak with mapped files, which the kernel takes back."""
+    """MB that the process holds of its own, and its peak with mapped files, which the kernel takes back."""
     status = Path("/proc/self/status").read_text()
     own = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon"))
     return {"own": own / 1e3, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3}
@@ -110,7 +110,7 @@ def batch(path: Path, videos: int) -> dict[str, float]:
 
 
 def add(path: Path, videos: int) -> dict[str, float]:
-    """A hundred videos, of which half replace others."""
+    """Add a hundred videos, half of which replace others."""
     (chunk,) = synthetic_videos(100, FRAMES, CLIPS, WIDTH, seed=1)
     more = [replace(video, name=f"/videos/{videos - 50 + i:07d}.mp4") for i, video in enumerate(chunk)]
     with IndexWriter(path) as writer:
@@ -118,7 +118,7 @@ def add(path: Path, videos: int) -> dict[str, float]:
 
 
 def remove(path: Path, videos: int) -> dict[str, float]:
-    """Every second video."""
+    """Remove every second video."""
     names = [f"/videos/{number:07d}.mp4" for number in np.arange(0, videos, 2)]
     with IndexWriter(path) as writer:
         return timed(lambda: writer.remove(names))

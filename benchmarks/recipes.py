@@ -3,10 +3,10 @@
     python benchmarks/recipes.py [--data DATA] [--seeds 0,1,2] [--workers 8] [--device auto] [--json FILE]
     python benchmarks/recipes.py --final [...]
 
-Every figure is of training videos that were held out (a quarter, another one for each seed); the test split
-is not looked at. `--final` looks at it: the full method and the `plus` recipe, calibrated on held-out videos,
-with recall, calibration error and the area under the risk-coverage curve. Candidates that needed code of
-their own and were dropped are in docs/recipes.md.
+Every figure is measured on training videos that were held out (a quarter, a different one for each seed); the
+test split is not looked at. `--final` looks at it: the full method and the `plus` recipe, calibrated on
+held-out videos, with recall, calibration error and the area under the risk-coverage curve. Candidates that
+needed code of their own and were dropped are in docs/recipes.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How fast search is, beside what the machine can do: one query and a batch over a large synthetic index.
 
-Timed is what finds the videos: the scan of every embedding, and the exact scores of the best. Encoding the
+Only finding the videos is timed: the scan of every embedding, and the exact scores of the best. Encoding the
 sentences and growing the moments of the hits come on top. On a CPU the index is written to disk and opened as
 `holmes search` does it, and searched in turn with a scan of the float16 rows and with a plain NumPy float32
 scan of the same embeddings; what the mapped files keep in memory is read from the kernel. On a GPU the
@@ -35,9 +35,9 @@ from holmes.index.scan import make_probes, scan
 from holmes.records import CLIPS, FRAMES, QueryEmbedding
 
 FRAME_WEIGHT, CLIP_WEIGHT = 0.4, 0.6
-NUMPY_BLOCK = 64  # videos a NumPy scan converts at once: the fastest of 8, 64, 512 here
+NUMPY_BLOCK = 64  # videos that a NumPy scan converts at once: the fastest of 8, 64 and 512 here
 NUMPY_BATCH_VIDEOS = 20_000  # a batch is compared with NumPy on this many
-LONG = 10.0  # seconds: what takes longer is timed once
+LONG = 10.0  # seconds; what takes longer is timed once
 
 console = Console()
 
@@ -46,9 +46,9 @@ def main(
     videos: Annotated[int, typer.Option(help="Videos in the index.")] = 100_000,
     width: Annotated[int, typer.Option(help="Width of the embeddings.")] = 384,
     batch: Annotated[int, typer.Option(help="Queries of the batch.")] = 1000,
-    tokens: Annotated[int, typer.Option(help="Tokens a query of a dual model has.")] = 12,
+    tokens: Annotated[int, typer.Option(help="Tokens per query of a dual model.")] = 12,
     top: Annotated[int, typer.Option(help="Hits asked for.")] = 10,
-    repeats: Annotated[int, typer.Option(help="Timings of which the median is reported.")] = 5,
+    repeats: Annotated[int, typer.Option(help="Number of timings; their median is reported.")] = 5,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     numpy: Annotated[bool, typer.Option(help="Compare with a NumPy scan too.")] = True,
     index: Annotated[Path | None, typer.Option(help="Keep the CPU's index here and use it again.")] = None,
@@ -75,7 +75,7 @@ def main(
 
 
 def ceilings(device: torch.device) -> dict[str, float]:
-    """What the memory and the arithmetic give when nothing else is asked of them."""
+    """How fast the machine copies and multiplies when it does nothing else."""
     size = 2**30 if device.type == "cpu" else 2**32
     source = torch.empty(size, dtype=torch.uint8, device=device).fill_(1)
     target = torch.empty_like(source)
@@ -137,7 +137,7 @@ def measure(
 
 
 def resident() -> dict[str, float]:
-    """GB of the index's mapped files that lie in this process' memory."""
+    """GB of the index's mapped files that are in this process's memory."""
     sizes, file = {"codes.i8": 0.0, "rows.f16": 0.0}, ""
     for line in Path("/proc/self/smaps").read_text().splitlines():
         fields = line.split()
@@ -184,7 +184,7 @@ def beside_float16(
 
 
 def clocks() -> np.ndarray:
-    """Seconds by the clock, and those that the CPU worked for this process: fair on a busy machine."""
+    """Seconds by the clock, and seconds of processor time, which is fair on a busy machine."""
     return np.array([time.perf_counter(), time.process_time()])
 
 
@@ -230,7 +230,7 @@ def numpy_scan(blocks: list[np.ndarray], query_QD: np.ndarray) -> np.ndarray:
 
 
 def timed(work: Callable[[], Any], device: torch.device, repeats: int) -> float:
-    """Median seconds, after one run that counts only where it takes long."""
+    """The median of the seconds, after one run that counts only if it takes long."""
     seconds = []
     for _ in range(repeats + 1):
         began = time.perf_counter()

@@ -1,8 +1,8 @@
-"""What a server bears: answers a second and their delay with 1, 16 and 64 people asking at once, none lost.
+"""What a server withstands: answers per second and their delay with 1, 16 and 64 people asking at once.
 
-Each person asks the next question when the last is answered. Beside the clock stands the processor time of
-the server for one answer, which other work on the machine changes less. The server is a process of its own,
-with batching and beside it one query at a time, asked by turns. The large index is synthetic: random
+Each person asks the next question when the last is answered. Besides the clock, the server's processor time
+per answer is reported, which other work on the machine changes less. The server is a process of its own, once
+with batching and once with one query at a time, asked in turn. The large index is synthetic: random
 embeddings, and sentences that stand for random directions, so that its scan is timed and no text encoder.
 
     python benchmarks/serve.py                           # 100,000 videos of 64 vectors of 256; 3.3 GB
@@ -48,8 +48,8 @@ VERBS = ("moves left", "moves right", "rises", "falls", "turns", "stands still")
 def main(
     videos: Annotated[int, typer.Option(help="Videos of the synthetic index.")] = 100_000,
     demo: Annotated[Path | None, typer.Option(help="The index of 'holmes demo', to be measured too.")] = None,
-    clients: Annotated[str, typer.Option(help="How many ask at once, the most last.")] = "1,16,64",
-    seconds: Annotated[float, typer.Option(help="How long people ask, each time.")] = 30.0,
+    clients: Annotated[str, typer.Option(help="How many people ask at once, the most last.")] = "1,16,64",
+    seconds: Annotated[float, typer.Option(help="How many seconds people ask, each time.")] = 30.0,
     index: Annotated[
         Path | None, typer.Option(help="Keep the synthetic index here and use it again.")
     ] = None,
@@ -106,7 +106,7 @@ def gain(rows: list[dict[str, Any]], name: str, crowd: int) -> tuple[float, floa
 
 
 def load(address: str, clients: int, seconds: float) -> dict[str, Any]:
-    """So many people ask for so long; every question that was asked must get its own answer."""
+    """This many people ask for this long; every question must get its own answer."""
     delays: list[float] = []
     lost: list[str] = []
     lock, end = threading.Lock(), time.monotonic() + seconds
@@ -145,7 +145,7 @@ def load(address: str, clients: int, seconds: float) -> dict[str, Any]:
 
 
 def ask(connection: http.client.HTTPConnection, sentence: str) -> str:
-    """What was wrong with the answer; nothing if it is the one to this sentence, with ten hits."""
+    """What is wrong with the answer; nothing if it answers this sentence, with ten hits."""
     try:
         connection.request("GET", f"/api/search?q={quote(sentence)}")
         response = connection.getresponse()

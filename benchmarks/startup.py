@@ -1,4 +1,4 @@
-"""How long `holmes search INDEX "sentence"` takes from a cold process, and what of it is what.
+"""How long `holmes search INDEX "sentence"` takes from a cold process, and which part takes how long.
 
     python benchmarks/startup.py INDEX
 
@@ -58,7 +58,7 @@ def main(
 
 
 def run(command: list[str], until_first_line: bool) -> tuple[float, float]:
-    """Seconds until it ended or spoke, and the processor time of all of it."""
+    """Seconds until a process ended or printed its first line, and its whole processor time."""
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
     assert process.stdout is not None

@@ -85,7 +85,7 @@ class SyntheticStore(Store):
             "test": {"videos": shape.test_videos, "queries": int(counts[shape.train_videos :].sum())},
         }
         parts = (f"split.{name}.{what}.npy" for name in splits for what in ("videos", "queries"))
-        nothing = FileEntry(0, sha256(b"").hexdigest())  # a store lists its files; here are none
+        nothing = FileEntry(0, sha256(b"").hexdigest())  # a store lists its files; this one has none
         files = dict.fromkeys((*FEATURES, *CATALOGUE, *parts), nothing)
         info = StoreInfo(
             shape.name,
@@ -115,7 +115,7 @@ class SyntheticStore(Store):
         return self.make_split(name, videos, np.arange(*ends))
 
     def _queries_per_video(self, videos: int, queries: int) -> np.ndarray:
-        """At least one each, the rest at random, none over the most; the total comes out exactly."""
+        """Random counts, at least one and at most `most_queries` each, whose sum is exactly the total."""
         counts = np.ones(videos, np.int64)
         while (missing := queries - counts.sum()) > 0:
             open_videos = np.flatnonzero(counts < self.shape.most_queries)

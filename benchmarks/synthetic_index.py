@@ -1,6 +1,6 @@
 """A large index of synthetic videos, written quickly: each takes its rows from a pool of random unit vectors.
 
-The codes of the pool are made once, with one scale, so that a video costs hardly more than writing it does.
+The codes of the pool are made once, with one scale, so that a video costs hardly more than writing it.
 
 N rows of the pool, S parts, P rows of a part, D width
 """

@@ -2,8 +2,8 @@
 
     python benchmarks/training.py [--shape activitynet] [--preset activitynet_plus] [--device auto]
 
-Random features in the shapes of the field's data sets. On a CPU the collection and the model are scaled down,
-and the table says so.
+The features are random, in the shapes of the field's data sets. On a CPU the collection and the model are
+scaled down, and the table says so.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def whole_run(store: SyntheticStore, config: HolmesConfig, device: torch.device)
 
 
 def against_loops(run: Run, repeats: int = 3) -> dict[str, Any]:
-    """Steps a second of ours and of the loop structure, taken in turns."""
+    """Steps per second of ours and of the loop structure, measured in turn."""
     batch = next(iter(run.loader.epoch(0)))
     uniform_QV = torch.rand(run.loader.query_capacity, run.loader.videos_per_rank)
     objective = build_objective(run.config)

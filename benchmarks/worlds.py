@@ -52,6 +52,6 @@ def study_parser(
     parser.add_argument("--only", help="one world: planted, msvd or msrvtt")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--work", type=Path, help="keep stores and results here, to go on later")
+    parser.add_argument("--work", type=Path, help="keep stores and results here, to continue later")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results") / result)
     return parser

@@ -30,7 +30,7 @@ REPEATS = 300
 
 
 def quantities(asked: AnsweredSplit, calibration: Calibration) -> dict[str, Floats]:
-    """Larger where surer; the spread is that of the scores over the gallery."""
+    """The quantities, larger where the answer is surer; the spread is that of the scores over the gallery."""
     judged, all_scores = asked.judged, background(calibration.score(asked.scores))
     of_ours = {
         "u": -judged.quantities.uncertainty_Q.log(),

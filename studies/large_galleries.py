@@ -51,10 +51,10 @@ def plant_chunk(number: int, videos: int, width: int, difficulty: float) -> Chun
 
 
 def planted_chunks(videos: int, store: Store) -> Iterator[Chunk]:
-    """Planted by all cores, in order; a few chunks wait at a time."""
+    """Chunks of planted videos, made by all cores, in order; a few wait at a time."""
     recipe = store.info.provenance["planted"]
     chunks = -(-videos // CHUNK)
-    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # for the workers: one core each
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # workers inherit it: one core each
     with ProcessPoolExecutor(min(16, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
         waiting = []
         for number in range(chunks):
@@ -95,7 +95,7 @@ def large_galleries(
     calibration: Calibration,
     sizes: list[int],
 ) -> list[dict[str, Any]]:
-    """A row for each size: what was said and what was true; and what a curve through the score would say.
+    """A row for each size: the claimed and the true probability, and the claim of a curve through the score.
 
     The curve is fitted on the held-out gallery like our calibration, but takes no account of the size.
     """

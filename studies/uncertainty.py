@@ -4,7 +4,7 @@
 
 On the planted world, and on real spliced videos where `--data` has them: models are trained and calibrated on
 videos held out of training, then their confidence is measured on the test split beside the baselines. With
-`--work FOLDER` models and measures are kept there, and the same command goes on where it was stopped.
+`--work FOLDER` models and measures are kept there, and the same command continues where it was stopped.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from holmes.runs.run_confidence import held_out_videos, run_uncertainty
 from holmes.training.protocol import Protocol
 from holmes.training.run import RunOptions, train
 
-ABSTAIN = 0.2  # answer nothing that is less probable
-SIZES = (100, 250, 1_000, 3_000, 10_000, 30_000, 100_000)  # of planted galleries
+ABSTAIN = 0.2  # less probable hits are withheld
+SIZES = (100, 250, 1_000, 3_000, 10_000, 30_000, 100_000)  # sizes of planted galleries
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from holmes.plots.style import LIGHT, svg
 from holmes.runs.run_confidence import mean, mean_figures
 
 BETTER = {"aurc": "AURC", "auroc_top1": "AUROC top 1", "auroc_top10": "AUROC top 10"}
-TUNED = "softmax_entropy_tuned"  # knows our fitted temperature: shown, but no baseline of the sceptic's
+TUNED = "softmax_entropy_tuned"  # knows our fitted temperature: it is shown, but a sceptic would not have it
 
 
 def tables(found: list[dict[str, Any]]) -> dict[str, str]:
@@ -68,7 +68,7 @@ def confidence_table(found: dict[str, Any]) -> str:
 
 
 def verdict_table(found: list[dict[str, Any]]) -> str:
-    """Ours less the best baseline; above 0 is better."""
+    """Ours minus the best baseline; above 0 is better."""
     rows = []
     for of_one in found:
         figures = mean_figures([report["uncertainty"] for report in of_one["reports"]])

@@ -1,7 +1,7 @@
 """The page of commands, written from the command line itself.
 
     python tools/command_reference.py            writes docs/commands.md
-    python tools/command_reference.py --check    says whether it is as it should be
+    python tools/command_reference.py --check    says whether it is up to date
 
 A test compares the page with the commands as they are.
 """
@@ -67,7 +67,7 @@ def term(command: Any, param: Any) -> str:
 
 
 def default(param: Any) -> str:
-    """What is taken where nothing is given, if that is worth a word."""
+    """What is used where nothing is given, if that is worth a word."""
     shown = param.show_default if isinstance(param.show_default, str) else param.default
     if param.required:
         return " *Required.*" if param.param_type_name == "option" else ""
@@ -100,7 +100,7 @@ def main() -> None:
     wanted = page()
     if "--check" in sys.argv[1:]:
         if not PAGE.exists() or PAGE.read_text() != wanted:
-            sys.exit(f"{PAGE} is not as the commands are; run 'python tools/command_reference.py'.")
+            sys.exit(f"{PAGE} does not match the commands; run 'python tools/command_reference.py'.")
         return
     PAGE.write_text(wanted)
 

@@ -1,7 +1,8 @@
 """Training mode against a golden file: how much the outputs vary under dropout, for all sites and for each.
 
-The golden file holds, from outside, the mean and the variance over many passes of frames, clips and queries.
-A site is a place where dropout falls; sites are told apart by the order in which a forward pass reaches them.
+The golden file, made elsewhere, holds the mean and the variance over many passes of frames, clips and
+queries. A site is a place where dropout is applied; sites are numbered in the order in which a forward pass
+reaches them.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from holmes.encoders.dropout import dropout, relu_dropout
 from holmes.encoders.model import HolmesModel
 
 PASSES = {"query": 320, "clips": 320, "frames": 80}  # frames have the most elements to average over
-ALL_TOLERANCE = 0.03  # of the variance, all sites together
-SITE_TOLERANCE = 0.12  # of one site's variance: smaller, and so noisier
-MEAN_TOLERANCE = 1.3  # of the deviation that chance alone gives two means
+ALL_TOLERANCE = 0.03  # tolerance of the variance, all sites together
+SITE_TOLERANCE = 0.12  # tolerance of one site's variance, which is smaller and so noisier
+MEAN_TOLERANCE = 1.3  # tolerance of means, in deviations by chance alone
 
 BLOCK_SITES = (
     "input", "position", "attention_weights", "attention_output", "feed_forward_inner", "feed_forward_output",
@@ -75,7 +76,7 @@ def active_sites(active: Callable[[int], bool]) -> Iterator[Callable[[], int]]:
 
 
 class Encoders:
-    """The three encoders of a golden model in training mode, apart from each other."""
+    """The three encoders of a golden model in training mode, one by one."""
 
     def __init__(self, golden: Any) -> None:
         rate = float(golden.arrays["rate"])
@@ -99,7 +100,7 @@ class Encoders:
 
     @torch.no_grad()
     def moments(self, part: str, passes: int, active: Callable[[int], bool] | None) -> tuple[Tensor, Tensor]:
-        """Mean and variance over the passes, of the valid elements; all sites act unless told otherwise."""
+        """Mean and variance of the valid elements over the passes; all sites are on unless told otherwise."""
         with active_sites(active or (lambda _: True)) as sites_passed:
             values = []
             for _ in range(passes):

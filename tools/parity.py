@@ -261,7 +261,7 @@ def training_rows(golden: Golden) -> Iterator[Row]:
 
 
 def after_training(state: dict[str, Tensor], published: str) -> Tensor:
-    """Our value of a published tensor: a block's share of a stacked one, or the tensor itself."""
+    """Our value of a published tensor: a block's part of a stacked one, or the tensor itself."""
     name = rename(published)
     if name in state:
         return state[name]

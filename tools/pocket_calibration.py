@@ -1,7 +1,7 @@
 """Teach the pocket model how sure to be: fit its calibration on spliced videos that its heads did not see.
 
-The shipped heads are trained on every clip, so those to calibrate are the same recipe's, trained without the
-held-out clips; the digest is the shipped model's.
+The shipped heads are trained on every clip, so heads of the same recipe, trained without the held-out clips,
+are calibrated in their place; the digest is that of the shipped model.
 
 Q sentences, V videos, P positions, D width
 """
@@ -40,7 +40,7 @@ def search_scores(
     rows = F.normalize(see(items.frames), dim=-1).numpy()
     seen = np.split(rows, items.frame_offsets[1:-1].numpy())
     asked_QD = F.normalize(read(items.sentences), dim=-1)
-    clips = partial(overlapping_clips, least=CLIP_SECONDS)  # there is a frame a second
+    clips = partial(overlapping_clips, least=CLIP_SECONDS)  # there is one frame per second
     frame_QV, clip_QV = (
         torch.stack([best_match(asked_QD, pool(rows_ND)) for rows_ND in seen], 1)
         for pool in (video_frames, clips)

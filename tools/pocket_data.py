@@ -40,7 +40,7 @@ class Items:
         return cls(*_ragged(frames), *_ragged(sentences))
 
     def draw(self, index_B: Tensor, frames: int, captions: int) -> tuple[Tensor, Tensor]:
-        """Chance frames (B × F) and captions (B × C) of some items."""
+        """Random frames (B × F) and captions (B × C) of some items."""
 
         def pick(rows: Tensor, offsets: Tensor, count: int) -> Tensor:
             lengths_B = offsets[index_B + 1] - offsets[index_B]
@@ -115,7 +115,7 @@ def splice(clips: list[tuple[np.ndarray, np.ndarray]]) -> Items:
 
 
 def class_sentences() -> list[list[str]]:
-    """Of each ImageNet class its names, its first name, what it is, and both; from timm's data files.
+    """For each ImageNet class its names, its first name, what it is, and both; from timm's data files.
 
     timm itself is not imported.
     """

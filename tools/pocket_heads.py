@@ -1,7 +1,7 @@
 """The trained part of the pocket model: members of small heads, side by side, and how they are stored.
 
-All members run at once, and each has its own weights. What they say together is brought to fewer numbers by
-a projection that keeps dot products.
+All members run at once, and each has its own weights. Their outputs together are reduced by a
+projection that keeps dot products.
 
 Shapes: M members, N rows, P principal components, S width of sentences, W width of a member, D of the joint
 space, K classes.
@@ -21,7 +21,7 @@ from holmes.files import atomic_file
 from holmes.media.backbones.lite2 import weights_path
 from holmes.media.backbones.pocket import NAME_SCALE, SCALE
 
-IN_BYTES = ("visual.", "text.", "classes.")  # what is kept as a byte a weight
+IN_BYTES = ("visual.", "text.", "classes.")  # kept as one byte per weight
 
 
 class Classes:
@@ -38,12 +38,12 @@ class Classes:
         return odds_NK @ self.names_KS
 
     def pictured(self, length: float) -> Tensor:
-        """What the classifier takes for the purest picture of each class, K × P, as long as pictures are."""
+        """What the classifier takes for the purest picture of each class, K × P, as long as real pictures."""
         return F.normalize(self.weight_PK.T, dim=-1) * length
 
 
 class Heads(nn.Module):
-    """LayerNorm, a hidden layer, and a straight way past it: N rows to M × N × W, of length 1."""
+    """LayerNorm, a hidden layer, and a shortcut past it: N rows to M × N × W, of length 1."""
 
     def __init__(
         self, members: int, inputs: int, extra: int, hidden: int, width: int, dropout: float
@@ -96,7 +96,7 @@ class PocketHeads(nn.Module):
 
 
 def save(path: Path, heads: PocketHeads, classes: Classes, mean: Tensor, basis: Tensor) -> None:
-    """float16, and a byte a weight with a scale a column where most of the weights are."""
+    """float16, and where most of the weights are, one byte per weight with a scale per column."""
     tensors = {
         "pca.mean": mean,
         "pca.basis": basis,

@@ -24,7 +24,7 @@ NOTEBOOK = "first_steps.ipynb"
 EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 ALPHABETS = {"mathcal": {"L": "ℒ", "S": "𝒮"}, "mathbb": {"E": "𝔼"}}
 FETCHED, KEPT = "https://unpkg.com/iframe-worker/shim", "vendor/iframe-worker.js"
-TO_SOURCE = re.compile(r"\[([^\]]+)\]\((\.\./(?!docs/)[^)]+)\)")  # a link out of docs/: no page of the site
+TO_SOURCE = re.compile(r"\[([^\]]+)\]\((\.\./(?!docs/)[^)]+)\)")  # a link out of docs/
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -41,7 +41,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links that lead to pages of the site, or are plain text where they lead out of it."""
+    """Keep links to pages of the site; links that lead out of it become plain text."""
     markdown = markdown.replace(f"]({NOTEBOOK})", "](first_steps.md)")
     return TO_SOURCE.sub(lambda found: f"{found[1]} (`{found[2].lstrip('./')}`)", markdown)
 
@@ -51,7 +51,7 @@ def on_page_content(html_text: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """What the theme would fetch when a page is opened from a disk comes with the site."""
+    """Add to the site what the theme would fetch when a page is opened from a disk."""
     return output.replace(FETCHED, get_relative_url(KEPT, page.url))
 
 

@@ -38,12 +38,12 @@ from holmes.memory import keep_freed_memory
 from holmes.progress import progress_bar
 
 HELD_OUT_CLIPS = 300
-CAPTIONS, FRAMES = 2, 3  # drawn of each item in a batch; a picture has one frame
+CAPTIONS, FRAMES = 2, 3  # drawn from each item of a batch; a picture has one frame
 CUTOFFS = (1, 5, 10)
 SHARPNESS = 20.0  # of the smooth maximum over a clip's frames
 Encoder = Callable[[Tensor], Tensor]
 Part = tuple[np.ndarray, np.ndarray]  # frames and sentences of an item
-WIDTH = 256  # of the joint space: a projection to it from 640 costs nothing on validation data
+WIDTH = 256  # width of the joint space: projecting 640 numbers to it costs nothing on validation data
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class Recipe:
 
     members: int = 5  # heads trained apart and set side by side
     hidden: int = 768
-    width: int = 128  # of each member
+    width: int = 128  # width of each member
     epochs: int = 80
     batch: int = 512
-    clip_share: int = 4  # how often a clip comes for each time a picture does
-    classes: int = 128  # ImageNet classes in a batch, as pictured by the classifier's weights and described
+    clip_share: int = 4  # clips per picture
+    classes: int = 128  # ImageNet classes per batch, pictured by the classifier's weights, with descriptions
     noise: float = 0.6  # added to frames, in standard deviations
-    twin_weight: float = 0.3  # two captions of one item should be neighbours too
+    twin_weight: float = 0.3  # weight of two captions of one item being neighbours
     dropout: float = 0.5
     text_dropout: float = 0.3
     rate: float = 1e-3
@@ -117,7 +117,7 @@ def train(
 
 @dataclass(frozen=True)
 class Batch:
-    frames_NP: Tensor  # of classes, of pictures, of clips
+    frames_NP: Tensor  # captions of classes, of pictures, of clips
     classes: int  # how many of the frames are classes
     alone: int  # how many of the frames are an item by themselves
     sentences_QS: Tensor  # a caption of every item, then another of every item
@@ -219,7 +219,7 @@ def read_data(folder: Path, sentences: Sentences, seed: int) -> Data:
 
 
 def choose(data: Data, seed: int) -> tuple[str, PocketHeads]:
-    """The candidate that does best on validation data, with the heads that did not see them."""
+    """The candidate that does best on validation data, with heads that did not see these data."""
     validation = data.validation
     untrained = {where: recalls(data.classes.named, as_it_is, items) for where, items in validation.items()}
     print(f"{'untrained':20} {untrained}")
@@ -236,7 +236,7 @@ def choose(data: Data, seed: int) -> tuple[str, PocketHeads]:
 
 
 def test(shipped: Pocket, data: Data) -> None:
-    """What is tested is what is kept, run as it will be run; beside the untrained route."""
+    """Test what is kept, run as it will be run, beside the untrained route."""
     for name, items in data.test.items():
         ours = recalls(_on_tensors(shipped.see), _on_tensors(shipped.read), items)
         theirs = recalls(data.classes.named, as_it_is, items)
