@@ -1,4 +1,4 @@
-"""Every way in which a JSON file can lie, and commands that have to bear it, each within limits."""
+"""Every way in which a JSON file can lie, and commands that must survive it, each within limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holmes.cli.main import main
 
 Path_ = tuple[str | int, ...]
 GIB = 1 << 30
-SECONDS = 2  # of computing; the test must not depend on how busy the machine is
+SECONDS = 2  # seconds of processor time; the test must not depend on how busy the machine is
 PATIENCE = 60  # seconds until something counts as hanging
 
 DELETED = object()
@@ -79,7 +79,9 @@ def altered(value: Any, at: Path_, new: Any) -> str:
         del holder[at[-1]]
     elif new is not TWICE:
         holder[at[-1]] = new
-    elif isinstance(holder, dict):  # a second time, in the place of a mark that no text holds
+    elif isinstance(
+        holder, dict
+    ):  # a key that is there twice, put in the place of a mark that no text contains
         holder["\x01"] = holder[at[-1]]
         return json.dumps(value).replace('"\\u0001"', json.dumps(at[-1]))
     else:
@@ -95,7 +97,7 @@ class Outcome:
     seconds: float
 
     def check(self, refused: bool = True) -> None:
-        """One line and exit code 2; where `refused` is not certain, also an end that is well and clean."""
+        """Require one line and exit code 2 or, where `refused` is not certain, a clean success."""
         assert "Traceback" not in self.said, self.said[-2000:]
         assert self.code == 2 or (self.code == 0 and not refused), (self.code, self.said, self.shown[-300:])
         assert self.seconds < SECONDS, f"it took {self.seconds:.1f} s"

@@ -62,7 +62,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
 
 
 def encoded_by(work: Callable[[], Any]) -> int:
-    """How many frames that encodes."""
+    """How many frames the call encodes."""
     before = Colour.encoded
     work()
     return Colour.encoded - before

@@ -17,7 +17,7 @@ settings.load_profile("holmes")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was not tested is said, and not only counted."""
+    """Name what was not tested, instead of only counting it."""
     if chromium() is None:
         terminalreporter.section("the page was not tested", yellow=True)
         terminalreporter.write_line(

@@ -15,7 +15,7 @@ from holmes.data.store_writer import Catalogue, StoreWriter
 def random_store(
     folder: Path, videos: int = 11, seed: int = 0, video_width: int = 6, text_width: int = 5
 ) -> Store:
-    """Random rows; 1 to 4 queries a video, videos of 1 to 128 frames; val is test."""
+    """Random rows; 1 to 4 queries per video, videos of 1 to 128 frames; val is test."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(1, 5, videos)
     frame_lengths = rng.integers(1, 129, videos)

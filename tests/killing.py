@@ -1,4 +1,4 @@
-"""Work that is killed before each of its file operations in turn.
+"""Kill a piece of work before each of its file operations in turn.
 
 The work runs in a forked child. There every call that changes files counts: Python reports those that make,
 rename or remove them, and `os.fsync`, before which everything written may also be only half there. The child
@@ -59,7 +59,7 @@ class Counter:
 
 
 def run_until(folder: Path, work: Callable[[], object], end_at: int = 0, torn: bool = False) -> list[bool]:
-    """Run the work in a child that ends at that operation; if it comes to its end, what it counted."""
+    """Run the work in a child that ends at that operation; return what it counted if it was not killed."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -90,7 +90,7 @@ def every_kill(
 ) -> Iterator[str]:
     """After each kill it yields what was killed; `prepare` makes everything as it was before the work.
 
-    `last` leaves out all but so many operations at the end, where the others are tested elsewhere.
+    `last` leaves out all but this many operations at the end, where the others are tested elsewhere.
     """
     prepare()
     operations = run_until(folder, work)

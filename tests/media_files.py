@@ -63,7 +63,7 @@ def sound(path: Path, seconds: float = 1.0) -> Path:
 
 
 def long_sound(path: Path, pictures: int, seconds: int) -> Path:
-    """Black pictures for some seconds, 10 a second, and silence for more."""
+    """Black pictures for some seconds, 10 per second, and silence for longer."""
     with av.open(str(path), "w") as container:
         film, voice = container.add_stream("libx264", rate=10), container.add_stream("aac", rate=8000)
         film.width, film.height, film.pix_fmt = 64, 48, "yuv420p"

@@ -50,7 +50,7 @@ FILMS: dict[str, list[tuple[str, float, tuple[int, int, int]]]] = {
 
 
 def film(path: Path, scenes: list[tuple[str, float, tuple[int, int, int]]], codec: str = "libx264") -> Path:
-    """Plain colours at 10 pictures a second."""
+    """Plain colours at 10 pictures per second."""
     path.parent.mkdir(parents=True, exist_ok=True)
     colours = [colour for _, seconds, colour in scenes for _ in range(int(10 * seconds))]
     images = [np.full((48, 64, 3), colour, np.uint8) for colour in colours]

@@ -54,7 +54,7 @@ def _twin(features: Any, numbers: list[int]) -> None:
 
 
 def bits(answer: Answer) -> str:
-    """An answer to the last bit: JSON writes a float so that it reads back as the very same."""
+    """An answer to the last bit: a float that JSON writes reads back as the very same number."""
     diagnosis = answer.diagnosis
     return json.dumps(
         [answer.to_dict(), list(diagnosis.probabilities), list(diagnosis.beliefs)], sort_keys=True

@@ -14,7 +14,7 @@ from holmes.encoders.model import HolmesModel
 from holmes.losses.objective import QueryOwners
 from holmes.records import QueryEmbedding, VideoEmbedding
 
-NOISE = 50.0  # size of what stands in padded places: it would be noticed
+NOISE = 50.0  # size of the numbers in padded places: they would be noticed
 
 
 def tensor(values: Any, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -150,7 +150,7 @@ class Features:
 
 
 def features(config: ModelConfig, counts: tuple[int, ...] = (2, 1, 3), seed: int = 0) -> Features:
-    """Random features for `counts` queries a video; videos and queries of every length."""
+    """Random features for `counts` queries per video; videos and queries of every length."""
     rng = np.random.default_rng(seed)
     owner = np.repeat(np.arange(len(counts)), counts)
     frame_lengths = rng.integers(1, config.frames + 1, len(counts))

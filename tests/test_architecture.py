@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Trained runs looked at again: nothing in training knows of it.
     "runs": {"config", "data", "encoders", "evaluation", "confidence", "training", *MATHS, *LEAVES},
     "index": {"config", "data", "encoders", "media", "evidence", "similarity", *LEAVES},
-    # The client of a server is no more than answers over HTTP; the rest is the page and its API.
+    # The client of a server only reads answers over HTTP; the rest is the page and its API.
     "serve": {"config", "data", "encoders", "media", "evidence", "index", *LEAVES},
     # Many machines: shards of an index, and extraction over nodes.
     "cluster": {"config", "data", "encoders", "media", "evidence", "index", *LEAVES},

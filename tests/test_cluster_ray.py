@@ -131,7 +131,7 @@ def _process(self: Any) -> int:
 
 @contextmanager
 def frozen(copies: list[Any]) -> Iterator[None]:
-    """Processes that are there and do nothing, as on a machine that hangs."""
+    """Processes that are there and do nothing, like those of a machine that hangs."""
     processes = ray.get([copy.actor.__ray_call__.remote(_process) for copy in copies], timeout=LONG)
     for process in processes:
         os.kill(process, signal.SIGSTOP)

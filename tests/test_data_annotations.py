@@ -98,7 +98,7 @@ def test_charades_needs_durations(tiny: Miniature) -> None:
     store = pack(source, tiny.folder.parent / "with_durations")
     assert moments(store)["cat_a#enc#0"] == [0.1, 0.4]
     np.testing.assert_equal(moments(store)["dog-b#enc#0"], UNKNOWN)
-    # 129 rows at 12.9 a second are 10 seconds; the table's own durations win.
+    # 129 rows at 12.9 per second are 10 seconds; the table's own durations win.
     source = Source(tiny.folder, annotations=(text, table), rows_per_second=12.9)
     store = pack(source, tiny.folder.parent / "with_rate")
     assert moments(store)["dog-b#enc#0"] == [0.25, 0.5] and moments(store)["cat_a#enc#0"] == [0.1, 0.4]

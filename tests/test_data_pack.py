@@ -1,4 +1,4 @@
-"""Packing: each layout in miniature is read back exactly; a killed pack goes on; mistakes get one line."""
+"""Packing: each layout in miniature is read back exactly; a killed pack continues; mistakes get one line."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_mistakes_are_refused_in_one_line(clean, tmp_path):
     with pytest.raises(HolmesError, match=r"unknown value of loss.extra 'mine'. Known: none"):
         preset("small").with_changes(extra="mine:1")
     extend.loss("mine", lambda inputs: inputs.query.query_QD.sum())
-    extend.loss("mine", lambda inputs: inputs.query.query_QD.mean())  # as in a notebook, defined anew
+    extend.loss("mine", lambda inputs: inputs.query.query_QD.mean())  # defined again, as in a notebook
     with pytest.raises(HolmesError, match="unknown weight of mine 'heavy'"):
         preset("small").with_changes(extra="mine:heavy")
     with pytest.raises(HolmesError, match="does not exist; --use takes a Python file"):

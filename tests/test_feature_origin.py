@@ -37,7 +37,7 @@ MADE = FeatureOrigin(FAKE, FAKE, RATE)
 
 
 class Impostor(FakeJoint):
-    """As wide as the other, and quite another."""
+    """An encoder as wide as the other, but a different one."""
 
     name, digest = "impostor", "e0" * 32
 

@@ -1,8 +1,8 @@
 """Every key of every file that we write, altered in every way: one line, exit code 2, and nothing else.
 
 A file that carries a checksum is altered twice: as damage alters it, and as an attacker does, who makes the
-checksum right again. Then only a value that cannot be meant is refused; one that can, such as another name,
-is taken, and must do no harm.
+checksum right again. Then only an impossible value is refused; a possible one, such as another name, is
+accepted and must do no harm.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_key_in_every_way(ground: Ground, name: str) -> None:
-    """What the commands read first, without the commands: damage is refused, a lie is at least borne."""
+    """What the commands read first, without the commands: damage is refused, and a lie does no harm."""
     ground.fresh()
     body = json.loads((ground.place / name).read_text())
     READERS[name](ground.place)
@@ -193,7 +193,7 @@ def test_damage(ground: Ground, name: str, data: st.DataObject) -> None:
 @LIMITS
 @given(data=st.data())
 def test_lies(ground: Ground, name: str, data: st.DataObject) -> None:
-    """The checksum is right: what is said must be borne."""
+    """The checksum is right, so what the file says must do no harm."""
     ground.fresh()
     body = json.loads((ground.place / name).read_text())
     body.pop("checksum")

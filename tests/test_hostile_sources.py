@@ -129,7 +129,7 @@ def test_a_pipe_in_place_of_a_file(tmp_path: Path, file: str) -> None:
     (tiny.folder / file).unlink(missing_ok=True)
     os.mkfifo(tiny.folder / file)
     if file.endswith(".json"):
-        assert pack(Source(tiny.folder), tmp_path / "store").info.videos  # what is no file says nothing
+        assert pack(Source(tiny.folder), tmp_path / "store").info.videos  # what is not a file says nothing
     else:
         assert "\n" not in refusal(lambda: pack(Source(tiny.folder), tmp_path / "store"))
         assert not (tmp_path / "store").exists()

@@ -33,7 +33,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def use(index: Path) -> bool:
-    """Open it and search it; the only thing that may go wrong is one line. Whether it went well."""
+    """Open it and search it; one line is the only failure allowed. Return whether it went well."""
     try:
         store = IndexStore.open(index)
         gallery = open_gallery(store, torch.device("cpu"))

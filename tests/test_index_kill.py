@@ -16,8 +16,8 @@ from holmes.index.manifest import Manifest
 from holmes.index.store import IndexStore
 
 KILLS = 40
-MOST_LINES = 8  # that a writer may say before it is killed; two a change
-LONGEST_WAIT = 0.01  # seconds after that; a change takes longer
+MOST_LINES = 8  # lines that a writer may print before it is killed; two per change
+LONGEST_WAIT = 0.01  # seconds after that, less than a change takes
 
 # Says what it is about to do, does it, says that it is done.
 CHANGER = """

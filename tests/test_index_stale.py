@@ -1,4 +1,4 @@
-"""An index that becomes another one under a writer's hands: the writer notices, and touches nothing of it."""
+"""An index that is replaced while a writer works on it: the writer notices, and leaves the new one alone."""
 
 from __future__ import annotations
 

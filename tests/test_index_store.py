@@ -66,7 +66,7 @@ def test_packing_normalises_and_pads_with_the_last_frame() -> None:
 def test_add_reopen_remove_replace_compact(index: Path) -> None:
     expected: dict[str, StoredVideo] = {}
     with IndexWriter(index) as writer:
-        for batch in range(6):  # ragged lengths, odd names, names that are no valid text
+        for batch in range(6):  # ragged lengths, odd names, names that are not valid text
             odd = [os.fsdecode(bytes([128 + i])) for i in range(7)]
             videos = [make_video(f"v{batch}/{i} ü{odd[i]}", 1 + 21 * i) for i in range(7)]
             writer.add(videos)

@@ -1,7 +1,7 @@
 """Every command that writes, killed before every single file operation.
 
-After each kill what was there before is still whole, or what was to be is there, whole; and the same command
-run again ends as if nothing had happened and leaves nothing lying about.
+After each kill either the old state or the new one is there, whole; and the same command, run again, ends as
+if nothing had happened and leaves no litter.
 """
 
 from __future__ import annotations

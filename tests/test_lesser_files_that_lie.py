@@ -1,4 +1,4 @@
-"""Every key of the files that only help, altered in every way: borne, or refused in one line.
+"""Every key of the files that only help, altered in every way: without harm, or refused in one line.
 
 Those that say what a store, a run, a checkpoint or an index is are altered in `test_files_that_lie`. These
 are the others that are read again: a calibration, the notes on what was left out, a sweep, a rendered world,
@@ -182,7 +182,7 @@ def test_journals_that_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_half_extracted_films_that_lie(tmp_path: Path) -> None:
-    """Whatever is altered, the film is begun anew."""
+    """Whatever is altered, the film is extracted from its beginning."""
     path, place = tmp_path / ".film.unfinished", Place(7, 8, 1.5, 0.0, 0.0, 3, 3)
     rows = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
     strip = ThumbnailStrip.resumed([(0.25, b"jpeg"), (1.25, b"more")], 1, 3)

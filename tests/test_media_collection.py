@@ -18,7 +18,7 @@ from test_media_extract import MeanColour, seconds_of_gray
 
 
 class Letters:
-    """A toy text encoder: a token a word, its length and first letter."""
+    """A toy text encoder: a token per word, with its length and first letter."""
 
     name, digest, width = "letters", "a" * 64, 2
 

@@ -55,7 +55,7 @@ class Windows(MeanColour):
 
 
 def seconds_of_gray(path: Path, *levels: int) -> Path:
-    """One second of each level, 10 frames a second."""
+    """One second of each level, 10 frames per second."""
     shades = [level for level in levels for _ in range(10)]
     return gray_video(path, shades, [i / 10 for i in range(len(shades))])
 

@@ -105,7 +105,7 @@ def test_what_is_trained_is_what_is_kept(tmp_path: Path, monkeypatch: pytest.Mon
 
     assert kept.width == 8
     seen, read = kept.see(components_NP.numpy()), kept.read(sentences_NS.numpy())
-    np.testing.assert_allclose(seen, heads.see(components_NP).detach(), atol=0.05)  # a byte a weight
+    np.testing.assert_allclose(seen, heads.see(components_NP).detach(), atol=0.05)  # one byte per weight
     np.testing.assert_allclose(read, heads.read(sentences_NS).detach(), atol=0.05)
     assert np.corrcoef((read @ seen.T).ravel(), unprojected.detach().numpy().ravel())[0, 1] > 0.9
 

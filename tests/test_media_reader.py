@@ -71,7 +71,7 @@ def test_pixels_come_square_and_large_frames_small(tmp_path: Path) -> None:
 
 
 def test_skipping_unneeded_frames_keeps_times_and_pictures(tmp_path: Path) -> None:
-    """At 50 frames a second the decoder leaves out frames no other needs."""
+    """At 50 frames per second the decoder leaves out frames that no other needs."""
     count = 250
     path = gray_video(tmp_path / "fast.mp4", [i for i in range(count)], [i / 50 for i in range(count)])
     samples = list(VideoReader(path, rate=2.0))
@@ -138,7 +138,7 @@ def test_sound_that_outlasts_the_pictures_is_no_fault(tmp_path: Path) -> None:
 
 
 def sound_before_pictures(path: Path, times: list[float]) -> Path:
-    """Silence from the start, a tenth of a second a packet, and black pictures that come at these times."""
+    """Silence from the start, in packets of a tenth of a second, and black pictures at these times."""
     coming = [round(10 * time) for time in times]
     with av.open(
         str(path), "w", options={"movflags": "faststart"} if path.suffix == ".mov" else {}

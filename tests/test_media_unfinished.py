@@ -1,4 +1,4 @@
-"""An interrupted film is gone on with where it was, and comes out as if nothing had happened."""
+"""Extraction of an interrupted film continues where it was, and gives what an uninterrupted one gives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from test_media_extract import MeanColour
 
 
 class Interrupted(MeanColour):
-    """Works for a number of blocks, then is stopped as by Ctrl-C."""
+    """Works for a number of blocks, then is interrupted as if by Ctrl-C."""
 
     def __init__(self, blocks: int) -> None:
         self.left, self.encoded = blocks, 0

@@ -1,4 +1,4 @@
-"""Mistakes that were once passed over, each refused or said in one line; lengths that were once fixed."""
+"""Mistakes that once went unnoticed, each refused or reported in one line; lengths that were once fixed."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_few_queries_change_little_and_none_go_wrong() -> None:
 
 
 def test_twice_the_videos_halve_the_odds_whatever_the_line() -> None:
-    """More videos of the same kind take their share: that is no matter of calibration."""
+    """More videos of the same kind take their share, which has nothing to do with calibration."""
     correction = OddsCorrection(0.3, 1.5, 101)
     plain = torch.tensor([0.2, 0.5])
     in_more = torch.sigmoid(torch.logit(plain) - np.log(2))

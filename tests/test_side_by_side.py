@@ -53,7 +53,7 @@ def test_finished_runs_need_no_process(store, tmp_path, monkeypatch):
 
 
 def test_a_failure_does_not_stop_the_others_and_is_named(store, tmp_path):
-    # One batch an epoch, at a learning rate that breaks the model in the third.
+    # One batch per epoch, at a learning rate that breaks the model in the third.
     broken = {"learning_rate": 1e30, "batch_videos": 14, "epochs": 6, "gradient_norm": 1e30}
     runs = [jobs(store, tmp_path, 1, **broken)[0], *jobs(store, tmp_path, 3)[1:]]
     with pytest.raises(HolmesError, match=r"1 of 3 runs failed; run 0: the loss is not finite") as told:

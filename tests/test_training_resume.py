@@ -1,4 +1,4 @@
-"""kill -9, full disks and changed minds: a run goes on exactly, or says in one line why it does not."""
+"""kill -9, full disks and changed minds: a run continues exactly, or says in one line why it does not."""
 
 from __future__ import annotations
 

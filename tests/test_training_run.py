@@ -239,7 +239,7 @@ def test_the_learning_rate_rises_and_falls(store, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(store, tmp_path):
-    """One batch an epoch, the first of them at learning rate 0: the second update breaks the model."""
+    """One batch per epoch, the first of them at learning rate 0: the second update breaks the model."""
     config = tiny_settings(learning_rate=1e30, batch_videos=14, epochs=6, gradient_norm=1e30)
     with pytest.raises(HolmesError) as refused:
         train(store, config, tmp_path, options=QUIET)

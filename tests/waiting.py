@@ -1,4 +1,4 @@
-"""Waiting for what will come to pass, however slow the machine is."""
+"""Wait for what will happen, however slow the machine is."""
 
 from __future__ import annotations
 

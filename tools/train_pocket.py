@@ -61,7 +61,7 @@ class Recipe:
     twin_weight: float = 0.3  # weight of two captions of one item being neighbours
     dropout: float = 0.5
     text_dropout: float = 0.3
-    rate: float = 1e-3
+    learning_rate: float = 1e-3
     decay: float = 0.05
 
 
@@ -85,13 +85,13 @@ def train(
         Heads(recipe.members, sentence_width, 0, *sizes, recipe.text_dropout),
         classes,
     )
-    optimiser = torch.optim.AdamW(heads.parameters(), recipe.rate, weight_decay=recipe.decay)
+    optimiser = torch.optim.AdamW(heads.parameters(), recipe.learning_rate, weight_decay=recipe.decay)
     pool = torch.cat(
         [torch.arange(len(pictures)), len(pictures) + torch.arange(len(clips)).repeat(recipe.clip_share)]
     )
     steps = len(pool) // recipe.batch
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, recipe.rate, total_steps=recipe.epochs * steps, pct_start=0.1
+        optimiser, recipe.learning_rate, total_steps=recipe.epochs * steps, pct_start=0.1
     )
     deviation_P = recipe.noise * pictures.frames.std(0)
     with progress_bar(what, recipe.epochs) as advance:
