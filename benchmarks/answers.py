@@ -23,7 +23,7 @@ from common import print_table, save_json
 
 from holmes.confidence.confidence_metrics import calibration_error
 from holmes.evidence.answer_kinds import AnswerKind
-from holmes.evidence.diagnosis import Calibration, read_calibration
+from holmes.evidence.calibration_record import Calibration, read_calibration
 from holmes.evidence.fitting import fit_calibration, judge_all, without
 from holmes.index.builder import build_index
 from holmes.index.calibration import every_score, guess

@@ -18,8 +18,8 @@ from holmes.confidence.answered import OURS, AnsweredSplit, as_numpy
 from holmes.confidence.baselines import sigmoid
 from holmes.confidence.confidence_metrics import area_under_risk_coverage, auroc, calibration_error
 from holmes.evaluation.estimates import Counts, bootstrap_counts, estimate
+from holmes.evidence.calibration_record import Calibration
 from holmes.evidence.confidence import background
-from holmes.evidence.diagnosis import Calibration
 from holmes.evidence.logistic import fit_logistic
 
 Floats = NDArray[np.float64]

@@ -26,7 +26,7 @@ from holmes.encoders.checkpoint import Checkpoint
 from holmes.encoders.precision import encoder_precision
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import Encoded, encode_split, score_all, unit_videos
-from holmes.evidence.diagnosis import Calibration
+from holmes.evidence.calibration_record import Calibration
 from holmes.records import CLIPS, FRAMES, Scores
 from holmes.worlds.planted.scenery import Disturbance, FeatureMap, film
 from holmes.worlds.planted.world import Mix, plan_world

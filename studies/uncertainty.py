@@ -30,7 +30,7 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.devices import choose_device
 from holmes.encoders.checkpoint import load_checkpoint
-from holmes.evidence.diagnosis import EXTRA, read_calibration
+from holmes.evidence.calibration_record import EXTRA, read_calibration
 from holmes.runs.folders import find_runs
 from holmes.runs.run_confidence import held_out_videos, run_uncertainty
 from holmes.training.protocol import Protocol

@@ -79,9 +79,7 @@ def altered(value: Any, at: Path_, new: Any) -> str:
         del holder[at[-1]]
     elif new is not TWICE:
         holder[at[-1]] = new
-    elif isinstance(
-        holder, dict
-    ):  # a key that is there twice, put in the place of a mark that no text contains
+    elif isinstance(holder, dict):  # the key a second time, in the place of a mark that no text contains
         holder["\x01"] = holder[at[-1]]
         return json.dumps(value).replace('"\\u0001"', json.dumps(at[-1]))
     else:

@@ -21,7 +21,7 @@ from holmes.cluster.places import Place
 from holmes.cluster.searcher import ShardedIndex
 from holmes.cluster.writing import seal_shards, shard_name, shard_of, split_index
 from holmes.errors import HolmesError
-from holmes.evidence.diagnosis import Calibration
+from holmes.evidence.calibration_record import Calibration
 from holmes.files import write_json
 from holmes.index import embedders
 from holmes.index.calibration import FILE as CALIBRATION
@@ -119,7 +119,7 @@ def test_like_timelines_and_durations_are_those_of_one_index(made: Path, shards:
         assert np.array_equal(ours.spans_F2, expected.spans_F2)
     assert parts.duration("/films/film004.mp4") == whole.duration("/films/film004.mp4")
     about = parts.describe()
-    assert about["videos"] == len(whole) and about["hours"] == pytest.approx(whole.describe()["hours"])
+    assert about.videos == len(whole) and about.hours == pytest.approx(whole.describe().hours)
     with pytest.raises(HolmesError, match="contains no video named 'x'"):
         parts.like("x", 1.0)
     with pytest.raises(HolmesError, match=r"no video of .* matches 'x'"):

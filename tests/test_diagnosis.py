@@ -13,8 +13,10 @@ from scipy.special import psi
 from holmes.config.schema import ScoreConfig
 from holmes.errors import HolmesError
 from holmes.evidence.answer_kinds import AnswerKind, KindRules, explain, kinds_of
-from holmes.evidence.diagnosis import Calibration, Diagnoser, judge, read_calibration
+from holmes.evidence.calibration_record import Calibration, read_calibration
+from holmes.evidence.diagnosis import Diagnoser
 from holmes.evidence.fitting import best_candidates, fit_calibration, fit_known_kinds, judge_all
+from holmes.evidence.judgement import judge
 from holmes.evidence.quantities import candidate_quantities, fit_temperature
 from holmes.index.diagnose import Diagnose
 from holmes.records import Scores

@@ -15,7 +15,7 @@ from holmes.config.schema import HolmesConfig, ModelConfig
 from holmes.encoders.checkpoint import save_checkpoint, update_extras
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
-from holmes.evidence.diagnosis import EXTRA, Calibration
+from holmes.evidence.calibration_record import EXTRA, Calibration
 from holmes.index import builder, embedders, intake
 from holmes.index.builder import add_videos, build_index, compact_index
 from holmes.index.embedders import TrainedHolmes, ZeroShot, load_embedder

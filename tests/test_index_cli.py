@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from holmes.cli.main import main
-from holmes.evidence.diagnosis import Diagnoser
+from holmes.evidence.diagnosis import Diagnoser, Diagnosis
 from holmes.index import embedders
 from holmes.index.builder import compact_index
-from holmes.index.diagnose import PlainDiagnosis
 from holmes.index.index_writer import create_index
 from holmes.index.manifest import Manifest
 from holmes.index.segment import Segment
@@ -89,7 +88,7 @@ def test_the_life_of_an_index(shell: Shell, tmp_path: Path) -> None:
 def test_below_the_wanted_probability_it_says_so(shell: Shell, tmp_path: Path) -> None:
     features, index = write_features(tmp_path / "features", FILMS).path, tmp_path / "index"
     shell("index", "build", index, features)
-    sure = PlainDiagnosis((0.9,), {}, "precise", "One fits.", "Name the dog.", 0.7, (0.7,))
+    sure = Diagnosis((0.9,), {}, "precise", "One fits.", "Name the dog.", 0.7, (0.7,))
     shell.monkeypatch.setattr(Diagnoser, "__call__", lambda self, *scores, **parts: [sure])
     code, said, _ = shell("search", index, "dog", "--abstain-below", "0.6")
     assert code == 0 and "probability 0.70" in said and "/films/" in said

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import holmes
-from holmes.evidence.diagnosis import Calibration, Diagnoser
+from holmes.evidence.calibration_record import Calibration
+from holmes.evidence.diagnosis import Diagnoser
 from holmes.index import embedders
 from holmes.index.apart import Words
 from holmes.index.builder import add_videos, build_index

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import holmes
+from holmes.evidence.calibration_record import Calibration
 from holmes.evidence.confidence import Background, ScoreEvidence, background, gallery_opinion
-from holmes.evidence.diagnosis import Calibration, Diagnoser
+from holmes.evidence.diagnosis import Diagnoser
 from holmes.evidence.film_parts import best_by_video, count_videos, sum_by_video
 from holmes.index import embedders
 from holmes.index.builder import build_index

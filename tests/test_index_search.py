@@ -16,9 +16,9 @@ import torch
 import holmes
 from holmes.errors import HolmesError
 from holmes.evidence.confidence import Background
+from holmes.evidence.diagnosis import Diagnosis
 from holmes.index import embedders
 from holmes.index.builder import add_videos, build_index
-from holmes.index.diagnose import PlainDiagnosis
 from holmes.index.embedders import ZeroShot
 from holmes.index.index_writer import IndexWriter
 from holmes.index.searcher import Index
@@ -117,11 +117,11 @@ class Judge:
 
     def __call__(
         self, scores: Scores, videos: int, all_scores: Background, copies_Q=None, here_floor=None
-    ) -> Sequence[PlainDiagnosis]:
+    ) -> Sequence[Diagnosis]:
         self.here_floor = here_floor
         self.seen = (tuple(scores.frame_QV.shape), tuple(scores.clip_QV.shape), videos)
         self.all_scores = all_scores
-        said = PlainDiagnosis((0.6, 0.3), {"u": 0.1}, "precise", "One fits.", "Say more.", 0.7, (0.7, 0.2))
+        said = Diagnosis((0.6, 0.3), {"u": 0.1}, "precise", "One fits.", "Say more.", 0.7, (0.7, 0.2))
         return [said for _ in scores.frame_QV]
 
 

@@ -160,8 +160,10 @@ def test_what_was_left_out_is_remembered_until_it_is_in(tmp_path: Path) -> None:
     assert notes["partial"] == [{"name": "/b.mp4", "reason": "it was cut short"}]
     note_left_out(tmp_path, [], [], {"/a.mp4"})  # mended and added; the other was removed
     assert read_left_out(tmp_path) == {"left_out": [], "partial": []}
-    (tmp_path / "left_out.json").write_text(json.dumps({"left_out": [1, {"name": 2}], "partial": 3}))
-    assert read_left_out(tmp_path) == {"left_out": [{"name": "2", "reason": ""}], "partial": []}
+    sound = {"name": "/c.mp4", "reason": "it is empty"}
+    damaged = [1, {"name": 2, "reason": ""}, {"name": "/d.mp4"}, sound, {**sound, "more": 1}]
+    (tmp_path / "left_out.json").write_text(json.dumps({"left_out": damaged, "partial": 3}))
+    assert read_left_out(tmp_path) == {"left_out": [sound], "partial": []}
 
 
 @pytest.mark.skipif(chromium() is None, reason="no chromium: the page is not tested")

@@ -15,7 +15,7 @@ from altering import VALUES, altered, places
 from by_hand import reseal
 from data_layouts import random_store
 from holmes.errors import HolmesError, unknown
-from holmes.evidence.diagnosis import Calibration, read_calibration
+from holmes.evidence.calibration_record import Calibration, read_calibration
 from holmes.files import exchange, read_json, spelt, write_json
 from holmes.manifests import Form
 from holmes.printable import printable, shown

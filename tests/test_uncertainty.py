@@ -35,7 +35,7 @@ from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint, update_extras
 from holmes.errors import HolmesError
 from holmes.evaluation.estimates import bootstrap_counts, estimate
-from holmes.evidence.diagnosis import EXTRA, read_calibration
+from holmes.evidence.calibration_record import EXTRA, read_calibration
 from holmes.evidence.fitting import without
 from holmes.records import QueryKind, Scores
 from holmes.runs.folders import find_runs

@@ -20,6 +20,7 @@ _DOORS = {
     "Hit": "holmes.index.answers",
     "HolmesConfig": "holmes.config.schema",
     "Index": "holmes.index.searcher",
+    "IndexDescription": "holmes.index.index_description",
     "Moment": "holmes.moments",
     "Protocol": "holmes.training.protocol",
     "QueryTable": "holmes.evaluation.per_query",

@@ -9,6 +9,7 @@ from holmes.errors import HolmesError
 from holmes.evaluation.per_query import QueryTable
 from holmes.index.answers import Answer, Hit
 from holmes.index.builder import BuildSummary
+from holmes.index.index_description import IndexDescription
 from holmes.index.searcher import Index
 from holmes.moments import Moment
 from holmes.results import Epoch, Evaluation, RunReport, TrainingResult
@@ -27,6 +28,7 @@ __all__ = [
     "HolmesConfig",
     "HolmesError",
     "Index",
+    "IndexDescription",
     "Moment",
     "Protocol",
     "QueryTable",

@@ -125,9 +125,7 @@ def build_index(
     named = [videos] if isinstance(videos, str | Path) else list(videos)
     embedder = load_embedder(str(model), visual, text, device)
     summary = build(path, named, embedder, rate=rate, fast=fast, workers=workers, progress=progress)
-    if (
-        embedder.calibration is None
-    ):  # nothing has taught the model how sure to be: the collection gives a guess
+    if embedder.calibration is None:  # the collection itself gives a rough guess of how sure to be
         opened = open_index(path, device="cpu")
         opened.embedder = embedder
         keep_guess(opened)

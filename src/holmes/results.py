@@ -14,9 +14,8 @@ from holmes.typed import build
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 Json: TypeAlias = "dict[str, JsonValue]"
 Figures: TypeAlias = dict[str, float]
-Bounds: TypeAlias = tuple[
-    float | None, float | None
-]  # the interval of 95% of the draws; None where there are too few videos
+# The interval of 95% of the draws; None where there are too few videos.
+Bounds: TypeAlias = tuple[float | None, float | None]
 
 T = TypeVar("T")
 

@@ -177,41 +177,30 @@ def info(
     """Show what an index contains and how it was made."""
     from holmes.cluster.manifest import is_sharded
     from holmes.cluster.places import Place
+    from holmes.index.index_description import describe_store
     from holmes.index.store import IndexStore
 
     if is_sharded(Place(index)):
         show_shards(index, json)
         return
     store = IndexStore.open(index)
-    hours = sum(store[name].duration for name in store.places) / 3600
-    removed = sum(len(segment.removed) for segment in store.manifest.segments)
-    size = sum(segment.bytes for segment in store.manifest.segments)
-    model, extraction = store.manifest.model, store.manifest.extraction
+    about = describe_store(store)
     if json:
-        print_json(
-            {
-                "videos": len(store),
-                "hours": hours,
-                "removed": removed,
-                "bytes": size,
-                "segments": len(store.segments),
-                "width": store.manifest.width,
-                "model": model,
-                "extraction": extraction,
-                "names": list(store.places),
-            }
-        )
+        print_json({**about.to_dict(), "names": list(store.places)})
         return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    model, extraction = store.manifest.model, store.manifest.extraction
     backbone = extraction.get("backbone", {})
     table = Table(show_header=False, box=None)
-    length = f"{hours:,.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
+    length = f"{about.hours:,.1f} hours" if about.hours >= 1 else f"{60 * about.hours:.1f} minutes"
     table.add_row("videos", f"{len(store):,}, {length}")
-    table.add_row("removed", f"{removed:,}" + (", 'compact' frees their space" if removed else ""))
-    table.add_row("on disk", f"{size / 2**20:,.1f} MiB in {counted(len(store.segments), 'segment')}")
+    table.add_row(
+        "removed", f"{about.removed:,}" + (", 'compact' frees their space" if about.removed else "")
+    )
+    table.add_row("on disk", f"{about.bytes / 2**20:,.1f} MiB in {counted(len(store.segments), 'segment')}")
     digest = str(model.get("digest"))[:12]
     table.add_row("model", Text(printable(f"{model.get('name')} ({model.get('kind')}, {digest})")))
     table.add_row("features", Text(printable(f"{backbone.get('name')}, {extraction.get('rate')} per second")))

@@ -71,7 +71,7 @@ def show_shards(index: Path, json: bool) -> None:
     shards = read_shards(Place(index))
     if json:
         names = [name for entry in shards.shards for name in IndexStore.open(index / entry.name).places]
-        print_json({**shards.describe(str(index)), "names": names})
+        print_json({**shards.describe(str(index)).to_dict(), "names": names})
         return
     from rich.console import Console
     from rich.table import Table

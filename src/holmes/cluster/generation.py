@@ -13,7 +13,7 @@ from holmes.cluster.gather import sums_of
 from holmes.cluster.manifest import FILE_NAME, Shards
 from holmes.cluster.shard import sent
 from holmes.errors import HolmesError
-from holmes.evidence.diagnosis import Calibration
+from holmes.evidence.calibration_record import Calibration
 from holmes.index.calibration import choose_judge, guess_from, own_calibration
 from holmes.index.diagnose import Diagnose
 from holmes.index.embedders import Embedder, recorded_embedder

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 from holmes.cluster.places import Place
 from holmes.errors import HolmesError
+from holmes.index.index_description import IndexDescription
 from holmes.index.manifest import FILE_NAME as INDEX_FILE
 from holmes.index.manifest import Manifest, Side
 from holmes.manifests import Form
@@ -75,20 +76,20 @@ class Shards:
     def _by_name(self) -> dict[str, ShardEntry]:
         return {entry.name: entry for entry in self.shards}
 
-    def describe(self, path: str) -> dict[str, Any]:
+    def describe(self, path: str) -> IndexDescription:
         """As an open index describes itself."""
-        return {
-            "path": path,
-            "generation": self.generation,
-            "videos": self.videos,
-            "hours": sum(entry.seconds for entry in self.shards) / 3600,
-            "removed": 0,
-            "bytes": sum(entry.bytes for entry in self.shards),
-            "shards": len(self.shards),
-            "width": self.width,
-            "model": self.model,
-            "extraction": self.extraction,
-        }
+        return IndexDescription(
+            path=path,
+            generation=self.generation,
+            videos=self.videos,
+            hours=sum(entry.seconds for entry in self.shards) / 3600,
+            removed=0,
+            bytes=sum(entry.bytes for entry in self.shards),
+            width=self.width,
+            model=self.model,
+            extraction=self.extraction,
+            shards=len(self.shards),
+        )
 
 
 def is_sharded(place: Place) -> bool:

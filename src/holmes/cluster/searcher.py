@@ -24,10 +24,10 @@ from holmes.index.answers import Answer, Hit, Timeline
 from holmes.index.composing import Question, check_sentence, compose_answers, compose_hits
 from holmes.index.diagnose import Diagnose
 from holmes.index.embedders import Embedder
+from holmes.index.index_description import IndexDescription
 from holmes.index.scan import make_probes
 from holmes.index.searcher import QUERIES_AT_ONCE
 from holmes.records import QueryEmbedding
-from holmes.results import Json
 
 
 @dataclass
@@ -58,7 +58,8 @@ class ShardedIndex:
                 return float(found[0])
         raise HolmesError(f"{self.place} contains no video named '{video}'.")
 
-    def describe(self) -> Json:
+    def describe(self) -> IndexDescription:
+        """As the same method of one open index."""
         return self.now.shards.describe(str(self.place))
 
     def search(

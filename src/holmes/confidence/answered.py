@@ -18,8 +18,9 @@ from holmes.data.store import Split
 from holmes.encoders.checkpoint import Checkpoint
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import Encoded, encode_split, score_all
-from holmes.evidence.diagnosis import Calibration, Judgement
+from holmes.evidence.calibration_record import Calibration
 from holmes.evidence.fitting import judge_all
+from holmes.evidence.judgement import Judgement
 from holmes.records import Scores
 
 Floats = NDArray[np.float64]

@@ -25,7 +25,7 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import Checkpoint
 from holmes.evaluation.estimates import Counts, bootstrap_counts, estimate
-from holmes.evidence.diagnosis import Calibration
+from holmes.evidence.calibration_record import Calibration
 
 REPEATS = 1000
 

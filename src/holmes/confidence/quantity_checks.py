@@ -25,7 +25,7 @@ from holmes.evaluation.partition import agreement
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import score_all
 from holmes.evidence.answer_kinds import AnswerKind
-from holmes.evidence.diagnosis import Calibration
+from holmes.evidence.calibration_record import Calibration
 from holmes.evidence.fitting import judge_all, without
 from holmes.records import QueryKind, Scores
 

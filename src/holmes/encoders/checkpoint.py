@@ -22,12 +22,14 @@ from holmes.errors import HolmesError
 from holmes.feature_origin import FeatureOrigin
 from holmes.files import atomic_file, sha256_file, spelt
 from holmes.manifests import Form
-from holmes.typed import Matching, Sha256, build
+from holmes.results import Json
+from holmes.typed import Matching, Sha256, Within, build
 
+Seconds = Annotated[float, Within(0, 1e9)]
 MANIFEST = "checkpoint.json"
 BEST = "best"  # the checkpoint inside the folder of a training run
 ENCODERS = "encoders"  # among its extras: what made the features it was trained on
-TRAINING_SECONDS = "training_seconds"  # among its extras: the length of all but its longest training videos
+TRAINING_SECONDS = "training_seconds"  # among its extras, see below
 WORDS = "words"  # among its extras: the words of its training captions
 FORM = Form("holmes-checkpoint", 2, "a Holmes checkpoint", "copy the whole folder again", unsealed=(1,))
 WEIGHTS = Matching(r"model-[0-9a-f]{12}\.safetensors", "the name of a file of weights")
@@ -51,12 +53,19 @@ class Checkpoint:
     config: HolmesConfig
     digest: str
     """SHA-256 of the weights: what an index or a calibration remembers of the model it belongs to."""
-    extras: dict[str, Any] = field(default_factory=dict)
+    extras: Json = field(default_factory=dict)
+    """What is remembered beside the weights, as plain JSON values."""
 
     @property
     def encoders(self) -> FeatureOrigin:
         """What made the features it was trained on; nothing is known of checkpoints of earlier versions."""
         return build(FeatureOrigin, self.extras.get(ENCODERS, {}), ENCODERS)
+
+    @property
+    def training_seconds(self) -> float | None:
+        """The length of all but the longest tenth of its training videos, where it is known."""
+        seconds: float | None = build(Seconds | None, self.extras.get(TRAINING_SECONDS), TRAINING_SECONDS)
+        return seconds
 
 
 def save_checkpoint(

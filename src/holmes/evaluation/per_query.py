@@ -19,7 +19,7 @@ from holmes.errors import HolmesError
 from holmes.evaluation.localise import overlap, similarity_along
 from holmes.evaluation.split_report import Evaluated
 from holmes.evidence.answer_kinds import AnswerKind
-from holmes.evidence.diagnosis import Calibration
+from holmes.evidence.calibration_record import Calibration
 from holmes.evidence.fitting import judge_all
 from holmes.evidence.quantities import Quantities, candidate_quantities
 from holmes.evidence.query_kinds import label_consistency

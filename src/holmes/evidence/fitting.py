@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from holmes.evidence.answer_kinds import SMALL_GROUP
+from holmes.evidence.calibration_record import Calibration
 from holmes.evidence.confidence import Background, background, fit_score_evidence, gallery_opinion
-from holmes.evidence.diagnosis import SMALLEST_VACUITY, Calibration, Judgement, judge
+from holmes.evidence.judgement import SMALLEST_VACUITY, Judgement, judge
 from holmes.evidence.odds import fit_odds_correction
 from holmes.evidence.quantities import fit_temperature
 from holmes.records import QueryKind, Scores
@@ -22,10 +23,7 @@ TEMPERATURES = tuple(torch.logspace(-2, 0, 41).tolist())  # τ to choose from
 FOUND = 5  # a query found its video if it is among the first five
 MISTAKEN = 0.05  # share of found queries called "not here", and of those not here called precise
 MOST = 0.5  # share of the probability that "most" means, wherever a model is good enough to reach it
-SUREST, SURER = (
-    0.05,
-    0.35,
-)  # elsewhere: the shares of queries that count as precise, and as precise or several
+SUREST, SURER = 0.05, 0.35  # elsewhere: shares of queries that count as precise, and as precise or several
 LEAST_SPREAD = 0.05  # least deviation of the log of the vacuity
 FEWEST_QUERIES = 20
 FEWEST_VIDEOS = 20  # fewest videos of a gallery that can show what is said where the right one is missing

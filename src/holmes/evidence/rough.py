@@ -9,8 +9,8 @@ Q queries
 
 from __future__ import annotations
 
+from holmes.evidence.calibration_record import Calibration
 from holmes.evidence.confidence import SMALLEST_DEVIATION, Background
-from holmes.evidence.diagnosis import Calibration
 
 CANDIDATES = 100
 BRANCH_TEMPERATURE = 0.07  # τ of the branches' opinions

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from holmes.index.diagnose import Diagnosis
+from holmes.evidence.diagnosis import Diagnosis
 from holmes.moments import Moment
 from holmes.results import Json
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holmes.errors import HolmesError
-from holmes.evidence.diagnosis import Calibration, Diagnoser, read_calibration
+from holmes.evidence.calibration_record import Calibration, read_calibration
+from holmes.evidence.diagnosis import Diagnoser
 from holmes.evidence.fitting import FEWEST_QUERIES, fit_calibration, judge_all
 from holmes.evidence.rough import rough_calibration
 from holmes.files import read_json, write_json

@@ -6,14 +6,15 @@ Q queries, K candidates
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from holmes.errors import HolmesError
+from holmes.evidence.diagnosis import Diagnosis
 from holmes.index.answers import Answer, Hit
-from holmes.index.diagnose import Diagnose, Diagnosis, PlainDiagnose
+from holmes.index.diagnose import Diagnose, PlainDiagnose
 from holmes.index.group import Groups, Views
 from holmes.index.languages import with_language
 from holmes.index.nearest import Nearest
@@ -111,12 +112,11 @@ def compose_hits(
 
 def _counting_only_what_was_searched(diagnosis: Diagnosis, missing: Sequence[str]) -> Diagnosis:
     """A diagnosis that says so if not all videos were searched."""
-    if not missing or not is_dataclass(diagnosis):
+    if not missing:
         return diagnosis
     named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
     said = f"{diagnosis.explanation} This counts only what was searched: {named} did not answer."
-    judged: Diagnosis = replace(diagnosis, explanation=said)
-    return judged
+    return replace(diagnosis, explanation=said)
 
 
 def check_sentence(sentence: object) -> None:

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from holmes.data.pooling import overlapping_clips, query_tokens, video_clips, video_frames
 from holmes.devices import device_named
-from holmes.encoders.checkpoint import TRAINING_SECONDS, WORDS
+from holmes.encoders.checkpoint import WORDS
 from holmes.encoders.released import checkpoint_in, open_checkpoint
 from holmes.errors import HolmesError
-from holmes.evidence.diagnosis import EXTRA as CALIBRATION
+from holmes.evidence.calibration_record import EXTRA as CALIBRATION
 from holmes.feature_origin import EncoderRecord, refuse_other_encoder
 from holmes.media.backbones import (
     BUILT_IN,
@@ -175,7 +175,7 @@ class TrainedHolmes:
         config = self.checkpoint.config
         self.width = config.model.width
         self.frame_weight, self.clip_weight = config.score.frame_weight, config.score.clip_weight
-        self.part_seconds = float(self.checkpoint.extras.get(TRAINING_SECONDS) or UNKNOWN_PART_SECONDS)
+        self.part_seconds = self.checkpoint.training_seconds or UNKNOWN_PART_SECONDS
 
     def _recorded(self, known: EncoderRecord | None, option: str) -> str:
         """Refuse an unknown encoder; it must be named, since another of the same width would find nothing."""

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from holmes.evidence.answer_kinds import SMALL_GROUP, AnswerKind
-from holmes.evidence.diagnosis import Diagnosis as Judged
+from holmes.evidence.diagnosis import Diagnosis
 from holmes.index.answers import Hit
 from holmes.index.apart import Words, learn_words
 from holmes.index.copies import CLOSE, show_the_same, usual_look
-from holmes.index.diagnose import Diagnosis
 from holmes.index.embedders import Embedder
 from holmes.index.looks import Rows, Sketch, View, look_of
 from holmes.printable import printable
@@ -52,7 +51,7 @@ class Groups:
 
     def tell_apart(self, q: int, diagnosis: Diagnosis, hits: Sequence[Hit], views: Views) -> Diagnosis:
         """Name the videos that fit, and what each shows that the others do not."""
-        if not isinstance(diagnosis, Judged) or diagnosis.answer_kind is not AnswerKind.SEVERAL_FIT:
+        if diagnosis.kind != AnswerKind.SEVERAL_FIT.name.lower():
             return diagnosis
         members, more = hits[: diagnosis.group], diagnosis.group - len(hits)
         if len(members) < 2:

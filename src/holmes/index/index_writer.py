@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import fnmatch
 import os
 import shutil
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from holmes.errors import HolmesError
+from holmes.index.index_lock import lock_folder, lock_index
 from holmes.index.manifest import FILE_NAME, Manifest, SegmentEntry, damaged, read_manifest, write_manifest
 from holmes.index.sealed import sealed_segments
 from holmes.index.segment import Segment, write_segment
@@ -30,7 +30,7 @@ def create_index(path: Path | str, manifest: Manifest) -> None:
     path = Path(path)
     _refuse_filled(path)
     (path / SEGMENTS).mkdir(parents=True, exist_ok=True)
-    with _acquire(path):
+    with lock_index(path):
         _refuse_filled(path)  # another process may have made an index here since
         write_manifest(path, manifest)
 
@@ -65,10 +65,10 @@ class IndexWriter:
     def __enter__(self) -> IndexWriter:
         read_manifest(self.path)  # an error where there is no index, before a lock file is left there
         with ExitStack() as held:
-            self._lock = held.enter_context(_acquire(self.path))
+            self._lock = held.enter_context(lock_index(self.path))
             self._folder = os.open(self.path, os.O_DIRECTORY)
             held.callback(os.close, self._folder)
-            _lock_folder(self._folder, self.path)
+            lock_folder(self._folder, self.path)
             self._segments = os.open(SEGMENTS, os.O_DIRECTORY, dir_fd=self._folder)
             held.callback(os.close, self._segments)
             self._reopen()
@@ -244,33 +244,3 @@ def _full_segments(videos: Iterable[StoredVideo]) -> Iterator[list[StoredVideo]]
 
 def _count_parts(videos: Iterable[StoredVideo]) -> int:
     return sum(len(video.rows_SPD) for video in videos)
-
-
-def _acquire(path: Path) -> IO[str]:
-    """The writer's lock. The kernel lets go of it when the process ends, however it ends."""
-    lock = open(path / LOCK, "a+")  # noqa: SIM115 - open for as long as the lock is held
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.seek(0)
-        holder = lock.read(20).strip() or "unknown"
-        lock.close()
-        raise _busy(path, f"process {holder}") from None
-    lock.truncate(0)
-    lock.write(f"{os.getpid()}\n")
-    lock.flush()
-    return lock
-
-
-def _lock_folder(folder: int, path: Path) -> None:
-    """Lock the folder itself too: the lock file can be deleted, and a second writer would make a new one."""
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise _busy(path, "another process") from None
-    except OSError:
-        pass  # network file systems lock files only
-
-
-def _busy(path: Path, who: str) -> HolmesError:
-    return HolmesError(f"{who} is changing {path}; try again when it is done.")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import replace
 
-from holmes.evidence.diagnosis import Diagnosis as Judged
-from holmes.index.diagnose import Diagnosis
+from holmes.evidence.diagnosis import Diagnosis
 
 ENGLISH_ALONE = ("pocket", "minilm")
 ENGLISH_WORDS = (
@@ -39,8 +38,6 @@ def is_foreign(sentence: str) -> bool:
 def with_language(diagnosis: Diagnosis, sentence: str, model: dict[str, object]) -> Diagnosis:
     """Say what the model can read where a sentence in another language found little evidence."""
     reads_english = model.get("text", model.get("name")) in ENGLISH_ALONE
-    if diagnosis.kind == "precise" or not reads_english or not is_foreign(sentence):
-        return diagnosis
-    if not isinstance(diagnosis, Judged):
+    if diagnosis.kind in ("precise", "unknown") or not reads_english or not is_foreign(sentence):
         return diagnosis
     return replace(diagnosis, explanation=ADVICE, advice="Ask in English.")

@@ -23,6 +23,7 @@ from holmes.index.diagnose import Diagnose
 from holmes.index.embedders import Embedder, recorded_embedder
 from holmes.index.gallery import Gallery, open_gallery
 from holmes.index.group import Groups, Views
+from holmes.index.index_description import IndexDescription, describe_store
 from holmes.index.looks import View, sketches_of, view_of
 from holmes.index.manifest import read_manifest
 from holmes.index.nearest import Nearest, nearest_videos
@@ -31,7 +32,6 @@ from holmes.index.store import IndexStore
 from holmes.index.stored_video import StoredVideo
 from holmes.index.timeline import find_moments, frame_at, timeline_of
 from holmes.records import QueryEmbedding
-from holmes.results import Json
 
 QUERIES_AT_ONCE = 1024  # sentences in one pass over the embeddings
 
@@ -57,21 +57,9 @@ class Index:
         """Every video's seconds, in the order of the index."""
         return self.store.durations
 
-    def describe(self) -> Json:
+    def describe(self) -> IndexDescription:
         """What the index is and what made it."""
-        manifest = self.store.manifest
-        return {
-            "path": str(self.store.path),
-            "generation": manifest.generation,
-            "videos": len(self.store),
-            "hours": sum(self.store.durations.values()) / 3600,
-            "removed": sum(len(segment.removed) for segment in manifest.segments),
-            "bytes": sum(segment.bytes for segment in manifest.segments),
-            "segments": len(manifest.segments),
-            "width": manifest.width,
-            "model": manifest.model,
-            "extraction": manifest.extraction,
-        }
+        return describe_store(self.store)
 
     def search(
         self,

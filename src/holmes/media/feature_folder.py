@@ -9,27 +9,27 @@ Used by the index and by training: `for video in FeatureFolder.open(path): video
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
 from holmes.errors import HolmesError, unknown
 from holmes.feature_origin import LEAST_RATE, MOST_RATE
-from holmes.files import atomic_file
 from holmes.manifests import Form
 from holmes.media.backbones.base import Identity, Matrix
 from holmes.media.origin import Fingerprint, Origin, mount_point
+from holmes.media.tensor_files import Arrays, damaged, read_record, read_tensors, write_tensors
 from holmes.typed import Within
 
 FORM = Form("holmes-features", 3, "a folder of features", "extract into another folder", unsealed=(2,))
 MANIFEST, VIDEOS, SUFFIX = "features.json", "videos", ".safetensors"
+HEADER = "video"  # the record in the header of a video's file
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,23 @@ class Manifest:
 
     backbone: Identity
     rate: Annotated[float, Within(LEAST_RATE, MOST_RATE)]
+
+
+@dataclass(frozen=True)
+class VideoRecord:
+    """What a video's file says beside its tensors."""
+
+    source: str
+    start: float
+    duration: float
+    note: str
+    fingerprint: Fingerprint
+    content: str = ""
+    mount: str = ""
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(Path(self.source), self.fingerprint, self.content, self.mount)
 
 
 @dataclass(frozen=True)
@@ -134,27 +151,25 @@ class FeatureFolder:
     def __getitem__(self, id: str) -> VideoFeatures:
         if id not in self:
             raise unknown(f"video in {self.path}", id, self.ids()[:20])
-        tensors, record = _read(self.file(id))
+        record, tensors = read_tensors(self.file(id), HEADER, VideoRecord)
         try:
-            if record.pop("sha256") != _digest(tensors, record):
-                raise _damaged(self.file(id))
             ends = np.cumsum(tensors["thumbnail_sizes"])
             jpegs = np.split(tensors["thumbnails"], ends[:-1]) if len(ends) else []
             return VideoFeatures(
                 id=id,
-                source=Path(record["source"]),
-                duration=float(record["duration"]),
+                source=Path(record.source),
+                duration=record.duration,
                 rows=tensors["rows"].astype(np.float32),
                 times=tensors["times"],
                 thumbnails=tuple(
                     Thumbnail(float(time), jpeg.tobytes())
                     for time, jpeg in zip(tensors["thumbnail_times"], jpegs, strict=True)
                 ),
-                start=float(record["start"]),
-                note=str(record["note"]),
+                start=record.start,
+                note=record.note,
             )
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise _damaged(self.file(id)) from None
+            raise damaged(self.file(id)) from None
 
     @property
     def videos(self) -> Path:
@@ -168,10 +183,9 @@ class FeatureFolder:
         try:
             if not self._adopt(source):
                 return False
-            tensors, record = _read(self.file(video_id(source)))
-            unchanged: bool = record["fingerprint"] == asdict(Fingerprint.of(source))
-            return unchanged and record.pop("sha256") == _digest(tensors, record)
-        except (HolmesError, OSError, KeyError):
+            record, _ = read_tensors(self.file(video_id(source)), HEADER, VideoRecord)
+            return record.fingerprint == Fingerprint.of(source)
+        except (HolmesError, OSError):
             return False
 
     def _adopt(self, source: Path) -> bool:
@@ -184,23 +198,21 @@ class FeatureFolder:
     def origin(self, id: str) -> Origin | None:
         """What is remembered of a video file, from the header of its features; None where that is damaged."""
         try:
-            return _origin(_read(self.file(id), tensors=False)[1])
-        except (HolmesError, KeyError, TypeError, ValueError):
+            return read_record(self.file(id), HEADER, VideoRecord).origin
+        except HolmesError:
             return None
 
     def move(self, id: str, to: Path) -> str:
         """Keep the features of `id` for the same content at another place too; return the new id."""
         origin, video = self.origin(id), self[id]
         if origin is None:
-            raise _damaged(self.file(id))
+            raise damaged(self.file(id))
         moved = replace(origin, source=to, fingerprint=Fingerprint.of(to), mount=mount_point(to))
         self.write(replace(video, id=video_id(to), source=to), moved)
         return video_id(to)
 
     def write(self, video: VideoFeatures, origin: Origin | Fingerprint) -> None:
         """Keep one video; its file appears only when it is complete."""
-        from safetensors.numpy import save
-
         self.check_there()
         if isinstance(origin, Fingerprint):
             origin = Origin(video.source, origin)
@@ -208,26 +220,23 @@ class FeatureFolder:
         rows = video.rows.astype(np.float16)
         if not np.isfinite(rows).all():
             raise HolmesError("the encoder gave numbers that are not finite")
-        tensors: dict[str, np.ndarray] = {
+        tensors: Arrays = {
             "rows": rows,
             "times": np.asarray(video.times, np.float32),
             "thumbnail_times": np.array([t.time for t in video.thumbnails], np.float32),
             "thumbnail_sizes": np.array([len(t.jpeg) for t in video.thumbnails], np.int64),
             "thumbnails": np.frombuffer(b"".join(t.jpeg for t in video.thumbnails), np.uint8),
         }
-        record: dict[str, Any] = {
-            "source": str(video.source),
-            "start": video.start,
-            "duration": video.duration,
-            "note": video.note,
-            "fingerprint": asdict(origin.fingerprint),
-            "content": origin.content,
-            "mount": origin.mount,
-        }
-        record["sha256"] = _digest(tensors, record)
-        with atomic_file(self.file(video.id)) as file:
-            # ASCII JSON: file names that are not valid text (lone surrogates) survive as escapes.
-            file.write(save(tensors, {"video": json.dumps(record)}))
+        record = VideoRecord(
+            source=str(video.source),
+            start=video.start,
+            duration=video.duration,
+            note=video.note,
+            fingerprint=origin.fingerprint,
+            content=origin.content,
+            mount=origin.mount,
+        )
+        write_tensors(self.file(video.id), HEADER, record, tensors)
 
 
 def video_id(source: Path, digits: int = 32) -> str:
@@ -244,37 +253,3 @@ def _is_vacant(path: Path) -> bool:
     begun = path / VIDEOS
     left = [entry for entry in path.iterdir() if not entry.match(f".{MANIFEST}.*.part")]
     return not left or (left == [begun] and begun.is_dir() and not any(begun.iterdir()))
-
-
-def _read(path: Path, tensors: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a file holds, if asked for, and the few words about its video."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            record = json.loads(file.metadata()["video"])
-            held = {name: file.get_tensor(name) for name in file.keys() if tensors}  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
-        raise _damaged(path) from None
-    if not isinstance(record, dict):
-        raise _damaged(path)
-    return held, record
-
-
-def _origin(record: dict[str, Any]) -> Origin:
-    fingerprint = Fingerprint(int(record["fingerprint"]["size"]), int(record["fingerprint"]["changed"]))
-    content, mount = str(record.get("content", "")), str(record.get("mount", ""))
-    return Origin(Path(record["source"]), fingerprint, content, mount)
-
-
-def _digest(tensors: dict[str, Any], record: dict[str, Any]) -> str:
-    """The checksum of all that is kept: features that changed on the disk must not pass for a video's."""
-    kinds = {name: (tensor.dtype.str, tensor.shape) for name, tensor in tensors.items()}
-    digest = hashlib.sha256(json.dumps([record, kinds], sort_keys=True).encode())
-    for name in sorted(tensors):
-        digest.update(np.ascontiguousarray(tensors[name]).data)
-    return digest.hexdigest()
-
-
-def _damaged(path: Path) -> HolmesError:
-    return HolmesError(f"{path} is damaged; extract its video again, or delete the file.")

@@ -28,11 +28,7 @@ BYTES_AT_ONCE = 2**27  # of decoded frames, however large each is
 SAMPLES_AT_ONCE = 2**12  # where one picture stays for a long time
 KEEP_EVERY = 20.0  # seconds of work that an interrupt may lose
 LEAST_ROOM = 2**20  # bytes that must be free for a video's features
-NO_ROOM = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EROFS,
-}  # errors of the system: other videos would fail in the same way
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}  # other videos would fail in the same way
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,19 @@ Only for the very same content, sampled in the same way, and only if the reader 
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from holmes.errors import HolmesError
-from holmes.files import atomic_file
 from holmes.media.backbones.base import Matrix
 from holmes.media.pictures import ThumbnailStrip
 from holmes.media.reader import Place
-from holmes.typed import Count, Size, build
+from holmes.media.tensor_files import Arrays, read_tensors, write_tensors
+from holmes.typed import Count, Size
 
-SUFFIX = ".unfinished"
+SUFFIX, HEADER = ".unfinished", "unfinished"
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,6 @@ class Record:
     step: Size  # one picture in this many is kept as a thumbnail
     seen: Count
     place: Place
-    sha256: str  # of the tensors and of all the rest of this
 
 
 def unfinished_file(videos: Path, id: str) -> Path:
@@ -50,33 +46,22 @@ def unfinished_file(videos: Path, id: str) -> Path:
 
 def keep(path: Path, made_of: str, so_far: Unfinished) -> None:
     """`made_of` names all that decides the rows: the content of the file, the encoder, how it is sampled."""
-    from safetensors.numpy import save
-
     kept, step, seen = so_far.strip.state()
-    tensors: dict[str, np.ndarray] = {
+    tensors: Arrays = {
         "rows": so_far.rows.astype(np.float16),
         "times": np.asarray(so_far.times, np.float32),
         "thumbnail_times": np.array([time for time, _ in kept], np.float64),
         "thumbnail_sizes": np.array([len(jpeg) for _, jpeg in kept], np.int64),
         "thumbnails": np.frombuffer(b"".join(jpeg for _, jpeg in kept), np.uint8),
     }
-    record = Record(made_of, step, seen, so_far.place, "")
-    record = replace(record, sha256=_digest(tensors, record))
-    with atomic_file(path) as file:
-        file.write(save(tensors, {"unfinished": json.dumps(asdict(record))}))
+    write_tensors(path, HEADER, Record(made_of, step, seen, so_far.place), tensors)
 
 
 def take_up(path: Path, made_of: str) -> Unfinished | None:
     """What was kept, if it was made of the same things and is whole; otherwise extraction begins again."""
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(path, framework="numpy") as file:
-            record: Record = build(Record, json.loads(file.metadata()["unfinished"]))
-            if record.made_of != made_of:
-                return None
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if record.sha256 != _digest(tensors, record):
+        record, tensors = read_tensors(path, HEADER, Record)
+        if record.made_of != made_of:
             return None
         jpegs = np.split(tensors["thumbnails"], np.cumsum(tensors["thumbnail_sizes"])[:-1])
         kept = list(zip(tensors["thumbnail_times"].tolist(), map(np.ndarray.tobytes, jpegs), strict=True))
@@ -85,12 +70,5 @@ def take_up(path: Path, made_of: str) -> Unfinished | None:
         if len(rows) != len(tensors["times"]) or not np.isfinite(rows).all():
             return None
         return Unfinished(rows, tensors["times"], strip, record.place)
-    except (SafetensorError, HolmesError, OSError, KeyError, TypeError, ValueError, RecursionError):
+    except (HolmesError, OSError, KeyError, TypeError, ValueError):
         return None
-
-
-def _digest(tensors: dict[str, Any], record: Record) -> str:
-    digest = hashlib.sha256(json.dumps(asdict(replace(record, sha256=""))).encode())
-    for name in sorted(tensors):
-        digest.update(np.ascontiguousarray(tensors[name]).data)
-    return digest.hexdigest()

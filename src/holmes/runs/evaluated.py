@@ -18,7 +18,7 @@ from holmes.encoders.released import open_checkpoint
 from holmes.evaluation.intervals import spread_with_intervals
 from holmes.evaluation.per_query import QueryTable, query_table
 from holmes.evaluation.split_report import Evaluated, evaluated_split
-from holmes.evidence.diagnosis import EXTRA, read_calibration
+from holmes.evidence.calibration_record import EXTRA, read_calibration
 from holmes.runs.folders import RunFolder, find_runs, refuse_other_features, store_of
 from holmes.runs.groups import group_runs
 from holmes.training.assemble import build_alignments, build_identifier

@@ -15,7 +15,7 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.released import open_checkpoint
 from holmes.errors import HolmesError
-from holmes.evidence.diagnosis import EXTRA, read_calibration
+from holmes.evidence.calibration_record import EXTRA, read_calibration
 from holmes.runs.folders import RunFolder, refuse_other_features
 from holmes.training.calibrate import calibrate
 from holmes.training.protocol import Protocol, calibration_split

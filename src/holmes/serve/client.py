@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -12,10 +12,10 @@ from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 from holmes.errors import HolmesError
+from holmes.evidence.diagnosis import Diagnosis
 from holmes.index.answers import Answer, Hit
-from holmes.index.diagnose import PlainDiagnosis
+from holmes.index.index_description import IndexDescription
 from holmes.moments import Moment
-from holmes.results import Json
 
 AT_ONCE = 64  # sentences in one request
 LARGEST = 256 * 2**20  # bytes of a response
@@ -101,9 +101,11 @@ class RemoteIndex:
             answers += [_answer(plain) for plain in self._request("/api/search", order)["answers"]]
         return answers
 
-    def describe(self) -> Json:
+    def describe(self) -> IndexDescription:
         """What the index is and what made it."""
-        return dict(self._get("/api/index"))
+        told = self._get("/api/index")
+        known = [each.name for each in fields(IndexDescription)]
+        return IndexDescription(**{name: told[name] for name in known if name in told})
 
     def _get(self, path: str, **parameters: Any) -> Any:
         return self._request(f"{path}?{urlencode(parameters)}" if parameters else path)
@@ -140,7 +142,7 @@ def connect(url: str, *, token: str | None = None, timeout: float = 60.0) -> Rem
 def _answer(plain: dict[str, Any]) -> Answer:
     hits = tuple(_hit(hit) for hit in plain["hits"])
     told = plain["diagnosis"]
-    diagnosis = PlainDiagnosis(
+    diagnosis = Diagnosis(
         kind=told["kind"],
         words=told["words"],
         explanation=told["explanation"],

@@ -30,10 +30,10 @@ MONTH = 30 * 24 * 3600  # seconds a browser stays known
 async def about(request: Request) -> Response:
     state = state_of(request)
     folders = [{"folder": name, "videos": count} for name, count in sorted(state.shelf.folders.items())]
-    notes = await asyncio.to_thread(read_left_out, Path(state.about["path"]))
+    notes = await asyncio.to_thread(read_left_out, Path(state.about.path))
     return Json(
         {
-            **state.about,
+            **state.about.to_dict(),
             "folders": folders[:FOLDERS_LISTED],
             **notes,
             "manage": state.settings.manage,
@@ -92,8 +92,8 @@ async def remove(request: Request, id: Id) -> Response:
 
 
 def own_path(state: ServerState) -> Path:
-    path = Path(state.about["path"])
-    if not path.is_dir() or "shards" in state.about:
+    path = Path(state.about.path)
+    if not path.is_dir() or state.about.shards is not None:
         raise HolmesError("this index is not a single folder; change its parts one by one.")
     return path
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from holmes.index.answers import Answer, Hit, Timeline
+from holmes.index.index_description import IndexDescription
 
 
 class Searcher(Protocol):
@@ -30,4 +31,4 @@ class Searcher(Protocol):
 
     def refresh(self) -> bool: ...  # takes up what has changed; returns whether anything has
 
-    def describe(self) -> dict[str, Any]: ...  # what the index is: path, generation, model, size
+    def describe(self) -> IndexDescription: ...

@@ -16,6 +16,7 @@ import numpy as np
 from holmes.errors import HolmesError
 from holmes.index.answers import Hit, Timeline
 from holmes.index.composing import check_sentence
+from holmes.index.index_description import IndexDescription
 from holmes.serve.batching import Batcher, Question, Reply
 from holmes.serve.metrics import Metrics
 from holmes.serve.searcher_protocol import Searcher
@@ -44,7 +45,7 @@ class ServerState:
         self.conversions = asyncio.Semaphore(settings.limits.conversions)
         self.shelf: Shelf
         self.thumbnails: Thumbnails
-        self.about: dict[str, Any]
+        self.about: IndexDescription
 
     async def __aenter__(self) -> ServerState:
         await self.batcher.__aenter__()
@@ -126,10 +127,10 @@ class ServerState:
     def _take_up(self) -> None:
         about = self.index.describe()
         shelf = Shelf(self.index.durations)
-        path = Path(about["path"]) if about.get("path") else None
+        path = Path(about.path)
         self.thumbnails, self.shelf, self.about = Thumbnails(path, shelf), shelf, about
         self.metrics.gauges["index_videos"] = len(shelf)
-        self.metrics.gauges["index_generation"] = about["generation"]
+        self.metrics.gauges["index_generation"] = about.generation
 
 
 def steps_of(timeline: Timeline, duration: float, moments: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:

@@ -1,0 +1,81 @@
+"""Judge queries whose answer nobody knows, by the scores of their best candidates, as whole batches.
+
+    scores of the best K ┬ opinion on the gallery: probability of each hit, vacuity ─ kind
+                         └ opinions of the branches on the K: beliefs, u, ξ, δ
+
+Q queries, K candidates (best first)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from holmes.evidence.answer_kinds import kinds_of
+from holmes.evidence.calibration_record import Calibration
+from holmes.evidence.confidence import Background, GalleryOpinion, gallery_opinion
+from holmes.evidence.film_parts import best_by_video
+from holmes.evidence.quantities import Quantities, candidate_quantities
+from holmes.records import Scores
+
+SMALLEST_VACUITY = 1e-30
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The judgement on many queries at once."""
+
+    quantities: Quantities
+    gallery: GalleryOpinion
+    here_Q: Tensor  # the share of answerable queries that had no more evidence than this one
+    score_QK: Tensor
+    kinds_Q: Tensor  # AnswerKind
+    group_Q: Tensor  # how many of the best candidates a sentence on the kind is about
+
+
+def judge(
+    scores: Scores,
+    videos: int,
+    calibration: Calibration,
+    all_scores: Background | None = None,
+    *,
+    video_QK: Tensor | None = None,
+    video_parts_QK: Tensor | None = None,
+    copies_Q: Tensor | None = None,
+    here_floor: float | None = None,
+) -> Judgement:
+    """Judge queries by the scores of their best candidates, Q × K, best first, in a gallery of `videos`.
+
+    `all_scores` is the mean and deviation of the score over the whole gallery; without it they are guessed
+    from the candidates. Where candidates are parts of long videos, `video_QK` says whose, and
+    `video_parts_QK` how many parts that video has: the gallery is one of parts, but the judgement is about
+    videos, in the order of their best parts. `copies_Q` is how many of the first videos show the very same
+    moment, and `here_floor` replaces the calibration's.
+    """
+    candidates = calibration.candidates
+    scores = Scores(scores.frame_QV[:, :candidates], scores.clip_QV[:, :candidates])
+    score_QK = calibration.score(scores)
+    gallery = gallery_opinion(score_QK, videos, calibration.evidence, all_scores, calibration.correction)
+    quantities = candidate_quantities(scores, candidates, calibration.temperature)
+    here_Q = answered_with_less(gallery, calibration)
+    if video_QK is not None:
+        video_QK = video_QK[:, :candidates]
+        parts_QK = None if video_parts_QK is None else video_parts_QK[:, :candidates]
+        gallery, score_QK = gallery.merged(video_QK, parts_QK), best_by_video(score_QK, video_QK)
+    rules = calibration.rules(videos)
+    if here_floor is not None:
+        rules = replace(rules, here=here_floor)
+    copies_Q = torch.ones_like(here_Q, dtype=torch.long) if copies_Q is None else copies_Q
+    kinds_Q, group_Q = kinds_of(gallery.probability_QK, here_Q, copies_Q, rules)
+    return Judgement(quantities, gallery, here_Q, score_QK, kinds_Q, group_Q)
+
+
+def answered_with_less(gallery: GalleryOpinion, calibration: Calibration) -> Tensor:
+    """The share of held-out queries that found their video on no more evidence: small where it is not there.
+
+    Evidence is compared as if the gallery had the size of the held-out one.
+    """
+    log_vacuity_Q = gallery.resized(calibration.videos).vacuity_Q.clamp(min=SMALLEST_VACUITY).log()
+    return 1 - torch.special.ndtr((log_vacuity_Q - calibration.vacuity_middle) / calibration.vacuity_spread)
