@@ -209,14 +209,14 @@ def test_two_processes_cannot_both_make_an_index(tmp_path: Path, monkeypatch: py
 
     def overtaken(path: Path) -> IO[str]:
         """Another process makes the index, and fills it, just before this one gets the lock."""
-        monkeypatch.setattr(index_writer, "_acquire", acquire)
+        monkeypatch.setattr(index_writer, "lock_index", acquire)
         create_index(path, manifest)
         with IndexWriter(path) as writer:
             writer.add([make_video("a", 3)])
         return acquire(path)
 
-    acquire = index_writer._acquire
-    monkeypatch.setattr(index_writer, "_acquire", overtaken)
+    acquire = index_writer.lock_index
+    monkeypatch.setattr(index_writer, "lock_index", overtaken)
     with pytest.raises(HolmesError, match="is already an index"):
         create_index(index, manifest)
     assert "a" in IndexStore.open(index)

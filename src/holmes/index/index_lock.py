@@ -1,8 +1,8 @@
 """The lock of an index: one process may change it at a time.
 
-This is not `holmes.locks.hold`, for two reasons. A writer must see whether the lock file under the index's path
-is still the one that it holds, since the index may have been replaced meanwhile: for that it needs the open file
-itself. And whoever is refused is told which process is at work.
+This is not `holmes.locks.hold`, for two reasons. A writer must see whether the lock file under the index's
+path is still the one that it holds, since the index may have been replaced meanwhile: for that it needs the
+open file itself. And whoever is refused is told which process is at work.
 """
 
 from __future__ import annotations
