@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Annotated, Any
 
 from torch import Tensor
@@ -79,7 +79,8 @@ def read_calibration(values: Any, model: str) -> Calibration | None:
     """The stored form read back; None if there is none. Another model's is refused."""
     if values is None:
         return None
-    if not isinstance(values, dict) or values.get("version") not in READABLE or "model" not in values:
+    needed = {field.name for field in fields(Calibration) if field.default is MISSING}
+    if not isinstance(values, dict) or values.get("version") not in READABLE or needed - values.keys():
         raise HolmesError(
             "the calibration has a format that this version of Holmes does not know; train again."
         )
