@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,11 +39,14 @@ reveal_type(config)  # holmes.config.schema.HolmesConfig
 found = holmes.evaluate("RUN")
 reveal_type(found)  # holmes.results.Evaluation
 reveal_type(found.reports[0].by["length"]["1-5 words"].metrics)  # dict[str, float]
+reveal_type(found.uncertainty)  # dict[str, dict[str, holmes.results.Interval]] | None
 reveal_type(holmes.build_index("INDEX", "VIDEOS").added)  # int
 answer = holmes.open_index("INDEX", device="cpu").search("a dog runs into the sea")
 reveal_type(answer)  # holmes.index.answers.Answer
 reveal_type(answer.hits[0].moments[0].start)  # float
+reveal_type(answer.diagnosis)  # holmes.evidence.diagnosis.Diagnosis
 reveal_type(answer.diagnosis.probability)  # float | None
+reveal_type(holmes.open_index("INDEX").describe().hours)  # float
 reveal_type(holmes.load_checkpoint("RUN"))  # holmes.encoders.checkpoint.Checkpoint
 reveal_type(holmes.load_checkpoint("RUN").encoders.rate)  # float | None
 reveal_type(holmes.queries("RUN").columns["rank"])  # Sequence[str | int | float | None]
@@ -92,6 +98,33 @@ def test_a_type_checker_refuses_what_is_not_there(mypy_folder: Path) -> None:
     assert any('has no attribute "trian"' in line for line in errors)
     assert any('incompatible type "str"; expected "HolmesConfig"' in line for line in errors)
     assert any('incompatible type "float"' in line for line in errors)
+
+
+def public_hints() -> Iterator[tuple[str, str]]:
+    """Every annotation that a user of a public class meets, by its place."""
+    for name in holmes.__all__:
+        kind = getattr(holmes, name)
+        if not inspect.isclass(kind):
+            continue
+        tree = ast.parse(Path(inspect.getfile(kind)).read_text())
+        (body,) = (n.body for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == name)
+        for node in body:
+            if isinstance(node, ast.AnnAssign):
+                yield f"{name}.{ast.unparse(node.target)}", ast.unparse(node.annotation)
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                given = [*node.args.args[1:], *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+                hints = [None if each is None else each.annotation for each in given]
+                hints = [hint for each, hint in zip(given, hints, strict=True) if each is not None]
+                for hint in (*hints, node.returns):
+                    yield f"{name}.{node.name}", "nothing" if hint is None else ast.unparse(hint)
+
+
+def test_no_public_annotation_says_any() -> None:
+    hints = list(public_hints())
+    assert len(hints) > 150
+    vague = {"Any", "dict", "list", "tuple", "nothing"}
+    for place, hint in hints:
+        assert "Any" not in hint and hint not in vague, f"{place}: {hint}"
 
 
 def test_every_door_is_seen_and_opens() -> None:

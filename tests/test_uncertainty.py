@@ -308,7 +308,7 @@ def test_the_whole_evaluation(world):
         "test",
         torch.device("cpu"),
         other=store,
-        find_reader=planted_reader,
+        reader_of=planted_reader,
         abstain_below=0.1,
         repeats=20,
         passes=2,

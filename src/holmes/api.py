@@ -57,6 +57,9 @@ def evaluate(
     split: str = "test",
     protocol: Protocol | str | None = None,
     device: str = "auto",
+    uncertainty: bool = False,
+    abstain_below: float | None = None,
+    other: Path | str | None = None,
 ) -> Evaluation:
     """Measure recall with intervals, by kind and length of query, and how well moments are found.
 
@@ -66,6 +69,9 @@ def evaluate(
         split: The split to evaluate on.
         protocol: Only runs that selected their best epoch by this protocol.
         device: auto, cpu, cuda or cuda:N.
+        uncertainty: Also measure how far the model's confidence can be trusted.
+        abstain_below: Also measure what remains if less probable hits are withheld.
+        other: A store whose queries have no answer in this one, to be told from those that have.
     """
     from holmes.devices import choose_device
     from holmes.runs.evaluated import evaluate_runs
@@ -73,7 +79,13 @@ def evaluate(
     from holmes.training.protocol import parse_protocol
 
     runs = find_runs(Path(run), None if protocol is None else parse_protocol(protocol))
-    found = evaluate_runs(runs, None if store is None else Path(store), split, choose_device(device))
+    on, where = None if store is None else Path(store), choose_device(device)
+    found = evaluate_runs(runs, on, split, where)
+    if uncertainty or abstain_below is not None or other is not None:
+        from holmes.runs.run_confidence import add_uncertainty
+
+        elsewhere = None if other is None else Path(other)
+        add_uncertainty(found, runs, on, split, where, elsewhere, abstain_below)
     return evaluation_of(found)
 
 

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from holmes.typed import build
 
-JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
-Json: TypeAlias = "dict[str, JsonValue]"
+if TYPE_CHECKING:
+    JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+    Json: TypeAlias = "dict[str, JsonValue]"
+else:  # `build` looks at hints when it reads a file, and Any is its word for plain JSON
+    JsonValue = Any
+    Json = dict[str, Any]
 Figures: TypeAlias = dict[str, float]
 # The interval of 95% of the draws; None where there are too few videos.
 Bounds: TypeAlias = tuple[float | None, float | None]
@@ -65,6 +69,19 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """A figure and its interval over videos; None where the figure does not exist."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+# Confidence ("ours" or a baseline) → figure ("aurc", "auroc_top1", "auroc_top10", "ece").
+Uncertainty: TypeAlias = dict[str, dict[str, Interval]]
+
+
+@dataclass(frozen=True)
 class GroupReport:
     """A group of queries: its size, its figures and their intervals."""
 
@@ -113,6 +130,8 @@ class RunReport:
     localisation: Figures | None = None  # how moments are found, where they are known
     aligned_mass: Figures | None = None  # percent of aligned clips inside the moment
     partition: Partition | None = None
+    uncertainty: Uncertainty | None = None  # how far its confidence can be trusted, where that was measured
+    uncertainty_details: Json | None = None
 
     def to_dict(self) -> Json:
         """As JSON; what is not known of the split is left out."""
@@ -125,6 +144,8 @@ class RunReport:
             plain["intervals_fitting"] = listed(self.intervals_fitting)
         if self.partition is not None:
             plain["partition"] = plainly(asdict(self.partition))
+        if self.uncertainty is not None:
+            plain["uncertainty"] = plain_uncertainty(self.uncertainty)
         plain["by"] = {
             name: {group: report.to_dict() for group, report in groups.items()}
             for name, groups in self.by.items()
@@ -132,7 +153,10 @@ class RunReport:
         return plain
 
 
-OPTIONAL = ("metrics_fitting", "intervals_fitting", "localisation", "aligned_mass", "partition")
+OPTIONAL = (
+    "metrics_fitting", "intervals_fitting", "localisation", "aligned_mass", "partition",
+    "uncertainty", "uncertainty_details",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -141,6 +165,8 @@ class Evaluation:
 
     reports: tuple[RunReport, ...]
     summary: dict[str, dict[str, Spread]] = field(default_factory=dict)  # setting → figure
+    uncertainty: Uncertainty | None = None  # of the honest protocol, or of the only setting, over its seeds
+    uncertainty_by_protocol: dict[str, Uncertainty] = field(default_factory=dict)
 
     @property
     def metrics(self) -> Figures:
@@ -149,7 +175,7 @@ class Evaluation:
 
     def to_dict(self) -> Json:
         """As `holmes evaluate --json` writes it."""
-        return {
+        plain: Json = {
             "format": "holmes-evaluation",
             "version": 1,
             "summary": {
@@ -158,6 +184,19 @@ class Evaluation:
             },
             "reports": [report.to_dict() for report in self.reports],
         }
+        if self.uncertainty is not None:
+            plain["uncertainty"] = plain_uncertainty(self.uncertainty)
+            plain["uncertainty_by_protocol"] = {
+                name: plain_uncertainty(found) for name, found in self.uncertainty_by_protocol.items()
+            }
+        return plain
+
+
+def plain_uncertainty(found: Uncertainty) -> dict[str, JsonValue]:
+    return {
+        name: {figure: asdict(interval) for figure, interval in figures.items()}
+        for name, figures in found.items()
+    }
 
 
 def epoch_of(entry: Mapping[str, Any]) -> Epoch:
@@ -176,7 +215,12 @@ def evaluation_of(found: Mapping[str, Any]) -> Evaluation:
         name: {figure: record_of(Spread, values) for figure, values in figures.items()}
         for name, figures in found["summary"].items()
     }
-    return Evaluation(tuple(report_of(report) for report in found["reports"]), summary)
+    reports = tuple(report_of(report) for report in found["reports"])
+    uncertainty: Uncertainty | None = build(Uncertainty | None, found.get("uncertainty"))
+    by_protocol: dict[str, Uncertainty] = build(
+        dict[str, Uncertainty], found.get("uncertainty_by_protocol", {})
+    )
+    return Evaluation(reports, summary, uncertainty, by_protocol)
 
 
 def report_of(report: Mapping[str, Any]) -> RunReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,6 @@ from holmes.errors import HolmesError
 if TYPE_CHECKING:
     from holmes.evaluation.per_query import QueryTable
     from holmes.runs.evaluated import EvaluatedRun
-    from holmes.runs.folders import RunFolder
 
 
 def evaluate(
@@ -94,7 +93,9 @@ def evaluate(
 
     found = evaluate_runs(runs, store, split, choose_device(device), keep)
     if uncertainty or abstain_below is not None or other is not None:
-        add_uncertainty(found, runs, store, split, device, other, abstain_below)
+        from holmes.runs.run_confidence import add_uncertainty
+
+        add_uncertainty(found, runs, store, split, choose_device(device), other, abstain_below, tell=say)
     ours = {f"ours, {name}": figures for name, figures in found["summary"].items()}
     first = found["reports"][0]
     title = f"{run} on {Path(first['store']).name}, {split} split"
@@ -124,40 +125,3 @@ def joined_tables(tables: list[QueryTable]) -> QueryTable:
 
     names = list(tables[0].columns)
     return QueryTable({name: [value for table in tables for value in table.columns[name]] for name in names})
-
-
-def add_uncertainty(
-    found: dict[str, Any],
-    runs: list[RunFolder],
-    store: Path | None,
-    split: str,
-    device: str,
-    other: Path | None,
-    abstain_below: float | None,
-) -> None:
-    """`uncertainty` and its details in every report, and the figures over the seeds of a setting."""
-    from holmes.confidence.readers import find_reader
-    from holmes.data.store import Store
-    from holmes.devices import choose_device
-    from holmes.runs.folders import store_of
-    from holmes.runs.run_confidence import UncalibratedError, mean_figures, run_uncertainty
-
-    elsewhere = None if other is None else Store.open(other)
-    by_group: dict[str, list[Any]] = {}
-    for report, run in zip(found["reports"], runs, strict=True):
-        say(f"measuring the confidence of {run.path}")
-        try:
-            report |= run_uncertainty(
-                run, store_of(run, store), split, choose_device(device), elsewhere, find_reader, abstain_below
-            )
-        except UncalibratedError as error:
-            if len(runs) == 1:
-                raise
-            say(f"left out: {error}")
-            continue
-        by_group.setdefault(report["group"], []).append(report["uncertainty"])
-    if not by_group:
-        raise HolmesError("none of these runs has a calibration; train one with --protocol honest.")
-    means = {name: mean_figures(reports) for name, reports in by_group.items()}
-    found["uncertainty"] = means.get("honest", next(iter(means.values())))
-    found["uncertainty_by_protocol"] = means

@@ -96,7 +96,7 @@ def gather_confidence(
     say("measuring the confidence")
     try:
         found = run_uncertainty(
-            run, store_of(run, store), split, choose_device(device), find_reader=find_reader
+            run, store_of(run, store), split, choose_device(device), reader_of=find_reader
         )
     except HolmesError as error:
         return unmeasured(str(error))

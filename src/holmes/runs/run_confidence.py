@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -11,12 +12,13 @@ import torch
 
 from holmes.confidence.corruptions import Reader
 from holmes.confidence.measure import evaluate_uncertainty
+from holmes.confidence.readers import find_reader
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.released import open_checkpoint
 from holmes.errors import HolmesError
 from holmes.evidence.calibration_record import EXTRA, read_calibration
-from holmes.runs.folders import RunFolder, refuse_other_features
+from holmes.runs.folders import RunFolder, refuse_other_features, store_of
 from holmes.training.calibrate import calibrate
 from holmes.training.protocol import Protocol, calibration_split
 
@@ -25,13 +27,45 @@ class UncalibratedError(HolmesError):
     """A run that cannot say how sure it is."""
 
 
+def add_uncertainty(
+    found: dict[str, Any],
+    runs: list[RunFolder],
+    store: Path | None,
+    split: str,
+    device: torch.device,
+    other: Path | None = None,
+    abstain_below: float | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> None:
+    """`uncertainty` and its details in every report, and the figures over the seeds of a setting."""
+    elsewhere = None if other is None else Store.open(other)
+    by_group: dict[str, list[Any]] = {}
+    for report, run in zip(found["reports"], runs, strict=True):
+        tell(f"measuring the confidence of {run.path}")
+        try:
+            report |= run_uncertainty(
+                run, store_of(run, store), split, device, elsewhere, find_reader, abstain_below
+            )
+        except UncalibratedError as error:
+            if len(runs) == 1:
+                raise
+            tell(f"left out: {error}")
+            continue
+        by_group.setdefault(report["group"], []).append(report["uncertainty"])
+    if not by_group:
+        raise HolmesError("none of these runs has a calibration; train one with --protocol honest.")
+    means = {name: mean_figures(reports) for name, reports in by_group.items()}
+    found["uncertainty"] = means.get("honest", next(iter(means.values())))
+    found["uncertainty_by_protocol"] = means
+
+
 def run_uncertainty(
     run: RunFolder,
     store: Store,
     split_name: str,
     device: torch.device,
     other: Store | None = None,
-    find_reader: Callable[[Store], Reader | None] = lambda store: None,
+    reader_of: Callable[[Store], Reader | None] = lambda store: None,
     abstain_below: float | None = None,
     **options: Any,
 ) -> dict[str, Any]:
@@ -54,7 +88,7 @@ def run_uncertainty(
             f"{run.path} was calibrated on videos of the split '{split_name}'; "
             "measure on another, such as test."
         )
-    reader = find_reader(store)
+    reader = reader_of(store)
     if other is not None and reader is None:
         refuse_other_text(checkpoint.config.model.text_width, other)
     return evaluate_uncertainty(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -16,6 +16,7 @@ from holmes.evidence.diagnosis import Diagnosis
 from holmes.index.answers import Answer, Hit
 from holmes.index.index_description import IndexDescription
 from holmes.moments import Moment
+from holmes.results import record_of
 
 AT_ONCE = 64  # sentences in one request
 LARGEST = 256 * 2**20  # bytes of a response
@@ -104,8 +105,7 @@ class RemoteIndex:
     def describe(self) -> IndexDescription:
         """What the index is and what made it."""
         told = self._get("/api/index")
-        known = [each.name for each in fields(IndexDescription)]
-        return IndexDescription(**{name: told[name] for name in known if name in told})
+        return record_of(IndexDescription, told)
 
     def _get(self, path: str, **parameters: Any) -> Any:
         return self._request(f"{path}?{urlencode(parameters)}" if parameters else path)
