@@ -29,13 +29,14 @@ from common import machine, print_table, save_json, work_folder
 
 from holmes.index.answers import Answer
 from holmes.index.composing import Found, Question, compose_answers
-from holmes.index.embedders import ZeroShot, extraction_record
+from holmes.index.embedders import extraction_record
 from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.manifest import Manifest
 from holmes.index.nearest import nearest_videos
 from holmes.index.parts import embed_videos
 from holmes.index.searcher import Index
 from holmes.index.store import IndexStore
+from holmes.index.zero_shot import ZeroShot
 from holmes.media.backbones.pocket import Pocket
 from holmes.media.extract import extract
 from holmes.media.feature_folder import VideoFeatures

@@ -15,9 +15,9 @@ from starlette.testclient import TestClient
 import holmes
 from holmes.index import embedders
 from holmes.index.builder import build_index
-from holmes.index.embedders import ZeroShot
 from holmes.index.searcher import Index
 from holmes.index.store import FEATURES
+from holmes.index.zero_shot import ZeroShot
 from holmes.media.backbones.base import Identity
 from holmes.media.feature_folder import FeatureFolder, Fingerprint, Thumbnail, VideoFeatures, video_id
 from holmes.media.pictures import thumbnail

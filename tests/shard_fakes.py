@@ -12,7 +12,7 @@ import numpy as np
 
 from holmes.index.answers import Answer
 from holmes.index.builder import build_index
-from holmes.index.embedders import ZeroShot
+from holmes.index.zero_shot import ZeroShot
 from holmes.media.feature_folder import video_id
 from holmes.media.origin import Fingerprint
 from index_fakes import FakeJoint, write_features

@@ -31,10 +31,10 @@ from holmes.errors import HolmesError
 from holmes.index import embedders
 from holmes.index.answers import Answer
 from holmes.index.builder import build_index
-from holmes.index.embedders import ZeroShot
 from holmes.index.index_writer import IndexWriter
 from holmes.index.segment import CODES
 from holmes.index.store import IndexStore
+from holmes.index.zero_shot import ZeroShot
 from holmes.media.extract import extract
 from holmes.media.feature_folder import FeatureFolder
 from index_fakes import FakeJoint

@@ -25,10 +25,10 @@ from holmes.evidence.calibration_record import Calibration
 from holmes.files import write_json
 from holmes.index import embedders
 from holmes.index.calibration import FILE as CALIBRATION
-from holmes.index.embedders import ZeroShot
 from holmes.index.index_writer import IndexWriter
 from holmes.index.segment import CODES, NAMES, ROWS
 from holmes.index.store import IndexStore
+from holmes.index.zero_shot import ZeroShot
 from holmes.serve.settings import ServeSettings
 from index_fakes import FakeJoint
 from serve_fakes import PLENTY, client_of

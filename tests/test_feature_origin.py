@@ -20,7 +20,7 @@ from holmes.errors import HolmesError
 from holmes.feature_origin import ENCODERS, EncoderRecord, FeatureOrigin
 from holmes.files import read_json
 from holmes.index import embedders
-from holmes.index.builder import build_index
+from holmes.index.builder import build_index, first_manifest
 from holmes.index.embedders import load_embedder
 from holmes.index.manifest import read_manifest
 from holmes.index.searcher import open_index
@@ -98,6 +98,15 @@ def test_the_remembered_encoders_and_rate_serve_an_index(world: Path, tmp_path: 
     assert open_index(tmp_path / "index", device="cpu").search("dog runs").hits
     update_extras(copied(world / "run" / "best", tmp_path / "slow"), {"encoders": asdict(update)})
     assert load_embedder(str(tmp_path / "slow")).rate == 0.25
+
+
+def test_another_rate_than_the_trained_one_is_refused(world: Path, tmp_path: Path, fakes: None) -> None:
+    (tmp_path / "a.mp4").write_bytes(b"")
+    embedder = load_embedder(str(world / "run"))
+    with pytest.raises(HolmesError, match=r"trained on 2 samples per second, not 1; leave out --rate"):
+        build_index(tmp_path / "index", [tmp_path / "a.mp4"], embedder, rate=1.0)
+    assert not (tmp_path / "index").exists()
+    assert first_manifest([tmp_path / "a.mp4"], embedder, RATE).extraction["rate"] == RATE
 
 
 def test_the_device_of_an_index_holds_for_its_encoders(

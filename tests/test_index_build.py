@@ -17,13 +17,15 @@ from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 from holmes.evidence.calibration_record import EXTRA, Calibration
 from holmes.index import builder, embedders, intake
-from holmes.index.builder import add_videos, build_index, compact_index
-from holmes.index.embedders import TrainedHolmes, ZeroShot, load_embedder
+from holmes.index.builder import add_videos, build_index
+from holmes.index.embedders import TrainedHolmes, load_embedder
 from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.manifest import Manifest
 from holmes.index.parts import pooled_spans, row_spans
 from holmes.index.searcher import open_index
 from holmes.index.store import IndexStore
+from holmes.index.upkeep import compact_index
+from holmes.index.zero_shot import ZeroShot
 from holmes.media.backbones.base import JointBackbone
 from holmes.media.extract import ExtractionSummary, Failure
 from holmes.media.feature_folder import FeatureFolder, Fingerprint

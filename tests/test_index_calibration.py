@@ -20,9 +20,9 @@ from holmes.index.calibration import (
     read_captions,
     read_own,
 )
-from holmes.index.embedders import ZeroShot
 from holmes.index.languages import is_foreign
 from holmes.index.searcher import Index, open_index
+from holmes.index.zero_shot import ZeroShot
 from index_fakes import FILMS, FakeJoint, meaning, write_features
 
 SCENES = [(scene, name) for name, scenes in FILMS.items() for scene, _ in scenes]

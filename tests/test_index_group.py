@@ -13,8 +13,8 @@ from holmes.evidence.diagnosis import Diagnoser
 from holmes.index import embedders
 from holmes.index.apart import Words
 from holmes.index.builder import add_videos, build_index
-from holmes.index.embedders import ZeroShot
 from holmes.index.searcher import Index
+from holmes.index.zero_shot import ZeroShot
 from index_fakes import FILMS, FakeJoint, write_features
 
 SURE = Diagnoser(

@@ -13,11 +13,12 @@ import pytest
 pytest.importorskip("av")
 from colour_films import Colour, Library, encoded_by, library
 from holmes.errors import HolmesError
-from holmes.index.builder import FEATURES, add_videos, compact_index
+from holmes.index.builder import FEATURES, add_videos
 from holmes.index.intake import Intake
 from holmes.index.library import SyncSummary, sync_index
 from holmes.index.searcher import open_index
 from holmes.index.store import IndexStore
+from holmes.index.upkeep import compact_index
 from holmes.index.watch import looks
 from holmes.media import origin
 from holmes.media.feature_folder import FeatureFolder, video_id

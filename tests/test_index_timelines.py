@@ -13,9 +13,9 @@ import holmes
 from holmes.errors import HolmesError
 from holmes.index import embedders
 from holmes.index.builder import build_index
-from holmes.index.embedders import ZeroShot
 from holmes.index.searcher import Index
 from holmes.index.threads import in_threads, one_thread_per_operation
+from holmes.index.zero_shot import ZeroShot
 from index_fakes import FILMS, FakeJoint, meaning, write_features
 
 

@@ -28,10 +28,11 @@ from holmes.evaluation.intervals import save_ranks
 from holmes.evaluation.literature import METRICS
 from holmes.evaluation.spread import spread
 from holmes.index import embedders
-from holmes.index.builder import build_index, compact_index
-from holmes.index.embedders import ZeroShot
+from holmes.index.builder import build_index
 from holmes.index.index_writer import IndexWriter
 from holmes.index.library import sync_index
+from holmes.index.upkeep import compact_index
+from holmes.index.zero_shot import ZeroShot
 from holmes.media.collection import SPLITS, VideoCaption, write_collection
 from holmes.media.feature_folder import FeatureFolder
 from holmes.media.own_captions import caption_videos

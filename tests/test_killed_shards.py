@@ -13,8 +13,8 @@ from holmes.cluster.places import Place
 from holmes.cluster.writing import seal_shards, split_index
 from holmes.index import embedders
 from holmes.index.builder import add_videos, build_index
-from holmes.index.embedders import ZeroShot
 from holmes.index.store import IndexStore
+from holmes.index.zero_shot import ZeroShot
 from index_fakes import FILMS, FakeJoint, write_features
 from killing import every_kill
 from test_killed import emptied, in_a_hurry, restored

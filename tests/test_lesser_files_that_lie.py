@@ -32,9 +32,9 @@ from holmes.evaluation.intervals import read_ranks, save_ranks
 from holmes.index import embedders
 from holmes.index.builder import build_index
 from holmes.index.calibration import keep_guess
-from holmes.index.embedders import ZeroShot
 from holmes.index.left_out import note_left_out, read_left_out
 from holmes.index.searcher import open_index
+from holmes.index.zero_shot import ZeroShot
 from holmes.manifests import checksum
 from holmes.media.extract import Failure
 from holmes.media.pictures import ThumbnailStrip

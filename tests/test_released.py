@@ -20,12 +20,18 @@ import holmes
 from holmes.cli import main
 from holmes.data.export import export_store
 from holmes.data.pack import Source, pack
+from holmes.data.pooling import query_tokens, video_clips, video_frames
 from holmes.data.store import Store
+from holmes.encoders.checkpoint import Checkpoint
 from holmes.encoders.model import HolmesModel
 from holmes.encoders.released import load_released, released_config, released_state
 from holmes.errors import HolmesError
 from holmes.files import read_json
+from holmes.index import embedders
+from holmes.index.embedders import load_embedder
+from holmes.records import FRAMES, TOKENS
 from holmes.worlds.planted import PlantSettings, plant
+from index_fakes import FILMS, FakeJoint, write_features
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -275,6 +281,57 @@ def test_a_published_file_opens_as_a_checkpoint(released_and_store):
     assert holmes.evaluate(path, store, device="cpu").reports[0].queries > 10
     with pytest.raises(HolmesError, match="remembers no store"):
         holmes.evaluate(path)
+
+
+def test_a_published_file_serves_an_index(tmp_path, monkeypatch):
+    """Made as wide and as long as the fake encoder and an index want it; its encoders must be named."""
+    state, config, _ = golden("single_mixed")
+    short = save(tmp_path / "short.ckpt", state, config)
+    with pytest.raises(HolmesError, match="takes 128 frames, 32 clips and 12 tokens; an index is made for"):
+        load_embedder(str(short), "fake", "fake")
+    generator = torch.Generator().manual_seed(0)
+    positions = "query_pos_embed.position_embeddings.weight"
+    for name, tensor in state.items():
+        wanted = list(tensor.shape)
+        if "_input_proj." in name and wanted[-1] in (20, 24):
+            wanted[-1] = FakeJoint.width
+        elif name == positions:
+            wanted[0] = TOKENS
+        if wanted != list(tensor.shape):
+            state[name] = torch.randn(wanted, generator=generator)
+    path = save(tmp_path / "published.ckpt", state, config)
+    with pytest.raises(HolmesError, match=r"does not know which encoder .* --visual"):
+        load_embedder(str(path))
+    for load in ("load_visual", "load_text"):
+        monkeypatch.setattr(embedders, load, lambda name, **how: FakeJoint())
+    features = write_features(tmp_path / "features", FILMS)
+    summary = holmes.build_index(
+        tmp_path / "index", features.path, path, visual="fake", text="fake", device="cpu"
+    )
+    assert summary.added == len(FILMS)
+    index = holmes.open_index(tmp_path / "index", device="cpu")
+    assert index.describe().model["digest"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    (answer,) = index.search_many(["dog runs beach"], 3)
+    model = load_released(path)
+    for hit in answer.hits:
+        rows = next(video for video in features if str(video.source) == hit.video).rows
+        assert hit.score == pytest.approx(slow_score(model, rows, "dog runs beach"), abs=2e-3)
+
+
+@torch.no_grad()
+def slow_score(loaded: Checkpoint, rows: np.ndarray, sentence: str) -> float:
+    """One video and one sentence through the network, with cosines written out."""
+    frames = torch.from_numpy(video_frames(rows)).float()
+    padded = torch.zeros(1, FRAMES, rows.shape[1])
+    padded[0, : len(frames)] = frames
+    clips = torch.from_numpy(video_clips(rows)).float()
+    seen = loaded.model.encode_videos(padded, torch.tensor([len(frames)]), clips[None])
+    tokens = torch.from_numpy(query_tokens(FakeJoint().tokens([sentence])[0])).float()
+    asked = loaded.model.encode_queries(tokens[None], torch.tensor([len(tokens)])).query_QD[0]
+    best_frame = max(torch.cosine_similarity(asked, row, 0) for row in seen.frames_VFD[0, : len(frames)])
+    best_clip = max(torch.cosine_similarity(asked, row, 0) for row in seen.clips_VCD[0])
+    weights = loaded.config.score
+    return float(weights.frame_weight * best_frame + weights.clip_weight * best_clip)
 
 
 def test_two_stores_are_one_too_many(released_and_store, monkeypatch, capsys):

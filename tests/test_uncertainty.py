@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from typer.testing import CliRunner
 
+import holmes
 from holmes.cli.main import app
 from holmes.confidence.answered import answer_split
 from holmes.confidence.baselines import logistic_curve, margin, negative_entropy
@@ -365,6 +366,9 @@ def test_the_command(world, tmp_path):
     assert set(found["uncertainty"]) == {"confidence"} | BASELINES
     assert found["uncertainty"] == found["reports"][0]["uncertainty"]
     assert "our confidence" in result.output and "Answering only from probability 0.05 on" in result.output
+    same = holmes.evaluate(folder / "run", uncertainty=True, abstain_below=0.05)
+    assert json.loads(json.dumps(same.to_dict())) == found
+    assert same.uncertainty is not None and same.reports[0].uncertainty == same.uncertainty
 
 
 def test_another_models_calibration_is_refused(world, tmp_path):

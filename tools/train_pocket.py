@@ -32,7 +32,7 @@ from torch import Tensor
 from holmes.errors import HolmesError
 from holmes.evaluation.recall import rank_of_owner, recall
 from holmes.files import write_json
-from holmes.index.embedders import ZeroShot
+from holmes.index.zero_shot import ZeroShot
 from holmes.media.backbones.pocket import CALIBRATION, WEIGHTS, Pocket
 from holmes.memory import keep_freed_memory
 from holmes.progress import progress_bar

@@ -77,7 +77,7 @@ class Interval:
     high: float | None
 
 
-# Confidence ("ours" or a baseline) → figure ("aurc", "auroc_top1", "auroc_top10", "ece").
+# Ours ("confidence") or a baseline → figure ("aurc", "auroc_top1", "auroc_top10", "ece").
 Uncertainty: TypeAlias = dict[str, dict[str, Interval]]
 
 

@@ -15,7 +15,7 @@ from holmes.cli.shards import export, seal, show_shards, split
 from holmes.printable import printable
 
 if TYPE_CHECKING:
-    from holmes.index.embedders import Embedder
+    from holmes.index.embedder_protocol import Embedder
     from holmes.index.library import SyncSummary
 
 app = typer.Typer(help="Make an index of videos and keep it up to date.", no_args_is_help=True)
@@ -239,8 +239,8 @@ def check(index: IndexFolder) -> None:
     from holmes.cluster.manifest import is_sharded
     from holmes.cluster.places import Place
     from holmes.errors import HolmesError
-    from holmes.index.builder import feature_faults, index_faults
     from holmes.index.manifest import damaged
+    from holmes.index.upkeep import feature_faults, index_faults
 
     if is_sharded(Place(index)):
         shards = check_shards(index)
@@ -265,7 +265,7 @@ def check(index: IndexFolder) -> None:
 @app.command()
 def compact(index: IndexFolder) -> None:
     """Rewrite an index without its removed videos, and free their space."""
-    from holmes.index.builder import compact_index
+    from holmes.index.upkeep import compact_index
 
     freed = compact_index(index)
     say(f"{freed / 2**20:,.1f} MiB freed: {index}")

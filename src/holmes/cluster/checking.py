@@ -7,8 +7,8 @@ from pathlib import Path
 from holmes.cluster.copying import open_shard
 from holmes.cluster.manifest import Shards, check_belongs, read_shards
 from holmes.cluster.places import Place
-from holmes.index.builder import feature_faults
 from holmes.index.manifest import damaged
+from holmes.index.upkeep import feature_faults
 
 
 def check_shards(path: Path) -> Shards:

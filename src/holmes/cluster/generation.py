@@ -16,7 +16,8 @@ from holmes.errors import HolmesError
 from holmes.evidence.calibration_record import Calibration
 from holmes.index.calibration import choose_judge, guess_from, own_calibration
 from holmes.index.diagnose import Diagnose
-from holmes.index.embedders import Embedder, recorded_embedder
+from holmes.index.embedder_protocol import Embedder
+from holmes.index.embedders import recorded_embedder
 from holmes.index.everyday import SENTENCES
 from holmes.index.group import Groups
 from holmes.index.looks import merged

@@ -23,7 +23,7 @@ from holmes.evidence.answer_kinds import SMALL_GROUP
 from holmes.index.answers import Answer, Hit, Timeline
 from holmes.index.composing import Question, check_sentence, compose_answers, compose_hits
 from holmes.index.diagnose import Diagnose
-from holmes.index.embedders import Embedder
+from holmes.index.embedder_protocol import Embedder
 from holmes.index.index_description import IndexDescription
 from holmes.index.scan import make_probes
 from holmes.index.searcher import QUERIES_AT_ONCE

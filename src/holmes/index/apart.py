@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holmes.index.embedders import Embedder
+from holmes.index.embedder_protocol import Embedder
 from holmes.index.everyday import THINGS
 from holmes.index.looks import SHORTEST, Rows, Sketch, unit
 

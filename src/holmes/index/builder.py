@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from holmes.errors import HolmesError
+from holmes.index.embedder_protocol import Embedder
 from holmes.index.embedders import (
-    Embedder,
+    TrainedHolmes,
     check_same_encoder,
     check_same_model,
     extraction_record,
@@ -20,15 +21,15 @@ from holmes.index.embedders import (
 from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.intake import Intake
 from holmes.index.left_out import note_left_out
-from holmes.index.manifest import FILE_NAME, Manifest, read_manifest
+from holmes.index.manifest import FILE_NAME, Manifest
 from holmes.index.recognise import Catalogue, Duplicate, Moved, Recognised, in_order, old_name, recognise
-from holmes.index.store import FEATURES, IndexStore
+from holmes.index.store import FEATURES
+from holmes.index.upkeep import sweep_parts
 from holmes.media.backbones.base import identify
 from holmes.media.extract import Crew, Failure, extract
 from holmes.media.feature_folder import MANIFEST as FEATURE_MANIFEST
 from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.find import find_videos
-from holmes.media.unfinished import SUFFIX as UNFINISHED
 from holmes.progress import progress_bar
 from holmes.records import CLIPS
 
@@ -70,6 +71,8 @@ def first_manifest(videos: list[Path | str], embedder: Embedder, rate: float | N
     folders, files = _sort_out(videos)
     if rate is None:
         rate = folders[0].rate if folders else embedder.rate
+    elif isinstance(embedder, TrainedHolmes) and not folders:
+        embedder.refuse_other_rate(rate)
     manifest = Manifest(embedder.record, extraction_record(embedder, rate), embedder.width, CLIPS)
     for features in folders:
         _check_features(features, manifest)
@@ -131,7 +134,7 @@ class Session:
         found, moved, failures = Recognised(), list[Moved](), tuple[Failure, ...]()
         if files:
             check_same_encoder(self.writer.store.manifest.extraction["backbone"], self.embedder)
-            _sweep(self.path / FEATURES)
+            sweep_parts(self.path / FEATURES)
             features = feature_folder(self)
             catalogue = catalogue or Catalogue(features)
             known = {file for file in files if catalogue.is_current(file)}
@@ -215,67 +218,6 @@ def feature_folder(session: Session) -> FeatureFolder:
     """What was extracted for an index; made if nothing was yet."""
     rate = float(session.writer.store.manifest.extraction["rate"])
     return FeatureFolder.create(session.path / FEATURES, identify(session.embedder.visual), rate)
-
-
-def index_faults(path: Path | str) -> tuple[IndexStore, list[str]]:
-    """An index and what is wrong with its files, all of which are read, again if a writer replaces them."""
-    path = Path(path)
-    while True:
-        store = IndexStore.open(path)
-        try:
-            faults = store.faults()
-        except FileNotFoundError as error:
-            faults = [f"{error.filename} is missing"]
-        if not faults or read_manifest(path) == store.manifest:
-            return store, faults
-
-
-def feature_faults(path: Path | str) -> list[str]:
-    """What is wrong with the features that an index keeps; reads all of them."""
-    folder, faults = Path(path) / FEATURES, []
-    try:
-        os.stat(folder / FEATURE_MANIFEST)  # a folder that may not be read is not a missing one
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    features = FeatureFolder.open(folder)
-    for id in features.ids():
-        try:
-            features[id]
-        except HolmesError as error:
-            if id in features:  # a compaction may delete it meanwhile
-                faults.append(str(error))
-    return faults
-
-
-def compact_index(path: Path | str) -> int:
-    """Free the space of removed videos, embeddings and extracted features; return how many bytes."""
-    path = Path(path)
-    before = _size(path)
-    with IndexWriter(path) as writer:
-        folders, _ = _sort_out([path / FEATURES])
-        writer.compact()
-        _sweep(path / FEATURES)
-        kept = {video_id(Path(name), digits) for name in writer.store.places for digits in (32, 10)}
-        for features in folders:
-            _sweep_unfinished(features)
-            for id in set(features.ids()) - kept:
-                features.file(id).unlink(missing_ok=True)
-    return max(0, before - _size(path))
-
-
-def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-
-
-def _sweep(features: Path) -> None:
-    """Delete what a killed extraction left. Only for the holder of the index's lock, who works alone."""
-    for part in features.rglob(".*.part"):
-        part.unlink(missing_ok=True)
-
-
-def _sweep_unfinished(features: FeatureFolder) -> None:
-    for file in features.videos.glob(f".*{UNFINISHED}"):
-        file.unlink(missing_ok=True)
 
 
 def _sort_out(videos: Iterable[Path | str]) -> tuple[list[FeatureFolder], list[Path | str]]:

@@ -23,7 +23,7 @@ from holmes.evidence.fitting import FEWEST_QUERIES, fit_calibration, judge_all
 from holmes.evidence.rough import rough_calibration
 from holmes.files import read_json, write_json
 from holmes.index.diagnose import Diagnose, PlainDiagnose
-from holmes.index.embedders import Embedder
+from holmes.index.embedder_protocol import Embedder
 from holmes.index.everyday import SENTENCES
 from holmes.index.nearest import nearest_videos
 from holmes.index.scan import Probes, make_probes

@@ -1,6 +1,4 @@
-"""What turns features and sentences into an index's vectors: a joint image-text model, or a trained one.
-
-Both give a video, or a part of a long one, up to 128 frames and 32 clips, and a sentence a query.
+"""The models behind indexes: found by name or checkpoint, and recognised again by what an index remembers.
 
 V videos, Q queries, N raw rows, F frames, C clips, T tokens, D width
 """
@@ -12,20 +10,21 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from holmes.data.pooling import overlapping_clips, query_tokens, video_clips, video_frames
+from holmes.data.pooling import query_tokens, video_clips, video_frames
 from holmes.devices import device_named
 from holmes.encoders.checkpoint import WORDS
 from holmes.encoders.released import checkpoint_in, open_checkpoint
 from holmes.errors import HolmesError
 from holmes.evidence.calibration_record import EXTRA as CALIBRATION
 from holmes.feature_origin import EncoderRecord, refuse_other_encoder
+from holmes.index.embedder_protocol import Embedder, Rows
+from holmes.index.zero_shot import ZeroShot
 from holmes.media.backbones import (
     BUILT_IN,
     JOINT_ENCODERS,
@@ -42,108 +41,9 @@ from holmes.media.backbones import (
 from holmes.media.feature_folder import check_rate
 from holmes.records import CLIPS, FRAMES, TOKENS, QueryEmbedding
 
-Rows = NDArray[np.float32]
-
 TRAINED = "holmes"  # the kind of a model that has a checkpoint
-# A joint model sees single frames, and a clip of a minute's video would be two seconds of them. Averaged over
-# five they find more.
-CLIP_SECONDS = 5.0
-# The longest part of a video. A joint model's 32 clips then lie two seconds apart.
-JOINT_PART_SECONDS = 64.0
-# A trained model's is the length that nine in ten of its training videos do not exceed, or this if unknown.
-UNKNOWN_PART_SECONDS = 180.0
+UNKNOWN_PART_SECONDS = 180.0  # the longest part of a video, where the lengths of training videos are unknown
 ENCODED_AT_ONCE = 32  # videos, in one pass of a trained model
-
-
-class Embedder(Protocol):
-    """A model behind an index."""
-
-    width: int
-    frame_weight: float
-    clip_weight: float
-    part_seconds: float  # seconds of a video that it sees well at once; longer ones are cut into parts
-    device: str  # auto, cpu or cuda: where it and its encoders work
-    # Whether similar vectors mean similar pictures; training makes everything alike that one sentence fits.
-    shows_looks: bool
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """What an index remembers of it: enough to load it again, and digests to recognise it by."""
-        ...
-
-    @property
-    def calibration(self) -> Any:
-        """What was learned about its confidence, in stored form; None where nothing was."""
-        ...
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Words it knows well; none where any everyday word will do."""
-        ...
-
-    @property
-    def visual(self) -> VisualBackbone:
-        """The encoder its features come from."""
-        ...
-
-    @property
-    def rate(self) -> float:
-        """The sampling rate that suits it best."""
-        ...
-
-    def videos(self, features: Sequence[Rows], seconds: Sequence[float]) -> list[tuple[Rows, Rows]]:
-        """Frames and clips of videos given by their feature rows and their lengths."""
-        ...
-
-    def queries(self, sentences: Sequence[str]) -> QueryEmbedding: ...
-
-
-class ZeroShot:
-    """Joint image-text embeddings as they are: no captions needed, nothing trained."""
-
-    shows_looks = True
-
-    frame_weight, clip_weight = 0.4, 0.6
-    part_seconds = JOINT_PART_SECONDS
-
-    def __init__(self, backbone: JointBackbone, device: str = "auto") -> None:
-        self.backbone = self.visual = backbone
-        self.device = device
-        self.width = backbone.width
-
-    @property
-    def record(self) -> dict[str, Any]:
-        return {
-            "kind": "zero-shot",
-            "name": self.backbone.name,
-            "digest": self.backbone.digest,
-            "clip_seconds": CLIP_SECONDS,
-            "part_seconds": self.part_seconds,
-        }
-
-    @property
-    def rate(self) -> float:
-        return self.backbone.rate
-
-    @property
-    def calibration(self) -> Any:
-        return getattr(self.backbone, "calibration", None)
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        return ()
-
-    def videos(self, features: Sequence[Rows], seconds: Sequence[float]) -> list[tuple[Rows, Rows]]:
-        return [
-            (
-                video_frames(rows_ND),
-                overlapping_clips(rows_ND, CLIP_SECONDS * len(rows_ND) / max(length, 1e-3)),
-            )
-            for rows_ND, length in zip(features, seconds, strict=True)
-        ]
-
-    def queries(self, sentences: Sequence[str]) -> QueryEmbedding:
-        return QueryEmbedding(torch.from_numpy(self.backbone.sentences(sentences)))
 
 
 class TrainedHolmes:
@@ -185,6 +85,15 @@ class TrainedHolmes:
                 "(the encoders of 'holmes extract' and of the demo are --visual lite2 --text minilm)."
             )
         return known.name
+
+    def refuse_other_rate(self, rate: float) -> None:
+        """Refuse a rate that was asked for and is not the one that the model was trained on."""
+        trained = self.trained_on.rate
+        if trained is not None and rate != trained:
+            raise HolmesError(
+                f"{self.folder} was trained on {trained:g} samples per second, not {rate:g}; leave out "
+                f"--rate, or extract features with --rate {rate:g} and make the index of these."
+            )
 
     @property
     def rate(self) -> float:

@@ -19,7 +19,7 @@ from holmes.evidence.diagnosis import Diagnosis
 from holmes.index.answers import Hit
 from holmes.index.apart import Words, learn_words
 from holmes.index.copies import CLOSE, show_the_same, usual_look
-from holmes.index.embedders import Embedder
+from holmes.index.embedder_protocol import Embedder
 from holmes.index.looks import Rows, Sketch, View, look_of
 from holmes.printable import printable
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from holmes.errors import HolmesError
-from holmes.index.embedders import Embedder
+from holmes.index.embedder_protocol import Embedder
 from holmes.index.index_writer import IndexWriter
 from holmes.index.parts import embed_videos
 from holmes.index.stored_video import StoredVideo

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holmes.data.pooling import pool_bounds
-from holmes.index.embedders import Embedder
+from holmes.index.embedder_protocol import Embedder
 from holmes.index.stored_video import StoredVideo, pack_parts
 from holmes.media.feature_folder import VideoFeatures
 from holmes.records import CLIPS

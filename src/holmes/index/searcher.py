@@ -20,7 +20,8 @@ from holmes.index.answers import Answer, Hit, Timeline
 from holmes.index.calibration import judge_of
 from holmes.index.composing import Found, Question, check_sentence, compose_answers, compose_hits
 from holmes.index.diagnose import Diagnose
-from holmes.index.embedders import Embedder, recorded_embedder
+from holmes.index.embedder_protocol import Embedder
+from holmes.index.embedders import recorded_embedder
 from holmes.index.gallery import Gallery, open_gallery
 from holmes.index.group import Groups, Views
 from holmes.index.index_description import IndexDescription, describe_store

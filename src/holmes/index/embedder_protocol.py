@@ -1,0 +1,60 @@
+"""What an index asks of a model: vectors of videos and of sentences, and enough to recognise it again.
+
+A video, or a part of a long one, becomes up to 128 frames and 32 clips, and a sentence a query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holmes.media.backbones import VisualBackbone
+from holmes.records import QueryEmbedding
+
+Rows = NDArray[np.float32]
+
+
+class Embedder(Protocol):
+    """A model behind an index."""
+
+    width: int
+    frame_weight: float
+    clip_weight: float
+    part_seconds: float  # seconds of a video that it sees well at once; longer ones are cut into parts
+    device: str  # auto, cpu or cuda: where it and its encoders work
+    # Whether similar vectors mean similar pictures; training makes everything alike that one sentence fits.
+    shows_looks: bool
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What an index remembers of it: enough to load it again, and digests to recognise it by."""
+        ...
+
+    @property
+    def calibration(self) -> Any:
+        """What was learned about its confidence, in stored form; None where nothing was."""
+        ...
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Words it knows well; none where any everyday word will do."""
+        ...
+
+    @property
+    def visual(self) -> VisualBackbone:
+        """The encoder its features come from."""
+        ...
+
+    @property
+    def rate(self) -> float:
+        """The sampling rate that suits it best."""
+        ...
+
+    def videos(self, features: Sequence[Rows], seconds: Sequence[float]) -> list[tuple[Rows, Rows]]:
+        """Frames and clips of videos given by their feature rows and their lengths."""
+        ...
+
+    def queries(self, sentences: Sequence[str]) -> QueryEmbedding: ...
