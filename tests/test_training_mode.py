@@ -32,7 +32,8 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
 from dropout_parity import SITES, Encoders, active_sites  # noqa: E402
-from parity import Golden, main  # noqa: E402
+from golden_file import Golden  # noqa: E402
+from parity import main  # noqa: E402
 
 PASSES = {"query": 320, "clips": 96, "frames": 32}
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,9 @@ from holmes.data.bank import FeatureBank
 from holmes.data.loader import BatchLoader
 from holmes.data.store import Store
 from holmes.data.verify import FeatureCheck
-from holmes.data.words import telling_words
 from holmes.devices import choose_device
 from holmes.encoders.build import build_model
-from holmes.encoders.checkpoint import ENCODERS, TRAINING_SECONDS, WORDS, load_checkpoint, save_checkpoint
+from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import save_ranks
 from holmes.evaluation.recall import recall
@@ -34,6 +33,7 @@ from holmes.evaluation.retrieval import retrieval_metrics, retrieval_ranks
 from holmes.parallel import World, process_group
 from holmes.training.assemble import build_objective
 from holmes.training.calibrate import calibrate
+from holmes.training.checkpoint_extras import extras_of
 from holmes.training.description import describe
 from holmes.training.device import should_compile
 from holmes.training.display import TrainingDisplay
@@ -252,13 +252,7 @@ class Run:
             return
         current = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.model.load_state_dict(self.best)
-        extras = {
-            "epoch": self.progress.best_epoch,
-            "select_SumR": self.progress.best_sum,
-            TRAINING_SECONDS: self.bank.store.usual_seconds(self.splits.fit),
-            WORDS: telling_words([self.bank.store.captions[query] for query in self.splits.fit.queries]),
-            ENCODERS: asdict(self.bank.store.info.encoders),
-        }
+        extras = extras_of(self.progress, self.bank.store, self.splits.fit)
         save_checkpoint(self.out / "best", self.model, self.config, extras)
         self.model.load_state_dict(current)
         self.best = None
