@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from holmes.plots.examples import Example, Found
 from holmes.plots.plane import BranchPlane
 from holmes.plots.report_data import Account, FigureData, ReportData
-from holmes.plots.timeline_figure import Film, Timeline, Track
+from holmes.plots.timeline_figure import Film, TimelinePair, Track
 from holmes.plots.transport import Transport
 
 CLIPS = 6
@@ -67,14 +67,14 @@ def transport(moments: bool = True) -> Transport:
     return Transport("video 7", captions, moments_M2, plain_MC, flexible_MC, rng.random(CLIPS))
 
 
-def timeline(runs: int = 1, seconds: float | None = 40.0) -> Timeline:
+def timeline(runs: int = 1, seconds: float | None = 40.0) -> TimelinePair:
     rng = np.random.default_rng(2)
 
     def film(name: str, frames: int, moment: tuple[float, float] | None) -> Film:
         tracks = tuple(Track(rng.random(frames), float(rng.random())) for _ in range(runs))
         return Film(name, tracks, seconds, moment)
 
-    return Timeline("typical", "someone opens a door", film("a", 10, (0.25, 0.5)), film("b", 7, None))
+    return TimelinePair("typical", "someone opens a door", film("a", 10, (0.25, 0.5)), film("b", 7, None))
 
 
 def example(kind: int = 0) -> Example:

@@ -21,7 +21,7 @@ pytest.importorskip("av")
 from altering import VALUES, altered, places, run_holmes
 from data_layouts import Miniature
 from holmes.cluster.manifest import read_shards
-from holmes.cluster.places import Place as ShardsPlace
+from holmes.cluster.places import Place
 from holmes.cluster.writing import split_index
 from holmes.data.check import check_store
 from holmes.data.pack import Source, pack
@@ -38,7 +38,7 @@ from holmes.index.zero_shot import ZeroShot
 from holmes.manifests import checksum
 from holmes.media.extract import Failure
 from holmes.media.pictures import ThumbnailStrip
-from holmes.media.reader import Place
+from holmes.media.reader import ReadingPlace
 from holmes.media.unfinished import Unfinished, keep, take_up
 from holmes.plots.sweep_curves import sweep_figure
 from holmes.printable import printable
@@ -83,7 +83,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Any:
 READERS: dict[str, Callable[[Path], object]] = {
     "index/calibration.json": lambda folder: open_index(folder / "index", device="cpu").search("dog runs"),
     "index/left_out.json": lambda folder: json.dumps(read_left_out(folder / "index")),
-    "shards/shards.json": lambda folder: read_shards(ShardsPlace(folder / "shards")),
+    "shards/shards.json": lambda folder: read_shards(Place(folder / "shards")),
     "sweep.json": lambda folder: drawn(read_sweeps(folder / "sweep.json")),
     "world/world.json": lambda folder: RenderedWorld.open(folder / "world"),
 }
@@ -183,7 +183,7 @@ def test_journals_that_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_half_extracted_films_that_lie(tmp_path: Path) -> None:
     """Whatever is altered, the film is extracted from its beginning."""
-    path, place = tmp_path / ".film.unfinished", Place(7, 8, 1.5, 0.0, 0.0, 3, 3)
+    path, place = tmp_path / ".film.unfinished", ReadingPlace(7, 8, 1.5, 0.0, 0.0, 3, 3)
     rows = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
     strip = ThumbnailStrip.resumed([(0.25, b"jpeg"), (1.25, b"more")], 1, 3)
     keep(path, "made of this", Unfinished(rows, np.arange(3.0), strip, place))

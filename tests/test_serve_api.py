@@ -213,12 +213,12 @@ def test_one_bad_query_of_a_batch_harms_no_other(index: Index, monkeypatch: pyte
     monkeypatch.setattr(Index, "search_many", fussy)
     with client_of(index) as client:
         state = client.app.state.server  # type: ignore[attr-defined]
-        from holmes.serve.batching import Question
+        from holmes.serve.batching import ServedQuestion
 
         async def together() -> list[object]:
             import asyncio
 
-            asked = [Question(q, 2) for q in ("dog", "trouble", "sun sets")]
+            asked = [ServedQuestion(q, 2) for q in ("dog", "trouble", "sun sets")]
             return await asyncio.gather(*map(state.batcher.ask, asked), return_exceptions=True)
 
         good, bad, also = client.portal.call(together)  # type: ignore[union-attr]

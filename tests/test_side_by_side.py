@@ -16,7 +16,7 @@ from holmes.files import read_json
 from holmes.training import side_by_side
 from holmes.training.experiments import Study, grid
 from holmes.training.protocol import Protocol
-from holmes.training.side_by_side import Job, Workers, train_all
+from holmes.training.side_by_side import QueuedRun, Workers, train_all
 from tiny_runs import QUIET, logged, tiny_settings, tiny_world
 
 
@@ -25,9 +25,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return tiny_world(tmp_path_factory.mktemp("side") / "world")
 
 
-def jobs(store: Store, folder: Path, count: int, **changes) -> list[Job]:
+def jobs(store: Store, folder: Path, count: int, **changes) -> list[QueuedRun]:
     return [
-        Job(f"run {seed}", store, tiny_settings(**changes), folder / str(seed), seed, Protocol.HONEST)
+        QueuedRun(f"run {seed}", store, tiny_settings(**changes), folder / str(seed), seed, Protocol.HONEST)
         for seed in range(count)
     ]
 

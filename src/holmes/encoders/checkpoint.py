@@ -38,7 +38,7 @@ LOADING_ATTEMPTS = 5  # for each, training must save a whole new checkpoint whil
 
 
 @dataclass(frozen=True)
-class Manifest:
+class CheckpointManifest:
     """What `checkpoint.json` says."""
 
     weights: Annotated[str, WEIGHTS]
@@ -80,7 +80,7 @@ def save_checkpoint(
     digest = sha256_file(staged)
     name = f"model-{digest[:12]}.safetensors"
     staged.replace(folder / name)
-    FORM.write(folder / MANIFEST, asdict(Manifest(name, digest, config, extras or {})))
+    FORM.write(folder / MANIFEST, asdict(CheckpointManifest(name, digest, config, extras or {})))
     for stale in folder.glob("model-*.safetensors"):
         if stale.name != name:
             stale.unlink(missing_ok=True)
@@ -106,7 +106,7 @@ def load_checkpoint(folder: Path, device: str = "cpu") -> Checkpoint:
     raise HolmesError(f"{folder} is being rewritten all the time; try again later.")
 
 
-def _load(folder: Path, manifest: Manifest, device: str) -> Checkpoint:
+def _load(folder: Path, manifest: CheckpointManifest, device: str) -> Checkpoint:
     weights = folder / manifest.weights
     if not weights.exists():
         raise HolmesError(f"{folder} names {weights.name}, which is missing; copy the whole folder again.")
@@ -149,8 +149,8 @@ def refuse_other_shapes(weights: Path, config: ModelConfig) -> None:
             raise RuntimeError(f"{name} is {shapes[0]}, its settings ask for {shapes[1]}")
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> CheckpointManifest:
     path = folder / MANIFEST
     if not path.exists():
         raise HolmesError(f"{folder} is not a checkpoint: it has no {MANIFEST}.")
-    return FORM.read(path, Manifest)
+    return FORM.read(path, CheckpointManifest)

@@ -22,7 +22,15 @@ from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.intake import Intake
 from holmes.index.left_out import note_left_out
 from holmes.index.manifest import FILE_NAME, Manifest
-from holmes.index.recognise import Catalogue, Duplicate, Moved, Recognised, in_order, old_name, recognise
+from holmes.index.recognise import (
+    Duplicate,
+    FeatureCatalogue,
+    Moved,
+    Recognised,
+    in_order,
+    old_name,
+    recognise,
+)
 from holmes.index.store import FEATURES
 from holmes.index.upkeep import sweep_parts
 from holmes.media.backbones.base import identify
@@ -129,14 +137,14 @@ class Session:
                 self.intake.offer(id, features)
                 advance(1)
 
-    def take_in(self, files: list[Path], catalogue: Catalogue | None = None) -> BuildSummary:
+    def take_in(self, files: list[Path], catalogue: FeatureCatalogue | None = None) -> BuildSummary:
         """Video files: those known by their content are moved, others extracted; each is added when ready."""
         found, moved, failures = Recognised(), list[Moved](), tuple[Failure, ...]()
         if files:
             check_same_encoder(self.writer.store.manifest.extraction["backbone"], self.embedder)
             sweep_parts(self.path / FEATURES)
             features = feature_folder(self)
-            catalogue = catalogue or Catalogue(features)
+            catalogue = catalogue or FeatureCatalogue(features)
             known = {file for file in files if catalogue.is_current(file)}
             found = recognise([file for file in files if file not in known], catalogue, self.writer.store)
             moved, changed_places = in_order(found.moved)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holmes.errors import HolmesError
 from holmes.index.builder import BuildSummary, Session, feature_folder, open_session
-from holmes.index.recognise import Catalogue
+from holmes.index.recognise import FeatureCatalogue
 from holmes.media.find import walk_videos
 from holmes.media.origin import Origin, is_away
 
@@ -50,7 +50,7 @@ def sync_index(
     with open_session(path, model=model, fast=fast, workers=workers, progress=progress) as session:
         seen, closed = _look(roots)
         _refuse_empty(roots, seen, session)
-        catalogue = Catalogue(feature_folder(session))
+        catalogue = FeatureCatalogue(feature_folder(session))
         store = session.writer.store
         waiting = [s for s in seen if not (str(s) in store and catalogue.is_current(s))]
         unchanged = len(seen) - len(waiting)
@@ -86,7 +86,7 @@ def _refuse_empty(roots: list[str], seen: list[Path], session: Session) -> None:
 
 
 def _missing(
-    roots: list[str], seen: set[Path], closed: list[str], session: Session, catalogue: Catalogue
+    roots: list[str], seen: set[Path], closed: list[str], session: Session, catalogue: FeatureCatalogue
 ) -> tuple[list[str], list[str]]:
     """The index's videos of these folders that are not seen there: those deleted, and those perhaps not."""
     gone, away = list[str](), list[str]()

@@ -40,7 +40,7 @@ class Recognised:
     duplicates: list[Duplicate] = field(default_factory=list)
 
 
-class Catalogue:
+class FeatureCatalogue:
     """What a feature folder remembers of its source files; read from the heads of its files when asked."""
 
     def __init__(self, features: FeatureFolder) -> None:
@@ -84,7 +84,7 @@ class Catalogue:
         return by_size
 
 
-def recognise(sources: Iterable[Path], catalogue: Catalogue, store: IndexStore) -> Recognised:
+def recognise(sources: Iterable[Path], catalogue: FeatureCatalogue, store: IndexStore) -> Recognised:
     """Sort files that the index does not have as they are. Only those whose size is known are read."""
     found, sizes = Recognised(), {source: size for source in sources if (size := _size(source)) is not None}
     found.new += [source for source in sources if source not in sizes]  # extraction will say what is wrong
@@ -118,7 +118,7 @@ def recognise(sources: Iterable[Path], catalogue: Catalogue, store: IndexStore) 
     return found
 
 
-def old_name(source: Path, catalogue: Catalogue, store: IndexStore) -> str | None:
+def old_name(source: Path, catalogue: FeatureCatalogue, store: IndexStore) -> str | None:
     """The name under which the index still has a file that is now `source`: a move was cut short."""
     origin = catalogue.origin(source)
     if origin is None or not origin.content or str(source) in store:

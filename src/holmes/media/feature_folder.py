@@ -33,7 +33,7 @@ HEADER = "video"  # the record in the header of a video's file
 
 
 @dataclass(frozen=True)
-class Manifest:
+class FeatureManifest:
     """What `features.json` says."""
 
     backbone: Identity
@@ -101,7 +101,7 @@ class FeatureFolder:
         path = Path(path)
         if not (path / MANIFEST).exists():
             raise HolmesError(f"{path} contains no features: try 'holmes extract VIDEOS --out {path}'.")
-        manifest = FORM.read(path / MANIFEST, Manifest)
+        manifest = FORM.read(path / MANIFEST, FeatureManifest)
         return cls(path, manifest.backbone, manifest.rate)
 
     @classmethod
@@ -123,7 +123,7 @@ class FeatureFolder:
         if path.exists() and not _is_vacant(path):
             raise HolmesError(f"{path} exists and is not a feature folder; choose another place.")
         (path / VIDEOS).mkdir(parents=True, exist_ok=True)
-        FORM.write(path / MANIFEST, asdict(Manifest(backbone, rate)))
+        FORM.write(path / MANIFEST, asdict(FeatureManifest(backbone, rate)))
         return cls(path, backbone, rate)
 
     def check_there(self) -> None:

@@ -52,7 +52,7 @@ class PlaceLostError(VideoError):
 
 
 @dataclass(frozen=True)
-class Place:
+class ReadingPlace:
     """Where in a file the reading has come to: the frame on the screen, and the sample that is next."""
 
     pts: int
@@ -85,7 +85,7 @@ class VideoReader:
         largest_side: int | None = None,
         threads: int = 1,
         fast: bool = False,
-        resume: Place | None = None,
+        resume: ReadingPlace | None = None,
     ) -> None:
         """`fast` decodes only key frames where they are dense; `resume` continues an earlier reading."""
         self.path, self.rate, self.largest_side, self.threads = path, rate, largest_side, threads
@@ -141,14 +141,16 @@ class VideoReader:
             shown = frame
         return shown
 
-    def place(self) -> Place | None:
+    def place(self) -> ReadingPlace | None:
         """Where the reading is now; None where it cannot be continued from here."""
         if self._shown is None or self._shown.pts is None or self.note:
             return None
         if abs(float(self._shown.time) + self._shift - self._since) > 1e-6:  # the timestamps jump just here
             return None
         look = zlib.crc32(memoryview(self._shown.planes[0]))
-        return Place(self._shown.pts, look, self._since, self._shift, self.start, self._step, self._given)
+        return ReadingPlace(
+            self._shown.pts, look, self._since, self._shift, self.start, self._step, self._given
+        )
 
     def _hold(self, until: float) -> Iterator[Sample]:
         """Samples of the frame that is shown, up to the time the next one comes."""
@@ -198,7 +200,7 @@ class VideoReader:
         return "NONREF" if usual * self.rate <= 1 / 8 else "DEFAULT"
 
     def _seek(
-        self, frames: Iterator[Any], av: Any, container: Any, stream: Any, place: Place
+        self, frames: Iterator[Any], av: Any, container: Any, stream: Any, place: ReadingPlace
     ) -> Iterator[Any]:
         """The frames from `place` on; of what lies before it, only the last seconds are decoded again."""
         try:

@@ -15,7 +15,7 @@ import numpy as np
 from holmes.errors import HolmesError
 from holmes.media.backbones.base import Matrix
 from holmes.media.pictures import ThumbnailStrip
-from holmes.media.reader import Place
+from holmes.media.reader import ReadingPlace
 from holmes.media.tensor_files import Arrays, read_tensors, write_tensors
 from holmes.typed import Count, Size
 
@@ -27,7 +27,7 @@ class Unfinished:
     rows: Matrix
     times: np.ndarray
     strip: ThumbnailStrip
-    place: Place
+    place: ReadingPlace
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Record:
     made_of: str
     step: Size  # one picture in this many is kept as a thumbnail
     seen: Count
-    place: Place
+    place: ReadingPlace
 
 
 def unfinished_file(videos: Path, id: str) -> Path:

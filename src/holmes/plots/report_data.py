@@ -9,7 +9,7 @@ from typing import Any
 from holmes.plots.examples import Example
 from holmes.plots.html_page import Tabular
 from holmes.plots.plane import BranchPlane
-from holmes.plots.timeline_figure import Timeline
+from holmes.plots.timeline_figure import TimelinePair
 from holmes.plots.transport import Transport
 
 
@@ -21,7 +21,7 @@ class FigureData:
     batch_videos: int  # judged together on the planes
     examples: list[Example]
     transport: Transport
-    timelines: list[Timeline]  # empty where no moment is known
+    timelines: list[TimelinePair]  # empty where no moment is known
 
 
 @dataclass(frozen=True)

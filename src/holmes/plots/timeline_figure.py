@@ -37,7 +37,7 @@ class Film:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class TimelinePair:
     """A query, the film that contains its moment, and the wrong film that comes nearest."""
 
     why: str  # how it was chosen
@@ -46,7 +46,7 @@ class Timeline:
     rival: Film
 
 
-def draw_timelines(timelines: Sequence[Timeline], runs: Sequence[str], theme: Theme = LIGHT) -> Figure:
+def draw_timelines(timelines: Sequence[TimelinePair], runs: Sequence[str], theme: Theme = LIGHT) -> Figure:
     """A row for each query: its own video on the left, the strongest rival on the right."""
     with theme.applied():
         figure = Figure((WIDTH, 0.25 + 1.75 * len(timelines)), layout="constrained")

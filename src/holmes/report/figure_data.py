@@ -9,7 +9,7 @@ import torch
 from holmes.config.schema import HolmesConfig
 from holmes.data.store import Split, Store
 from holmes.plots.report_data import FigureData
-from holmes.report.kind_figures import KindRules, kind_examples, sample_batch
+from holmes.report.kind_figures import PartitionRules, kind_examples, sample_batch
 from holmes.report.moment_figures import Seen, timelines, transport, typical_video
 
 
@@ -19,7 +19,7 @@ def figure_data(
     store: Store,
     split: Split,
     config: HolmesConfig,
-    rules: KindRules,
+    rules: PartitionRules,
     video: int | None = None,
     query: int | None = None,
 ) -> FigureData:

@@ -29,7 +29,7 @@ from holmes.report.moment_figures import Seen, moment_of, track
 EXAMPLES = 2  # examples of each kind
 
 
-class KindRules(Protocol):
+class PartitionRules(Protocol):
     """How a run tells kinds apart: what is needed of its objective."""
 
     @property
@@ -61,7 +61,7 @@ class KindBatch:
 
 
 @torch.inference_mode()
-def sample_batch(seen: Seen, rules: KindRules, batch_videos: int, seed: int = 0) -> KindBatch:
+def sample_batch(seen: Seen, rules: PartitionRules, batch_videos: int, seed: int = 0) -> KindBatch:
     """A batch of videos drawn at random."""
     videos = seen.score_QV.shape[1]
     order = np.random.default_rng(seed).permutation(videos)[:batch_videos]
@@ -82,7 +82,7 @@ def sample_batch(seen: Seen, rules: KindRules, batch_videos: int, seed: int = 0)
 
 
 def branch_plane(
-    name: str, similarity_QV: Tensor, owner_Q: Tensor, rules: KindRules
+    name: str, similarity_QV: Tensor, owner_Q: Tensor, rules: PartitionRules
 ) -> tuple[BranchPlane, Tensor]:
     """One branch's three quantities, its thresholds and its partition."""
     evidence_QV = rules.evidence(similarity_QV, rules.inter_temperature)

@@ -19,7 +19,7 @@ from holmes.evaluation.aligned_mass import by_video
 from holmes.evaluation.localise import frame_query
 from holmes.evaluation.scoring import Encoded
 from holmes.evaluation.split_report import Evaluated
-from holmes.plots.timeline_figure import Film, Timeline, Track
+from holmes.plots.timeline_figure import Film, TimelinePair, Track
 from holmes.plots.transport import Transport, mass_inside
 from holmes.records import Scores
 from holmes.transport.alignment import (
@@ -66,7 +66,7 @@ def moment_of(store: Store, query: int) -> tuple[float, float] | None:
 
 
 @torch.inference_mode()
-def timelines(seen: list[Seen], store: Store, split: Split, chosen: int | None = None) -> list[Timeline]:
+def timelines(seen: list[Seen], store: Store, split: Split, chosen: int | None = None) -> list[TimelinePair]:
     """Three queries with known moments: how they were chosen is said with each. Empty where none is known.
 
     With two runs, by how much the first gains over the second; with one, by how clearly the right video wins.
@@ -92,7 +92,7 @@ def timelines(seen: list[Seen], store: Store, split: Split, chosen: int | None =
 
 def compared_timelines(
     evaluated: list[tuple[Evaluated, ScoreConfig]], store: Store, chosen: dict[int, str]
-) -> list[Timeline]:
+) -> list[TimelinePair]:
     """Timelines of chosen queries (rows of the split, and why) as several models see them."""
     split = evaluated[0][0].split
     if len(split.videos) < 2:
@@ -111,7 +111,7 @@ def margins(seen: Seen) -> Tensor:
 
 def timeline(
     seen: list[Seen], store: Store, split: Split, row: int, why: str, margin_R: np.ndarray
-) -> Timeline:
+) -> TimelinePair:
     """The rival is the one of the run that has more trouble with the query."""
     query, own = int(split.queries[row]), int(split.owner[row])
     score_V = seen[int(margin_R.argmin())].score_QV[row].clone()
@@ -123,7 +123,7 @@ def timeline(
         name = store.video_ids[int(split.videos[video])]
         return Film(name, tracks, None if np.isnan(seconds) else seconds, moment)
 
-    return Timeline(
+    return TimelinePair(
         why, store.captions[query], film(own, moment_of(store, query)), film(int(score_V.argmax()), None)
     )
 

@@ -20,7 +20,7 @@ Number = Annotated[float, Within(-1e9, 1e9)]
 
 
 @dataclass(frozen=True)
-class Spread:
+class SweptFigure:
     """A figure over seeds."""
 
     mean: Number
@@ -34,7 +34,7 @@ class Point:
     """The figures at one value."""
 
     value: Any
-    metrics: dict[Name, Spread]
+    metrics: dict[Name, SweptFigure]
 
     def __post_init__(self) -> None:
         _check_value(self.value)
@@ -61,7 +61,7 @@ class Corner:
     """The figures at one combination of values."""
 
     values: dict[Name, Any]
-    metrics: dict[Name, Spread]
+    metrics: dict[Name, SweptFigure]
 
     def __post_init__(self) -> None:
         for value in self.values.values():
@@ -105,7 +105,7 @@ def write_sweeps(path: Path, swept: dict[str, Any]) -> None:
     FORM.write(path, swept)
 
 
-def _check_metrics(metrics: dict[str, Spread]) -> None:
+def _check_metrics(metrics: dict[str, SweptFigure]) -> None:
     if "SumR" not in metrics:
         raise HolmesError("its metrics lack SumR.")
 

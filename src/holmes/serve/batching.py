@@ -28,7 +28,7 @@ class BusyError(HolmesError):
 
 
 @dataclass(frozen=True)
-class Question:
+class ServedQuestion:
     """A sentence, how many hits, and which videos may be among them; with their timelines if wanted."""
 
     sentence: str
@@ -56,7 +56,7 @@ class Batcher:
     def __init__(self, index: Searcher, limits: Limits, metrics: Metrics) -> None:
         self.index, self.limits, self.metrics = index, limits, metrics
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="search")
-        self._waiting: list[tuple[Question, asyncio.Future[Reply]]] = []
+        self._waiting: list[tuple[ServedQuestion, asyncio.Future[Reply]]] = []
         self._came = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -74,7 +74,7 @@ class Batcher:
                 await self._task
         self._thread.shutdown(wait=True)
 
-    async def ask(self, question: Question) -> Reply:
+    async def ask(self, question: ServedQuestion) -> Reply:
         if len(self._waiting) >= self.limits.waiting:
             raise BusyError("too many searches are waiting; try again in a moment.")
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -97,7 +97,7 @@ class Batcher:
             if not self._waiting:
                 self._came.clear()
 
-    async def _answer(self, questions: list[Question], futures: list[asyncio.Future[Reply]]) -> None:
+    async def _answer(self, questions: list[ServedQuestion], futures: list[asyncio.Future[Reply]]) -> None:
         """Ask one by one if asking all fails, so that no query is lost through another's fault."""
         self.metrics.batched(len(questions))
         try:
@@ -113,7 +113,7 @@ class Batcher:
             if not future.done():  # its client may be gone
                 future.set_result(reply)
 
-    def _search(self, questions: list[Question]) -> list[Reply]:
+    def _search(self, questions: list[ServedQuestion]) -> list[Reply]:
         sentences, most = [q.sentence for q in questions], max(q.top for q in questions)
         names, abstain_below, least = questions[0].shared
         answers = self.index.search_many(
@@ -121,7 +121,7 @@ class Batcher:
         )
         return [self._reply(*pair) for pair in zip(questions, answers, strict=True)]
 
-    def _reply(self, question: Question, answer: Answer) -> Reply:
+    def _reply(self, question: ServedQuestion, answer: Answer) -> Reply:
         """An answer cut to the hits that were asked for; others of its batch may have asked for more."""
         answer = answer.best(question.top)
         if not question.timelines:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from holmes.serve import answer_files
 from holmes.serve.answering import Json, documented, state_of
-from holmes.serve.batching import Question, Reply
+from holmes.serve.batching import Reply, ServedQuestion
 from holmes.serve.models import LIMITS, Answer, Answers, Questions
 from holmes.serve.shelf import Filter
 from holmes.serve.state import ServerState
@@ -52,7 +52,7 @@ async def search(
     top: Top = 10,
     timelines: Annotated[bool, Query(description="With the similarity along each video.")] = False,
 ) -> Response:
-    return Json(await answer(state_of(request), Question(q, top, timelines=timelines), filter))
+    return Json(await answer(state_of(request), ServedQuestion(q, top, timelines=timelines), filter))
 
 
 @router.post("/api/search", **documented(Answers, 404, 413, 503), summary="As for one sentence, for several")
@@ -62,7 +62,7 @@ async def search_many(request: Request, questions: Questions) -> Response:
     if questions.filter is not None:
         names = await asyncio.to_thread(state.shelf.fitting, questions.filter)
     asked = [
-        Question(
+        ServedQuestion(
             sentence,
             questions.top,
             names,
@@ -92,7 +92,7 @@ async def download(
     format: Literal["json", "csv", "edl", "otio"] = "json",
     rate: Annotated[int, Query(ge=1, le=240, description="Frames per second of a cut list.")] = 25,
 ) -> Response:
-    found = await answer(state_of(request), Question(q, top), filter)
+    found = await answer(state_of(request), ServedQuestion(q, top), filter)
     chosen = answer_files.cuts(found["hits"])
     if format == "json":
         text = bytes(Json(found).body)
@@ -106,7 +106,7 @@ async def download(
     return Response(text, media_type=KINDS[format], headers=headers)
 
 
-async def answer(state: ServerState, question: Question, filter: Filter) -> dict[str, Any]:
+async def answer(state: ServerState, question: ServedQuestion, filter: Filter) -> dict[str, Any]:
     began = time.perf_counter()
     if filter != Filter():
         names = await asyncio.to_thread(partial(state.shelf.names, filter))

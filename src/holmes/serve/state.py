@@ -17,7 +17,7 @@ from holmes.errors import HolmesError
 from holmes.index.answers import Hit, Timeline
 from holmes.index.composing import check_sentence
 from holmes.index.index_description import IndexDescription
-from holmes.serve.batching import Batcher, Question, Reply
+from holmes.serve.batching import Batcher, Reply, ServedQuestion
 from holmes.serve.metrics import Metrics
 from holmes.serve.searcher_protocol import Searcher
 from holmes.serve.settings import ServeSettings
@@ -62,7 +62,7 @@ class ServerState:
         await self.batcher.__aexit__()
         self.decoding.shutdown(wait=True, cancel_futures=True)
 
-    async def ask(self, questions: Sequence[Question]) -> list[Reply]:
+    async def ask(self, questions: Sequence[ServedQuestion]) -> list[Reply]:
         for question in questions:
             self.check(question.sentence)
         return list(await asyncio.gather(*map(self.batcher.ask, questions)))

@@ -28,7 +28,7 @@ from holmes.parallel import process_group
 from holmes.training.protocol import Protocol
 from holmes.training.resume import LOCK, RANKS, RUN
 from holmes.training.run import RunOptions
-from holmes.training.side_by_side import Job, train_all
+from holmes.training.side_by_side import QueuedRun, train_all
 
 SUMMARY = "summary.json"
 
@@ -55,7 +55,7 @@ class Study:
         if leads():
             refuse_foreign_study(self.out)
         jobs = {
-            (name, seed): Job(
+            (name, seed): QueuedRun(
                 f"{name}-seed{seed}", self.store, config, self.out / f"{name}-seed{seed}", seed, protocol
             )
             for name, (config, protocol) in settings.items()
@@ -63,7 +63,7 @@ class Study:
         }
         firsts = {f"{name}-seed{self.seeds[0]}": title for name, title in (titles or {}).items()}
 
-        def begin(job: Job) -> None:
+        def begin(job: QueuedRun) -> None:
             if job.name in firsts:
                 say(firsts[job.name])
 

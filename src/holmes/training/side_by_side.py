@@ -36,7 +36,7 @@ MOST_AT_ONCE = 8  # more processes than this do not make a GPU faster
 
 
 @dataclass(frozen=True)
-class Job:
+class QueuedRun:
     """A run to be trained, and its name on the display."""
 
     name: str
@@ -59,10 +59,10 @@ class Job:
 
 
 def train_all(
-    jobs: Sequence[Job],
+    jobs: Sequence[QueuedRun],
     options: RunOptions,
     at_once: int = 1,
-    begin: Callable[[Job], None] = lambda job: None,
+    begin: Callable[[QueuedRun], None] = lambda job: None,
 ) -> list[dict[str, Any]]:
     """The results of all jobs, in their order. `at_once` 0 takes as many processes as fit.
 
@@ -88,7 +88,7 @@ def train_all(
     return results
 
 
-def jobs_that_fit(jobs: Sequence[Job], options: RunOptions) -> int:
+def jobs_that_fit(jobs: Sequence[QueuedRun], options: RunOptions) -> int:
     """On a GPU, by its free memory and the machine's cores; on a CPU one, since a run takes all cores."""
     device = choose_device(options.device)
     if device.type != "cuda" or not jobs:
@@ -98,7 +98,7 @@ def jobs_that_fit(jobs: Sequence[Job], options: RunOptions) -> int:
     return max(1, min(MOST_AT_ONCE, os.cpu_count() or 1, int(free // largest)))
 
 
-def gpu_memory(job: Job) -> float:
+def gpu_memory(job: QueuedRun) -> float:
     """A generous guess at what a run takes on a GPU: its features, its activations, and the libraries."""
     model, batch = job.config.model, job.config.training.batch_videos
     activations = batch * (model.frames + model.clips) * len(model.gaussian_widths) * model.width * 2
@@ -136,9 +136,9 @@ class Workers:
             self.events.put((number, json.loads(line)))
         self.events.put((number, None))
 
-    def go(self, jobs: Sequence[Job], options: RunOptions) -> None:
+    def go(self, jobs: Sequence[QueuedRun], options: RunOptions) -> None:
         """Give every worker a job, and the next job to whichever has finished."""
-        waiting, busy = list(reversed(jobs)), dict[int, Job]()
+        waiting, busy = list(reversed(jobs)), dict[int, QueuedRun]()
         with StudyDisplay(len(jobs), options.progress) as display:
             display.say(f"{len(jobs)} runs, {len(self.processes)} at once")
 
@@ -173,7 +173,7 @@ class Workers:
                 "The others are kept: mend that and run the same command again."
             )
 
-    def _note(self, number: int, job: Job, event: dict[str, Any] | None, display: StudyDisplay) -> None:
+    def _note(self, number: int, job: QueuedRun, event: dict[str, Any] | None, display: StudyDisplay) -> None:
         if event is not None and "result" in event:
             display.end(job.name, f"SumR {event['result']['metrics']['SumR']:.1f}")
             return
