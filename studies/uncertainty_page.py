@@ -11,6 +11,7 @@ import numpy as np
 
 from holmes.confidence.answered import OURS
 from holmes.confidence.confidence_tables import FIGURES, NAMES, interval, short
+from holmes.evidence.answer_kinds import AnswerKind
 from holmes.plots.confidence_figures import draw_confidence, draw_gallery_sizes
 from holmes.plots.style import LIGHT, svg
 from holmes.runs.run_confidence import mean, mean_figures
@@ -124,25 +125,25 @@ def hard_table(found: dict[str, Any]) -> str:
 
 
 def kinds_table(found: dict[str, Any]) -> str:
+    """How often each kind is said and right, and beside the planted kinds where they are known."""
     kinds = details(found, "kinds")
-    shares = {name: fmean(k["shares"][name] for k in kinds) for name in kinds[0]["shares"]}
-    right = {name: mean(k["right"].get(name) for k in kinds) for name in shares}
-    known = [k["agreement"] for k in kinds if k["agreement"] is not None]
-    confusion = np.sum([k["confusion"] for k in known], axis=0) if known else None
     rows = []
-    for place, name in enumerate(shares):
-        share = right[name]
-        of_kind = "–" if share is None else f"{100 * share:.1f}%"
-        counts = [] if confusion is None else [f"{row[place]:,}" for row in confusion]
-        rows.append([name, f"{100 * shares[name]:.1f}%", of_kind, *counts])
-    columns = ["said", "share", "first hit right"]
-    if confusion is None:
-        return markdown(columns, rows)
-    score = (
-        f"macro-F1 {short(fmean(k['macro_F1'] for k in known))}, "
-        f"by chance {short(fmean(k['chance_macro_F1'] for k in known))}; all seeds together\n\n"
-    )
-    return score + markdown([*columns, *(f"planted {name}" for name in shares)], rows)
+    for name in kinds[0]["shares"]:
+        right = mean(k["right"].get(name) for k in kinds)
+        of_kind = "–" if right is None else f"{100 * right:.1f}%"
+        share = 100 * fmean(k["shares"][name] for k in kinds)
+        rows.append([AnswerKind[name.upper()].words, f"{share:.1f}%", of_kind])
+    said = markdown(["said", "share", "first hit right"], rows)
+    known = [k["agreement"] for k in kinds if k["agreement"] is not None]
+    if not known:
+        return said
+    score = ", ".join(short(k["macro_F1"]) for k in known)
+    chance = short(fmean(k["chance_macro_F1"] for k in known))
+    names = known[0]["kinds"]
+    confusion = np.sum([k["confusion"] for k in known], axis=0)
+    counts = [[name, *(f"{count:,}" for count in row)] for name, row in zip(names, confusion, strict=True)]
+    beside = markdown(["planted", *(f"taken for {name}" for name in names)], counts)
+    return f"macro-F1 {score} (one per seed), by chance {chance}\n\n{said}\n\nAll seeds together:\n\n{beside}"
 
 
 def gallery_rows(found: dict[str, Any]) -> list[dict[str, float]]:
