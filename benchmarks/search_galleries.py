@@ -49,6 +49,11 @@ def disk_gallery(path: Path, videos: int, width: int, result: dict[str, Any]) ->
     return gallery
 
 
+def float16_gallery(path: Path) -> Gallery:
+    """The same index once more, for scans of all its float16 rows, which then stay in memory."""
+    return replace(open_gallery(IndexStore.open(path), torch.device("cpu")), mapped_rows=())
+
+
 def device_gallery(videos: int, width: int, device: torch.device) -> Gallery:
     rows_SPD = torch.empty((videos, FRAMES + CLIPS, width), dtype=torch.float16, device=device)
     codes_SPD = torch.empty_like(rows_SPD, dtype=torch.int8)

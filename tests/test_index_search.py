@@ -20,6 +20,7 @@ from holmes.evidence.diagnosis import Diagnosis
 from holmes.index import embedders
 from holmes.index.builder import add_videos, build_index
 from holmes.index.index_writer import IndexWriter
+from holmes.index.nearest import nearest_videos
 from holmes.index.searcher import Index
 from holmes.index.store import IndexStore
 from holmes.index.zero_shot import ZeroShot
@@ -55,6 +56,25 @@ def test_a_sentence_finds_its_video_and_its_seconds(
     assert best.start == pytest.approx(start, abs=2.1) and best.end == pytest.approx(end, abs=2.1)
     assert hit.score > 0.9 > answer.hits[1].score
     assert 0 <= answer.hits[1].belief < hit.belief <= 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux says what is in memory")
+def test_a_search_keeps_no_float16_row_in_memory(index: Index) -> None:
+    """They are mapped twice the size of the codes, and few of them are read."""
+    index.search_many(["dog runs beach", "water boils"])
+    rows = [segment.rows_ND for segment in index.store.segments]
+    assert rows and all(in_memory(segment.folder / "codes.i8") for segment in index.store.segments)
+    nearest_videos(index.gallery, index._probes(["bus stops"]), 1)
+    assert not any(in_memory(segment.folder / "rows.f16") for segment in index.store.segments)
+    assert all(array.any() for array in rows), "they can still be read"
+
+
+def in_memory(file: Path) -> int:
+    """The kilobytes of a mapped file that are in this process' memory."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    starts = [at for at, line in enumerate(lines) if line.endswith(str(file))]
+    assert starts, f"{file} is not mapped"
+    return sum(next(int(line.split()[1]) for line in lines[at:] if line.startswith("Rss:")) for at in starts)
 
 
 def test_json_has_the_documented_shape(index: Index) -> None:

@@ -7,6 +7,7 @@ S parts of videos, P rows of a part, D width
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from holmes.errors import HolmesError
-from holmes.index.segment import Slab
+from holmes.index.segment import Slab, mapping_of
 from holmes.index.store import IndexStore
 
 SHARE_OF_FREE_MEMORY = 0.8  # of a GPU, which embeddings may fill
@@ -50,6 +51,7 @@ class Gallery:
     key_S: Tensor  # orders equal scores, in every index alike; belongs to the video
     live_S: Tensor  # false where a video has been removed
     device: torch.device
+    mapped_rows: tuple[mmap.mmap, ...] = ()  # the files of float16 rows, where they stay on the disk
 
     def __len__(self) -> int:
         return len(self.places_S2)
@@ -68,6 +70,12 @@ class Gallery:
     def in_parts(self) -> bool:
         """Whether any video that has not been removed has more than one part."""
         return bool(((self.video_S[1:] == self.video_S[:-1]) & self.live_S[1:]).any())
+
+
+    def let_go_of_rows(self) -> None:
+        """Take the float16 rows out of this process' memory: every search reads a few, each time others."""
+        for rows in self.mapped_rows:
+            rows.madvise(mmap.MADV_DONTNEED)
 
 
 def open_gallery(store: IndexStore, device: torch.device) -> Gallery:
@@ -98,6 +106,7 @@ def open_gallery(store: IndexStore, device: torch.device) -> Gallery:
         torch.from_numpy(whole.key_S).to(device),
         torch.from_numpy(whole.live_S).to(device),
         device,
+        () if rows_fit else tuple(mapping_of(segment.rows_ND) for segment in store.segments),
     )
 
 

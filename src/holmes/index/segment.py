@@ -155,10 +155,7 @@ class Segment:
     def let_go(self) -> None:
         """Take the mapped files out of this process' memory; what is used again is mapped again."""
         for mapped in (self.rows_ND, self.codes_ND, self.spans_N2):
-            array: Any = mapped
-            while not isinstance(array.base, mmap.mmap):
-                array = array.base
-            array.base.madvise(mmap.MADV_DONTNEED)
+            mapping_of(mapped).madvise(mmap.MADV_DONTNEED)
 
     def live(self, entry: SegmentEntry) -> Iterator[StoredVideo]:
         """The videos that `entry`, this segment's now or soon, does not mark as removed."""
@@ -221,6 +218,14 @@ def _write(path: Path, arrays: Iterable[Any]) -> FileEntry:
 def _map(path: Path, dtype: str, entry: SegmentEntry) -> NDArray[Any]:
     """A file's numbers, left on disk. Copy-on-write, so that torch may take it; nobody writes to it."""
     return np.memmap(path, dtype, "c", shape=entry.files[path.name].bytes // np.dtype(dtype).itemsize)
+
+
+def mapping_of(mapped: NDArray[Any]) -> mmap.mmap:
+    """The mapped file that an array looks into."""
+    array: Any = mapped
+    while not isinstance(array.base, mmap.mmap):
+        array = array.base
+    return array.base
 
 
 def _check_size(path: Path, entry: SegmentEntry) -> None:
