@@ -12,7 +12,7 @@ from scipy.special import psi
 
 from holmes.config.schema import ScoreConfig
 from holmes.errors import HolmesError
-from holmes.evidence.answer_kinds import AnswerKind, KindRules, explain, kinds_of
+from holmes.evidence.answer_kinds import AnswerKind, KindRules, explain, kinds_of, small_group
 from holmes.evidence.calibration_record import Calibration, read_calibration
 from holmes.evidence.diagnosis import Diagnoser
 from holmes.evidence.fitting import best_candidates, fit_calibration, fit_known_kinds, judge_all
@@ -121,6 +121,7 @@ def test_the_temperature_is_the_likeliest_of_the_choices():
 def test_kinds_are_what_a_person_means():
     rules = KindRules(precise=0.5, group=0.6, here=0.3)
     rows = {
+        "another is as good": ([0.5, 0.45, *[0.01] * 5], 0.9, 1, AnswerKind.SEVERAL_FIT, 2),
         "one holds it": ([0.55, 0.1, 0.05, 0.05, 0.05, 0.05, 0.05], 0.9, 1, AnswerKind.PRECISE, 1),
         "two hold it": ([0.4, 0.35, 0.01, 0.01, 0.01, 0.01, 0.01], 0.9, 1, AnswerKind.SEVERAL_FIT, 2),
         "six hold it": ([0.11, 0.11, 0.11, 0.1, 0.1, 0.1, 0.1], 0.9, 1, AnswerKind.SEVERAL_FIT, 6),
@@ -134,6 +135,18 @@ def test_kinds_are_what_a_person_means():
     kinds_Q, group_Q = kinds_of(probability_QK, here_Q, copies_Q, rules)
     for name, kind, group in zip(rows, kinds_Q.tolist(), group_Q.tolist(), strict=True):
         assert (AnswerKind(kind), group) == rows[name][3:], name
+
+
+def test_a_small_group_is_small_in_its_gallery():
+    """Six at most, and an eighth of the gallery; two are always few enough."""
+    assert [small_group(videos) for videos in (1, 8, 16, 17, 24, 25, 40, 41, 90, 10**6)] == [
+        2, 2, 2, 3, 3, 4, 5, 6, 6, 6,
+    ]  # fmt: skip
+    probability_QK = torch.tensor([[0.13] * 6 + [0.01] * 18])
+    for small, kind in ((6, AnswerKind.SEVERAL_FIT), (3, AnswerKind.TOO_LITTLE)):
+        rules = KindRules(small=small)
+        kinds_Q, _ = kinds_of(probability_QK, torch.tensor([0.9]), torch.tensor([1]), rules)
+        assert kinds_Q.item() == kind
 
 
 @pytest.mark.parametrize(
@@ -188,7 +201,9 @@ def test_the_number_the_sentence_and_the_kind_are_of_one_distribution():
         assert sum(diagnosis.probabilities) <= 1 + 1e-5
         unclear = diagnosis.probability < calibration.precise_floor
         assert (diagnosis.kind == "not_here") == (unclear and diagnosis.here < calibration.here_floor)
-        assert f"{diagnosis.probability:.0%}" in diagnosis.explanation
+        first = diagnosis.probability
+        number = "over 99%" if 0.99 < first < 1 else "under 1%" if 0 < first < 0.01 else f"{first:.0%}"
+        assert f"probability {number}" in diagnosis.explanation or f"with {number}" in diagnosis.explanation
         if diagnosis.kind == "precise":
             assert diagnosis.probability >= calibration.precise_floor and diagnosis.group == 1
         if diagnosis.kind == "several_fit":
@@ -315,7 +330,7 @@ def test_the_floors_meet_known_kinds_as_well_as_any_that_are_tried():
     fitted = fit_known_kinds(plain, scores, torch.from_numpy(known))
     judged = judge_all(scores, plain)
     first = judged.gallery.probability_QK[:, 0].tolist()
-    group = judged.gallery.probability_QK[:, :6].sum(1).tolist()
+    group = judged.gallery.probability_QK[:, :4].sum(1).tolist()  # four of 25 are a small group
 
     def mean_f1(precise: float, several: float, here: float) -> float:
         said = [
@@ -327,7 +342,7 @@ def test_the_floors_meet_known_kinds_as_well_as_any_that_are_tried():
 
     best = mean_f1(fitted.precise_floor, fitted.group_floor, fitted.here_floor)
     tried = [
-        mean_f1(np.quantile(first, p), np.quantile(group, g), h)
+        mean_f1(min(np.quantile(first, p), 0.75), min(np.quantile(group, g), 0.75), h)
         for p in np.linspace(0, 1, 42)[1:-1:3]
         for g in np.linspace(0, 1, 42)[1:-1:3]
         for h in (0.01, 0.02, 0.03, 0.05)

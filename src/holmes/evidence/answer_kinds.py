@@ -3,7 +3,7 @@
 The distribution is the Dirichlet over the videos of the gallery: the probability of each, and the vacuity,
 which no evidence supports. Kinds, sentences, numbers and bars all come from it, so none contradicts another:
 
-    precise                one video holds most of the probability, or the copies of one moment do
+    precise                one video holds most of the probability and is well ahead, or copies of a moment do
     several fit            a small group holds it together
     too little to go on    no small group holds it
     not here, it seems     there is less evidence than queries with an answer had, and none is precise
@@ -16,6 +16,7 @@ Q queries, K candidates (best first)
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -23,6 +24,10 @@ import torch
 from torch import Tensor
 
 SMALL_GROUP = 6  # the most videos that a person would look through
+SMALL_SHARE = 8  # and no more than an eighth of the gallery: half of a quarter, which is no small part of it
+AHEAD = 1.25  # how many times as probable as the next a video is that stands out
+MOST = 0.5  # share of the probability that "most" means, wherever a model is good enough to reach it
+CLEAR = 0.75  # share that is most of it whatever a model was taught
 NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 
 
@@ -51,9 +56,15 @@ WORDS = {
 class KindRules:
     """The least probability at which each kind is claimed."""
 
-    precise: float = 0.5  # of the first video, with its copies
-    group: float = 0.5  # of a small group together
+    precise: float = MOST  # of the first video, with its copies
+    group: float = MOST  # of a small group together
     here: float = 0.05  # the share of answerable queries that had as little evidence
+    small: int = SMALL_GROUP  # the most videos in a small group
+
+
+def small_group(videos: int) -> int:
+    """How many of this many videos are a small group."""
+    return min(max(math.ceil(videos / SMALL_SHARE), 2), SMALL_GROUP)
 
 
 def kinds_of(
@@ -66,15 +77,23 @@ def kinds_of(
     held_QK = probability_QK.cumsum(1)
     last = held_QK.shape[1]
     first_Q = held_QK.gather(1, (copies_Q.clamp(max=last) - 1).unsqueeze(1)).squeeze(1)
-    together_Q = held_QK[:, min(SMALL_GROUP, last) - 1]
+    together_Q = held_QK[:, min(rules.small, last) - 1]
     size_Q = (held_QK < rules.group).sum(1) + 1
+    precise_Q = (first_Q >= rules.precise) & stands_out(probability_QK, copies_Q)
     kinds_Q = torch.full_like(copies_Q, AnswerKind.TOO_LITTLE)
     kinds_Q = kinds_Q.masked_fill(together_Q >= rules.group, AnswerKind.SEVERAL_FIT)
     kinds_Q = kinds_Q.masked_fill(here_Q < rules.here, AnswerKind.NOT_HERE)
-    kinds_Q = kinds_Q.masked_fill(first_Q >= rules.precise, AnswerKind.PRECISE)
+    kinds_Q = kinds_Q.masked_fill(precise_Q, AnswerKind.PRECISE)
     group_Q = torch.where(kinds_Q == AnswerKind.PRECISE, copies_Q, 0)
     group_Q = torch.where(kinds_Q == AnswerKind.SEVERAL_FIT, size_Q.clamp(min=2, max=max(2, last)), group_Q)
     return kinds_Q, group_Q.clamp(max=last)
+
+
+def stands_out(probability_QK: Tensor, copies_Q: Tensor) -> Tensor:
+    """Whether the first video, with its copies, is well ahead of any other."""
+    place_K = torch.arange(probability_QK.shape[1], device=probability_QK.device)
+    others_QK = probability_QK.masked_fill(place_K < copies_Q.unsqueeze(1), 0)
+    return probability_QK[:, 0] >= AHEAD * others_QK.amax(1)
 
 
 def explain(kind: AnswerKind, group: int, first: float, together: float) -> tuple[str, str]:
@@ -87,7 +106,7 @@ def explain(kind: AnswerKind, group: int, first: float, together: float) -> tupl
         case AnswerKind.PRECISE if group > 1:
             return (
                 f"{many} videos show the same moment. If your collection contains it, "
-                f"they are right with probability {together:.0%}.",
+                f"they are right with probability {percent(together)}.",
                 "Any of them will do.",
             )
         case AnswerKind.PRECISE:
@@ -98,7 +117,7 @@ def explain(kind: AnswerKind, group: int, first: float, together: float) -> tupl
         case AnswerKind.SEVERAL_FIT:
             return (
                 f"{many} videos fit. If your collection contains it, one of them is right with probability "
-                f"{together:.0%}, and the first with {first:.0%}.",
+                f"{percent(together)}, and the first with {percent(first)}.",
                 "Add a detail that tells them apart.",
             )
         case AnswerKind.TOO_LITTLE:
@@ -114,4 +133,11 @@ def explain(kind: AnswerKind, group: int, first: float, together: float) -> tupl
 
 def _first_hit(probability: float, after_all: bool = False) -> str:
     contained = f"If your collection contains it{' after all' * after_all}"
-    return f"{contained}, the first hit is right with probability {probability:.0%}."
+    return f"{contained}, the first hit is right with probability {percent(probability)}."
+
+
+def percent(probability: float) -> str:
+    """Rounded, but never to a certainty that nobody has."""
+    if 0 < probability < 0.01:
+        return "under 1%"
+    return "over 99%" if 0.99 < probability < 1 else f"{probability:.0%}"

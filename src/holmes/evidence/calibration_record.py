@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from torch import Tensor
 
 from holmes.errors import HolmesError
-from holmes.evidence.answer_kinds import KindRules
+from holmes.evidence.answer_kinds import CLEAR, KindRules, small_group
 from holmes.evidence.confidence import ScoreEvidence
 from holmes.evidence.odds import OddsCorrection
 from holmes.records import Scores
@@ -57,7 +57,8 @@ class Calibration:
         """The floors in a gallery of this many videos.
 
         A half is a half everywhere. A lower floor says how far a weak model gets in a gallery of the held-out
-        size; in another one its odds are shared with more videos, or fewer.
+        size; in another one its odds are shared with more videos, or fewer. No floor is so high that what is
+        said would be at odds with the probabilities beside it.
         """
         share = (self.videos - 1) / max(videos - 1, 1)
 
@@ -65,7 +66,12 @@ class Calibration:
             odds = share * floor / (1 - floor) if floor < KindRules.precise else math.inf
             return floor if odds == math.inf else min(KindRules.precise, odds / (1 + odds))
 
-        return KindRules(here(self.precise_floor), here(self.group_floor), self.here_floor)
+        return KindRules(
+            precise=min(here(self.precise_floor), CLEAR),
+            group=min(here(self.group_floor), CLEAR),
+            here=self.here_floor,
+            small=small_group(videos),
+        )
 
     def score(self, scores: Scores) -> Tensor:
         """The score that ranks videos."""

@@ -27,6 +27,7 @@ from holmes.evidence.odds import OddsCorrection
 
 SMALLEST_DEVIATION = 1e-4  # smallest deviation of a gallery's scores
 STARTS = (0.0, 1.0, 3.0)  # s₀ above the mean, in deviations: the likelihood may have several hills
+TIE = 1e-3  # how much more probable than the first a candidate may seem through rounding
 SMALLEST_REST = 1e-12  # least share of the probability that the first hit leaves to the others
 ABOUT_EQUAL = 0.5  # a video fits about as well as the best if it is at least this share as probable
 PENALTY = 1e-4  # keeps T and s₀ finite where every query is answered, or none
@@ -85,13 +86,15 @@ class GalleryOpinion:
 
         A correction is for the first; the others share what it leaves, and none overtakes it through that.
         """
-        plain_QK = (self.log_alpha_QK - self.log_strength_Q.unsqueeze(-1)).exp()
+        plain_QK = (self.log_alpha_QK - self.log_strength_Q.unsqueeze(-1)).exp().clamp(max=1)
         if self.correction is None:
             return plain_QK
         first_Q1, plain_Q1 = self.correction.of(plain_QK[:, :1], self.videos), plain_QK[:, :1]
-        left_Q1 = (1 - first_Q1) / (1 - plain_Q1).clamp(min=SMALLEST_REST)
+        # Where the first has nearly all, rounding takes from 1 - p what the others still have.
+        rest_Q1 = torch.maximum(1 - plain_Q1, plain_QK[:, 1:].sum(1, keepdim=True))
+        left_Q1 = (1 - first_Q1) / rest_Q1.clamp(min=SMALLEST_REST)
         others_QK = plain_QK[:, 1:] * left_Q1
-        behind_QK = plain_QK[:, 1:] <= plain_Q1
+        behind_QK = plain_QK[:, 1:] <= plain_Q1 * (1 + TIE)
         others_QK = torch.where(behind_QK, torch.minimum(others_QK, first_Q1), others_QK)
         return torch.cat([first_Q1, others_QK], dim=1)
 

@@ -28,7 +28,7 @@ class Diagnosis:
     quantities: dict[str, float]  # the numbers behind it
     kind: str = "unknown"  # precise, several_fit, too_little, not_here; or unknown
     explanation: str = "There is nothing to compare it with."  # one sentence for the person who asked
-    advice: str = "Name what can be seen: who or what is there, what happens, and where."  # what would help
+    advice: str = "The moment shown is where it fits best."  # what would help
     probability: float | None = None  # that the first hit is right, if the right video is here at all
     probabilities: tuple[float, ...] = field(default=(), repr=False)  # of each candidate to be the right one
     words: str = "not judged"  # the kind as people say it

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from holmes.evidence.answer_kinds import SMALL_GROUP
+from holmes.evidence.answer_kinds import CLEAR, MOST, small_group
 from holmes.evidence.calibration_record import Calibration
 from holmes.evidence.confidence import Background, background, fit_score_evidence, gallery_opinion
 from holmes.evidence.judgement import SMALLEST_VACUITY, Judgement, judge
@@ -22,7 +22,6 @@ CANDIDATES = 100
 TEMPERATURES = tuple(torch.logspace(-2, 0, 41).tolist())  # τ to choose from
 FOUND = 5  # a query found its video if it is among the first five
 MISTAKEN = 0.05  # share of found queries called "not here", and of those not here called precise
-MOST = 0.5  # share of the probability that "most" means, wherever a model is good enough to reach it
 SUREST, SURER = 0.05, 0.35  # elsewhere: shares of queries that count as precise, and as precise or several
 LEAST_SPREAD = 0.05  # least deviation of the log of the vacuity
 FEWEST_QUERIES = 20
@@ -81,8 +80,9 @@ def fit_floors(fitted: Calibration, scores: Scores, owner_Q: Tensor, found_Q: Te
     is missing. Where a model hardly ever gets so far, its surest queries count as precise.
     """
     there, absent = judge_all(scores, fitted).gallery, judge_all(without(scores, owner_Q), fitted).gallery
-    first_Q, together_Q = there.probability_QK[:, 0], there.probability_top(SMALL_GROUP)
-    few = scores.clip_QV.shape[1] < FEWEST_VIDEOS  # among so few, whatever is left stands out
+    videos = scores.clip_QV.shape[1]
+    first_Q, together_Q = there.probability_QK[:, 0], there.probability_top(small_group(videos))
+    few = videos < FEWEST_VIDEOS  # among so few, whatever is left stands out
     mistaken = MOST if few else absent.probability_QK[:, 0].quantile(1 - MISTAKEN).item()
     log_vacuity_Q = there.vacuity_Q[found_Q].clamp(min=SMALLEST_VACUITY).log()
     return replace(
@@ -90,7 +90,7 @@ def fit_floors(fitted: Calibration, scores: Scores, owner_Q: Tensor, found_Q: Te
         vacuity_middle=log_vacuity_Q.mean().item(),
         vacuity_spread=max(log_vacuity_Q.std(correction=0).item(), LEAST_SPREAD),
         here_floor=MISTAKEN,
-        precise_floor=min(max(MOST, mistaken), first_Q.quantile(1 - SUREST).item()),
+        precise_floor=min(max(MOST, mistaken), CLEAR, first_Q.quantile(1 - SUREST).item()),
         group_floor=min(MOST, together_Q.quantile(1 - SURER).item()),
     )
 
@@ -101,9 +101,10 @@ def fit_known_kinds(fitted: Calibration, scores: Scores, known_Q: Tensor) -> Cal
     What seems not to be here counts as a query that says too little.
     """
     judged = judge_all(scores, fitted)
-    first_Q, together_Q = judged.gallery.probability_QK[:, 0], judged.gallery.probability_top(SMALL_GROUP)
+    first_Q = judged.gallery.probability_QK[:, 0]
+    together_Q = judged.gallery.probability_top(small_group(scores.clip_QV.shape[1]))
     share_S = torch.linspace(0, 1, STEPS + 2, dtype=first_Q.dtype, device=first_Q.device)[1:-1]
-    precise_S, group_S = first_Q.quantile(share_S), together_Q.quantile(share_S)
+    precise_S, group_S = (held_Q.quantile(share_S).clamp(max=CLEAR) for held_Q in (first_Q, together_Q))
     precise_SSQ = (first_Q >= precise_S.unsqueeze(1)).unsqueeze(1).expand(-1, STEPS, -1)
 
     def met(here: float) -> Tensor:

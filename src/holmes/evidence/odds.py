@@ -33,7 +33,9 @@ class OddsCorrection:
 
     def of(self, probability_Q: Tensor, videos: int) -> Tensor:
         """The corrected probability of the first hit in a gallery of so many videos."""
-        size = math.log(max(videos - 1, 1) / max(self.videos - 1, 1))
+        if videos == 1:  # the only one there is
+            return probability_Q
+        size = math.log((videos - 1) / max(self.videos - 1, 1))
         odds_Q = log_odds(probability_Q) + size
         return torch.sigmoid(self.shift + self.slope * odds_Q - size).to(probability_Q.dtype)
 

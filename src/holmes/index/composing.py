@@ -77,14 +77,15 @@ def compose_answers(
     if bool((copies_Q > 1).any()):
         about["copies_Q"] = copies_Q
     compared = nearest.all_scores
-    judge = judge if compared.count else PlainDiagnose()
+    alone = nearest.hit_score_QH.shape[1] < 2  # of a single video nothing can be said but that it is one
+    judge = PlainDiagnose() if alone else judge
     diagnoses = judge(scores, compared.count, compared.background, **about)
     answers = []
     for q, diagnosis in enumerate(diagnoses):
         least = question.abstain_below
         if least is not None and diagnosis.probability is None:
             raise HolmesError(
-                "an index of a single video has nothing to compare it with, so it cannot abstain; "
+                "a search of a single video has nothing to compare it with, so it cannot abstain; "
                 "ask without --abstain-below."
             )
         abstained = least is not None and (diagnosis.probability or 0.0) < least

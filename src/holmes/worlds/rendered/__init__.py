@@ -2,6 +2,7 @@
 
     WORLD/world.json          videos, scenes, captions with their moments, kinds and what else they fit
     WORLD/train/*.mp4         videos to learn from, all with captions
+    WORLD/val/*.mp4           videos to learn from how sure to be, all with captions; there may be none
     WORLD/test/*.mp4          videos to search; a part of them has captions
 
 The same settings give the same world.

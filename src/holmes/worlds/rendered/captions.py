@@ -20,7 +20,7 @@ def world_captions(world: RenderedWorld, features: FeatureFolder) -> list[VideoC
             kind=caption.kind.name.lower(),
             also_fits=tuple(id_of[other] for other in caption.also_fits if other in id_of),
         )
-        for group in ("train", "test")
+        for group in ("train", "val", "test")
         for caption in world.captions_of(group)
         if caption.video in id_of
     ]

@@ -22,6 +22,7 @@ ATTRIBUTES = ("colour", "shape", "background")  # what can be seen in one frame
 class RenderSettings:
     train_videos: int = 56
     test_videos: int = 32
+    val_videos: int = 0  # videos that teach how sure to be; none by default
     captioned: float = 0.75  # share of the test videos that have captions; the others can only be found
     scenes: tuple[int, int] = (3, 5)  # fewest and most scenes in a video
     seconds: tuple[float, float] = (3.0, 6.0)  # shortest and longest scene
@@ -32,6 +33,8 @@ class RenderSettings:
     def __post_init__(self) -> None:
         if min(self.train_videos, self.test_videos) < 2:
             raise HolmesError("a rendered world needs at least 2 videos in each group.")
+        if self.val_videos < 0 or self.val_videos == 1:
+            raise HolmesError(f"val_videos is {self.val_videos}; it is 0, or at least 2.")
         if not 0 < self.captioned <= 1:
             raise HolmesError(f"captioned is {self.captioned:g}; it is a share, above 0 and at most 1.")
 
@@ -49,7 +52,7 @@ class Scene:
 @dataclass(frozen=True)
 class Video:
     id: PlainName
-    group: Annotated[str, Matching("train|test", "train or test")]
+    group: Annotated[str, Matching("train|val|test", "train, val or test")]
     scenes: tuple[Scene, ...]
     captioned: bool
 
@@ -75,11 +78,12 @@ class Caption:
 
 def plan_videos(settings: RenderSettings) -> list[Video]:
     videos = []
-    for group, count in (("train", settings.train_videos), ("test", settings.test_videos)):
+    counts = {"train": settings.train_videos, "val": settings.val_videos, "test": settings.test_videos}
+    for group, count in counts.items():
         rng = np.random.default_rng([settings.seed, *group.encode()])
         looks = _looks(rng)
         for number in range(count):
-            captioned = group == "train" or number < round(settings.captioned * count)
+            captioned = group != "test" or number < round(settings.captioned * count)
             videos.append(Video(f"{group}{number:03d}", group, _scenes(settings, looks, rng), captioned))
     return videos
 

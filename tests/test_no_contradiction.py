@@ -1,0 +1,129 @@
+"""No answer says two things that cannot both be true, whatever the scores and whatever was learned.
+
+What a person reads is held against the probabilities alone: the kind, the sentence, the numbers, and the
+hits with their bars.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holmes.evidence.calibration_record import Calibration
+from holmes.evidence.diagnosis import Diagnoser, Diagnosis
+from holmes.records import Scores
+
+NUMBERS = {"Two": 2, "Three": 3, "Four": 4, "Five": 5, "Six": 6}
+WORDS = {
+    "precise": "precise",
+    "several_fit": "several fit",
+    "too_little": "too little to go on",
+    "not_here": "not here, it seems",
+}
+BEGINNINGS = {
+    "precise": r"One video stands out\.|\w+ videos show the same moment\.",
+    "several_fit": r"(Two|Three|Four|Five|Six) videos fit\.",
+    "too_little": r"Too many videos fit\.",
+    "not_here": r"It is probably not here; these videos come nearest\.",
+}
+
+
+def score_rows(seed: int, shape: str, candidates: int, deviation: float) -> Scores:
+    """Both branches' scores of one query, best first: alike, chance, one or some ahead, two halves."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(0.3, deviation, (2, candidates))
+    ahead = {"alike": 0, "chance": 0, "one": 1, "few": rng.integers(2, 9), "half": candidates // 2}[shape]
+    rows[:, :ahead] += rng.uniform(0, 12) * deviation
+    if shape == "alike":
+        rows[:] = rng.uniform(0, 0.6)
+    order = np.argsort(-(0.4 * rows[0] + 0.6 * rows[1]), kind="stable")
+    return Scores(*torch.tensor(rows[:, order], dtype=torch.float32).unsqueeze(1))
+
+
+shares = st.floats(0.001, 0.999)
+calibrations = st.builds(
+    Calibration,
+    model=st.just("m"),
+    candidates=st.just(40),
+    frame_weight=st.just(0.4),
+    clip_weight=st.just(0.6),
+    temperature=st.just(0.07),
+    score_temperature=st.floats(0.002, 0.5),
+    score_offset=st.floats(-0.5, 0.8),
+    videos=st.integers(2, 5000),
+    queries=st.just(100),
+    odds_shift=st.floats(-3, 3),
+    odds_slope=st.floats(0.1, 3),
+    vacuity_middle=st.floats(-9, 0),
+    vacuity_spread=st.floats(0.05, 3),
+    precise_floor=shares,
+    group_floor=shares,
+    here_floor=st.floats(0, 0.2),
+)
+
+
+@settings(max_examples=400)
+@given(
+    calibrations,
+    st.integers(0, 10_000),
+    st.sampled_from(["alike", "chance", "one", "few", "half"]),
+    st.integers(1, 60),
+    st.floats(0.001, 0.2),
+    st.integers(0, 100_000),
+    st.integers(1, 6),
+)
+def test_what_is_said_of_one_query_agrees(calibration, seed, shape, candidates, deviation, more, copies):
+    scores = score_rows(seed, shape, candidates, deviation)
+    videos = min(candidates, 40) + (more if candidates >= 40 else 0)
+    copies_Q = torch.tensor([min(copies, videos)])
+    (said,) = Diagnoser(calibration)(scores, videos, copies_Q=copies_Q)
+    agrees(said, videos, int(copies_Q), calibration.here_floor)
+
+
+@given(calibrations, st.integers(0, 10_000), st.integers(2, 40), st.integers(1, 8))
+def test_what_is_said_of_films_in_parts_agrees(calibration, seed, candidates, films):
+    scores = score_rows(seed, "few", candidates, 0.05)
+    video_QK = torch.from_numpy(np.random.default_rng(seed).integers(0, films, (1, candidates)))
+    (said,) = Diagnoser(calibration)(scores, candidates, video_QK=video_QK)
+    agrees(said, candidates, 1, calibration.here_floor, in_parts=True)
+
+
+def agrees(said: Diagnosis, videos: int, copies: int, here_floor: float, in_parts: bool = False) -> None:
+    shares, group = said.probabilities, said.group
+    assert all(0 <= share <= 1 for share in shares) and sum(shares) <= 1 + 1e-4
+    assert said.probability == shares[0]
+    assert in_parts or shares[0] >= max(shares) - 1e-6, "the first hit is the most probable one"
+
+    assert said.words == WORDS[said.kind]
+    begun = [kind for kind, words in BEGINNINGS.items() if re.match(words, said.explanation)]
+    assert begun == [said.kind]
+
+    held, others = sum(shares[:group]), shares[group:]
+    read = re.findall(r"(?:under |over )?\d+%", said.explanation)
+    if said.kind == "precise":
+        alone = group == 1
+        assert group == copies and ("One video stands out" in said.explanation) == alone
+        assert all(shares[0] > share for share in others), "another one is as probable as what stands out"
+        assert read == [spoken(shares[0] if alone else held)]
+    elif said.kind == "several_fit":
+        assert 2 <= group <= max(2, min(6, len(shares))) or len(shares) == 1
+        assert NUMBERS[said.explanation.split()[0]] == group
+        assert read == [spoken(held), spoken(shares[0])]
+        assert shares[0] < 0.75, "one video with three quarters of the probability is the answer"
+    else:
+        assert group == 0 and read == [spoken(shares[0])]
+        assert shares[0] < 0.75
+        if said.kind == "too_little":
+            assert sum(shares[: max(2, min(6, videos // 8))]) < 0.75, "a small group holds it"
+    assert (said.kind == "not_here") <= (said.here < here_floor)
+
+
+def spoken(share: float) -> str:
+    """A probability as people read it: nothing is impossible, and nothing certain unless it is."""
+    if share > 0 and 100 * share < 1:
+        return "under 1%"
+    return "over 99%" if 99 < 100 * share < 100 else f"{round(100 * share)}%"
