@@ -184,6 +184,14 @@ def test_the_sentence(kind, group, begins):
     assert explain(kind, group, 0.4, 0.6)[0].startswith(begins)
 
 
+def test_what_stands_out_on_little_evidence_says_so():
+    said, _ = explain(AnswerKind.PRECISE, 1, 0.78, 0.78, little=True)
+    assert said == (
+        "One video stands out, on little evidence: it may be missing from your collection. "
+        "If it is there, the first hit is right with probability 78%."
+    )
+
+
 def test_only_an_absent_answer_is_said_not_to_be_here():
     for kind in AnswerKind:
         said = " ".join(explain(kind, 1, 0.4, 0.6))

@@ -96,44 +96,53 @@ def stands_out(probability_QK: Tensor, copies_Q: Tensor) -> Tensor:
     return probability_QK[:, 0] >= AHEAD * others_QK.amax(1)
 
 
-def explain(kind: AnswerKind, group: int, first: float, together: float) -> tuple[str, str]:
+def explain(
+    kind: AnswerKind, group: int, first: float, together: float, little: bool = False
+) -> tuple[str, str]:
     """A sentence on the answer, and one on what would help.
 
-    `first` and `together` are the probabilities of the first video and of the group.
+    `first` and `together` are the probabilities of the first video and of the group. `little` says that there
+    is less evidence than nearly all answerable queries had.
     """
     many = NUMBERS[group] if group < len(NUMBERS) else str(group)
     match kind:
         case AnswerKind.PRECISE if group > 1:
             return (
-                f"{many} videos show the same moment. If your collection contains it, "
+                f"{many} videos show the same moment{_contained(little)}, "
                 f"they are right with probability {percent(together)}.",
                 "Any of them will do.",
             )
         case AnswerKind.PRECISE:
             return (
-                f"One video stands out. {_first_hit(first)}",
+                f"One video stands out{_contained(little)}, {_first_hit(first)}",
                 "Add a detail to be more certain.",
             )
         case AnswerKind.SEVERAL_FIT:
             return (
-                f"{many} videos fit. If your collection contains it, one of them is right with probability "
+                f"{many} videos fit{_contained()}, one of them is right with probability "
                 f"{percent(together)}, and the first with {percent(first)}.",
                 "Add a detail that tells them apart.",
             )
         case AnswerKind.TOO_LITTLE:
             return (
-                f"Too many videos fit. {_first_hit(first)}",
+                f"Too many videos fit{_contained()}, {_first_hit(first)}",
                 "Say more about what can be seen: who or what is there, what happens, and where.",
             )
     return (
-        f"It is probably not here; these videos come nearest. {_first_hit(first, after_all=True)}",
+        f"It is probably not here; these videos come nearest{_contained()} after all, {_first_hit(first)}",
         "Other words for the same thing may find it.",
     )
 
 
-def _first_hit(probability: float, after_all: bool = False) -> str:
-    contained = f"If your collection contains it{' after all' * after_all}"
-    return f"{contained}, the first hit is right with probability {percent(probability)}."
+def _contained(little: bool = False) -> str:
+    """What every probability presupposes, and whether that is doubtful."""
+    if little:
+        return ", on little evidence: it may be missing from your collection. If it is there"
+    return ". If your collection contains it"
+
+
+def _first_hit(probability: float) -> str:
+    return f"the first hit is right with probability {percent(probability)}."
 
 
 def percent(probability: float) -> str:

@@ -94,12 +94,19 @@ class Diagnoser:
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return [
             self._describe(
-                AnswerKind(kind), group, here, dict(zip(columns, row, strict=True)), shares[:n], beliefs[:n]
+                AnswerKind(kind),
+                group,
+                here,
+                little,
+                dict(zip(columns, row, strict=True)),
+                shares[:n],
+                beliefs[:n],
             )
-            for kind, group, here, row, shares, beliefs, n in zip(
+            for kind, group, here, little, row, shares, beliefs, n in zip(
                 judged.kinds_Q.tolist(),
                 judged.group_Q.tolist(),
                 judged.here_Q.tolist(),
+                judged.little_Q.tolist(),
                 rows,
                 probability_QK.tolist(),
                 belief_QK.tolist(),
@@ -113,12 +120,13 @@ class Diagnoser:
         kind: AnswerKind,
         group: int,
         here: float,
+        little: bool,
         quantities: dict[str, float],
         probabilities: list[float],
         beliefs: list[float],
     ) -> Diagnosis:
         held = sum(probabilities[:group])
-        explanation, advice = explain(kind, group, probabilities[0], held)
+        explanation, advice = explain(kind, group, probabilities[0], held, little)
         return Diagnosis(
             kind=kind.name.lower(),
             words=kind.words,

@@ -30,6 +30,7 @@ class Judgement:
     quantities: Quantities
     gallery: GalleryOpinion
     here_Q: Tensor  # the share of answerable queries that had no more evidence than this one
+    little_Q: Tensor  # whether that is so little that it may not be here
     score_QK: Tensor
     kinds_Q: Tensor  # AnswerKind
     group_Q: Tensor  # how many of the best candidates a sentence on the kind is about
@@ -69,7 +70,7 @@ def judge(
         rules = replace(rules, here=here_floor)
     copies_Q = torch.ones_like(here_Q, dtype=torch.long) if copies_Q is None else copies_Q
     kinds_Q, group_Q = kinds_of(gallery.probability_QK, here_Q, copies_Q, rules)
-    return Judgement(quantities, gallery, here_Q, score_QK, kinds_Q, group_Q)
+    return Judgement(quantities, gallery, here_Q, here_Q < rules.here, score_QK, kinds_Q, group_Q)
 
 
 def answered_with_less(gallery: GalleryOpinion, calibration: Calibration) -> Tensor:
