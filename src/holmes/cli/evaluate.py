@@ -11,7 +11,6 @@ from holmes.cli.options import Device, Form, check_form, counted, parse_protocol
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
-    from holmes.evaluation.per_query import QueryTable
     from holmes.runs.evaluated import EvaluatedRun
 
 
@@ -70,7 +69,7 @@ def evaluate(
     """
     from holmes.devices import choose_device
     from holmes.evaluation.literature import published_figures
-    from holmes.evaluation.per_query import writer_of
+    from holmes.evaluation.per_query import QueryTable, writer_of
     from holmes.evaluation.tables import report_grids, results_grid
     from holmes.files import write_json
     from holmes.runs.evaluated import evaluate_runs
@@ -114,14 +113,7 @@ def evaluate(
             )
     show(*grids, form=form)
     if queries is not None:
-        joined_tables(tables).save(queries)
+        QueryTable.joined(tables).save(queries)
         say(f"wrote {queries}: {counted(sum(map(len, tables)), 'row')}")
     if json is not None:
         write_json(json, found)
-
-
-def joined_tables(tables: list[QueryTable]) -> QueryTable:
-    from holmes.evaluation.per_query import QueryTable
-
-    names = list(tables[0].columns)
-    return QueryTable({name: [value for table in tables for value in table.columns[name]] for name in names})

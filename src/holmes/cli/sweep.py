@@ -12,7 +12,7 @@ from holmes.cli.options import StudyOptions, parse_settings, say, show, study_co
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
-    from holmes.evaluation.tables import Grid
+    pass
 
 SettingsAndValues = Annotated[
     list[str] | None,
@@ -46,6 +46,7 @@ def sweep(
     from holmes.config.schema import several_values
     from holmes.files import atomic_file
     from holmes.plots.sweep_curves import save_sweeps
+    from holmes.report.experiment_tables import grid_table, place_in_paper, sweep_table
     from holmes.report.sweep_file import write_sweeps
     from holmes.training.experiments import grid, leads
     from holmes.training.experiments import sweep as run
@@ -69,7 +70,7 @@ def sweep(
         return
     before = swept_before(out / "sweep.json")
     every = {kind: before[kind] | found[kind] for kind in found}
-    every["sweeps"] = {name: every["sweeps"][name] for name in sorted(every["sweeps"], key=by_fame)}
+    every["sweeps"] = {name: every["sweeps"][name] for name in sorted(every["sweeps"], key=place_in_paper)}
     write_sweeps(out / "sweep.json", every)
     save_sweeps(every["sweeps"], every["grids"], out)
     tables = [sweep_table(swept) for swept in found["sweeps"].values()]
@@ -77,41 +78,6 @@ def sweep(
     with atomic_file(out / "sweep.tex") as file:
         file.write("\n".join(table.written("latex") for table in tables).encode())
     show(*tables, form=options.form)
-
-
-def by_fame(name: str) -> tuple[int, str]:
-    """The paper's parameters first, in its order."""
-    from holmes.config.ablations import SWEEPS
-
-    known = list(SWEEPS)
-    return (known.index(name) if name in known else len(known), name)
-
-
-def sweep_table(swept: dict[str, Any]) -> Grid:
-    from holmes.evaluation.literature import METRICS
-    from holmes.evaluation.tables import Grid, cells, interval_row
-    from holmes.plots.sweep_curves import spelt
-
-    name, default = swept["parameter"], swept["default"]
-    rows = []
-    for point in swept["points"]:
-        label = f"{spelt(point['value'])}{' (preset)' * (point['value'] == default)}"
-        rows += [[label, *cells(point["metrics"])], *interval_row(point["metrics"])]
-    title = f"Recall over {name}" + (f" ({swept['setting']})" if name != swept["setting"] else "")
-    return Grid(title, [name, *METRICS], rows)
-
-
-def grid_table(found: dict[str, Any]) -> Grid:
-    from holmes.evaluation.literature import METRICS
-    from holmes.evaluation.tables import Grid, cells, interval_row
-    from holmes.plots.sweep_curves import spelt
-
-    rows, others = [], [""] * (len(found["settings"]) - 1)
-    for point in found["points"]:
-        labels = [spelt(point["values"][name]) for name in found["settings"]]
-        rows.append([*labels, *cells(point["metrics"])])
-        rows += [[row[0], *others, *row[1:]] for row in interval_row(point["metrics"])]
-    return Grid(f"Recall over {' and '.join(found['settings'])}", [*found["settings"], *METRICS], rows)
 
 
 def swept_before(path: Path) -> dict[str, Any]:

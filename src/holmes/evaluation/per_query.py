@@ -45,6 +45,12 @@ class QueryTable:
         for values in zip(*self.columns.values(), strict=True):
             yield dict(zip(self.columns, values, strict=True))
 
+    @classmethod
+    def joined(cls, tables: Sequence[QueryTable]) -> QueryTable:
+        """The rows of all tables, one table after the other."""
+        names = list(tables[0].columns)
+        return cls({name: [cell for table in tables for cell in table.columns[name]] for name in names})
+
     def with_column(self, name: str, value: Cell) -> QueryTable:
         """The table with a further first column, the same value in every row."""
         return QueryTable({name: [value] * len(self), **self.columns})
