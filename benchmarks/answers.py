@@ -26,7 +26,8 @@ from holmes.evidence.answer_kinds import AnswerKind
 from holmes.evidence.calibration_record import Calibration, read_calibration
 from holmes.evidence.fitting import fit_calibration, judge_all, without
 from holmes.index.builder import build_index
-from holmes.index.calibration import every_score, guess
+from holmes.index.calibration import every_score
+from holmes.index.judge import guess
 from holmes.index.searcher import Index, open_index
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures, video_id
 from holmes.media.origin import Fingerprint
@@ -64,7 +65,8 @@ def share(chosen: torch.Tensor) -> float:
 
 def confidence(index: Index, own: Calibration, scores: Scores, owner_Q: torch.Tensor) -> list[dict[str, Any]]:
     """The mean claimed probability and the calibration error, for calibrations learned in several ways."""
-    rows = [trust("its own", own, scores, owner_Q), trust("guessed", guess(index), scores, owner_Q)]
+    guessed = guess(index.embedder, index.gallery)
+    rows = [trust("its own", own, scores, owner_Q), trust("guessed", guessed, scores, owner_Q)]
     for count in TAUGHT:
         draws = []
         for seed in range(DRAWS):

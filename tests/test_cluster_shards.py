@@ -24,8 +24,8 @@ from holmes.errors import HolmesError
 from holmes.evidence.calibration_record import Calibration
 from holmes.files import write_json
 from holmes.index import embedders
-from holmes.index.calibration import FILE as CALIBRATION
 from holmes.index.index_writer import IndexWriter
+from holmes.index.judge import FILE as CALIBRATION
 from holmes.index.segment import CODES, NAMES, ROWS
 from holmes.index.store import IndexStore
 from holmes.index.zero_shot import ZeroShot

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from holmes.errors import HolmesError
 from holmes.index.builder import add_videos, build_index
-from holmes.index.calibration import (
-    FILE,
-    calibrate_index,
-    every_score,
-    guess,
-    judge_of,
-    keep_guess,
-    read_captions,
-    read_own,
-)
+from holmes.index.calibration import calibrate_index, every_score, keep_guess, read_captions
+from holmes.index.judge import FILE, guess, judge_of, read_own
 from holmes.index.languages import is_foreign
 from holmes.index.searcher import Index, open_index
 from holmes.index.zero_shot import ZeroShot
@@ -56,21 +49,27 @@ def test_a_model_without_calibration_guesses_and_says_so(index: Index) -> None:
     assert answer.diagnosis.kind != "not_here", "a guess cannot tell that"
     keep_guess(index)
     kept = json.loads((index.store.path / FILE).read_bytes())
-    assert kept["rough"] and kept["score_temperature"] == pytest.approx(guess(index).score_temperature)
+    again = guess(index.embedder, index.gallery)
+    assert kept["rough"] and kept["score_temperature"] == pytest.approx(again.score_temperature)
     assert open_index(index.store.path, device="cpu").search("dog runs beach").to_dict() == answer.to_dict()
+
+
+def own_judge(index: Index) -> Any:
+    return judge_of(index.store.path, index.embedder, index.gallery, len(index))
 
 
 def test_a_guess_is_made_anew_when_the_collection_has_grown(index: Index, tmp_path: Path) -> None:
     keep_guess(index)
-    kept = read_own(index)
+    kept = read_own(index.store.path, index.embedder)
     more = {f"film{number}": [("birds fly south", 20), (f"scene {number}", 20)] for number in range(12)}
     add_videos(index.store.path, [write_features(tmp_path / "more", more).path])
     grown = open_index(index.store.path, device="cpu")
-    used = judge_of(grown).calibration
+    used = own_judge(grown).calibration
     assert kept is not None and used.rough and used.videos == grown.gallery.live > kept.videos
-    assert used == guess(grown)
+    assert used == guess(grown.embedder, grown.gallery)
     keep_guess(grown)
-    assert judge_of(grown).calibration == read_own(grown), "the one that was kept, where nothing has changed"
+    own = read_own(grown.store.path, grown.embedder)
+    assert own_judge(grown).calibration == own, "the one that was kept, where nothing has changed"
 
 
 def test_own_sentences_teach_an_index(index: Index) -> None:

@@ -13,8 +13,8 @@ from holmes.cluster.writer import ShardsWriter
 from holmes.cluster.writing import check_count, create_shards, seal_shards
 from holmes.errors import HolmesError
 from holmes.index.builder import BuildSummary, add_videos, first_manifest
-from holmes.index.calibration import FEWEST_VIDEOS
 from holmes.index.embedder_protocol import Embedder
+from holmes.index.judge import FEWEST_VIDEOS
 from holmes.index.manifest import FILE_NAME as INDEX_FILE
 from holmes.media.extract import Crew
 

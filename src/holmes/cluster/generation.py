@@ -14,12 +14,12 @@ from holmes.cluster.manifest import FILE_NAME, Shards
 from holmes.cluster.shard import sent
 from holmes.errors import HolmesError
 from holmes.evidence.calibration_record import Calibration
-from holmes.index.calibration import choose_judge, guess_from, own_calibration
 from holmes.index.diagnose import Diagnose
 from holmes.index.embedder_protocol import Embedder
 from holmes.index.embedders import recorded_embedder
 from holmes.index.everyday import SENTENCES
 from holmes.index.group import Groups
+from holmes.index.judge import choose_judge, guess_from, own_calibration
 from holmes.index.looks import merged
 from holmes.index.scan import Probes, make_probes
 from holmes.index.store import fitting, no_video_fits

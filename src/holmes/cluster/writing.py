@@ -27,9 +27,9 @@ from holmes.cluster.manifest import (
 from holmes.cluster.places import Place
 from holmes.errors import HolmesError
 from holmes.files import UMASK, sync_folder, write_json
-from holmes.index.calibration import FILE as CALIBRATION
-from holmes.index.calibration import read_values
 from holmes.index.index_writer import IndexWriter, create_index
+from holmes.index.judge import FILE as CALIBRATION
+from holmes.index.judge import read_values
 from holmes.index.manifest import FILE_NAME as INDEX_FILE
 from holmes.index.manifest import Manifest, damaged, read_manifest
 from holmes.index.sealed import seal, unseal

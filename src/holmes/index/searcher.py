@@ -17,7 +17,6 @@ from holmes.devices import device_named
 from holmes.errors import HolmesError
 from holmes.evidence.answer_kinds import SMALL_GROUP
 from holmes.index.answers import Answer, Hit, Timeline
-from holmes.index.calibration import judge_of
 from holmes.index.composing import Found, Question, check_sentence, compose_answers, compose_hits
 from holmes.index.diagnose import Diagnose
 from holmes.index.embedder_protocol import Embedder
@@ -25,6 +24,7 @@ from holmes.index.embedders import recorded_embedder
 from holmes.index.gallery import Gallery, open_gallery
 from holmes.index.group import Groups, Views
 from holmes.index.index_description import IndexDescription, describe_store
+from holmes.index.judge import judge_of
 from holmes.index.looks import View, sketches_of, view_of
 from holmes.index.manifest import read_manifest
 from holmes.index.nearest import Nearest, nearest_videos
@@ -157,7 +157,7 @@ class Index:
 
     @cached_property
     def _own_judge(self) -> Diagnose:
-        return judge_of(self)
+        return judge_of(self.store.path, self.embedder, self.gallery, len(self))
 
     @cached_property
     def gallery(self) -> Gallery:
