@@ -153,6 +153,23 @@ def test_the_table_itself_points_down():
         assert part not in depth(part)
 
 
+def test_no_file_imports_itself_through_others():
+    """Not even for its types: whoever reads a file has read what it stands on."""
+    known = set(modules())
+    done: set[str] = set()
+
+    def visit(module: str, above: tuple[str, ...]) -> None:
+        assert module not in above, f"{' → '.join((*above[above.index(module) :], module))} is a circle"
+        if module in done:
+            return
+        for imported in sorted(every_import(module) & known - {module}):
+            visit(imported, (*above, module))
+        done.add(module)
+
+    for module in known:
+        visit(module, ())
+
+
 @pytest.mark.parametrize("part", sorted([*MATHS, "losses"]))
 def test_maths_knows_only_torch_and_records(part):
     """And Triton for fused kernels, but only where it is installed."""

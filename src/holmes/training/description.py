@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
+from torch import nn
 
-if TYPE_CHECKING:
-    from holmes.training.run import Run
+from holmes.config.schema import HolmesConfig
+from holmes.data.bank import FeatureBank
+from holmes.data.store import Split
+from holmes.parallel import World
 
 
-def describe(run: Run, compiled: bool, recorded: bool) -> str:
-    config, fit, device, world = run.config, run.splits.fit, run.device, run.world
-    parameters = sum(parameter.numel() for parameter in run.model.parameters())
+def describe(
+    config: HolmesConfig,
+    bank: FeatureBank,
+    fit: Split,
+    model: nn.Module,
+    device: torch.device,
+    world: World,
+    how: str,
+) -> str:
+    """The lines; `how` says how the step is run, such as "compiled"."""
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     lines = [
-        f"{config.name} on {run.bank.store.path.name}: {len(fit.videos):,} videos, "
+        f"{config.name} on {bank.store.path.name}: {len(fit.videos):,} videos, "
         f"{len(fit.queries):,} queries, {parameters:,} parameters",
         f"{device}{' × ' + str(world.size) if world.size > 1 else ''}, "
         f"{'bf16 encoders' if device.type == 'cuda' else 'float32'}, "
-        f"{'compiled' if compiled else 'not compiled'}{', recorded' * recorded}; {run.bank.says}",
+        f"{how}; {bank.says}",
     ]
     if config.training.epochs <= config.training.warm_up_epochs:
         lines.append(

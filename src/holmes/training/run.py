@@ -150,7 +150,8 @@ class Run:
         self.best: dict[str, torch.Tensor] | None = None  # not yet on disk
         self.keeper = StateKeeper(out)
         self.progress = self.resume()
-        self.says = describe(self, compiled, recorded)
+        how = f"{'compiled' if compiled else 'not compiled'}{', recorded' * recorded}"
+        self.says = describe(config, self.bank, splits.fit, self.model, device, world, how)
 
     def go(self, on_epoch: OnEpoch | None = None) -> None:
         """Epochs until the last one, or until patience runs out."""
