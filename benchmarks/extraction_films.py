@@ -12,7 +12,7 @@ import numpy as np
 
 HEIGHTS = {"360p": (640, 360), "720p": (1280, 720), "1080p": (1920, 1080)}
 CODECS = {"H.264": "libx264", "H.265": "libx265"}
-FRAMES_A_SECOND = 25
+FRAMES_PER_SECOND = 25
 GRAIN = 4  # deviation, in levels of brightness: without it, scaled-up pictures would be too easy to decode
 KEY_SECONDS = 2  # frames between key frames, as in streamed films
 PRESETS = {"libx264": "fast", "libx265": "superfast"}
@@ -26,14 +26,14 @@ def make_film(
         return path
     once = path.with_name(f"{path.stem}-once.mp4")
     with av.open(str(once), "w") as container:
-        stream: Any = container.add_stream(codec, rate=FRAMES_A_SECOND)
+        stream: Any = container.add_stream(codec, rate=FRAMES_PER_SECOND)
         stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
-        stream.options = {"preset": PRESETS[codec], "g": str(KEY_SECONDS * FRAMES_A_SECOND)}
+        stream.options = {"preset": PRESETS[codec], "g": str(KEY_SECONDS * FRAMES_PER_SECOND)}
         if codec == "libx265":
             stream.options |= {"x265-params": "log-level=none"}
-        for number, picture in enumerate(pictures(clips, size, seconds * FRAMES_A_SECOND)):
+        for number, picture in enumerate(pictures(clips, size, seconds * FRAMES_PER_SECOND)):
             frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
-            frame.pts, frame.time_base = number, Fraction(1, FRAMES_A_SECOND)
+            frame.pts, frame.time_base = number, Fraction(1, FRAMES_PER_SECOND)
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     _repeat(once, path, times)

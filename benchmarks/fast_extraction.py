@@ -24,7 +24,7 @@ from holmes.index.builder import build_index
 from holmes.index.embedders import load_embedder
 from holmes.progress import progress_bar
 
-FRAMES_A_SECOND = 25
+FRAMES_PER_SECOND = 25
 RESAMPLINGS = 2000
 
 
@@ -90,15 +90,15 @@ def _code_all(clips: Path, captions: dict[str, Any], out: Path, key_seconds: int
 def _code(source: Path, path: Path, key_seconds: int) -> None:
     with av.open(str(source)) as clip, av.open(str(path), "w") as coded:
         frames = [(float(frame.time), frame.to_ndarray(format="rgb24")) for frame in clip.decode(video=0)]
-        stream: Any = coded.add_stream("libx264", rate=FRAMES_A_SECOND)
+        stream: Any = coded.add_stream("libx264", rate=FRAMES_PER_SECOND)
         height, width = (side // 2 * 2 for side in frames[0][1].shape[:2])
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        stream.options = {"preset": "veryfast", "g": str(key_seconds * FRAMES_A_SECOND)}
+        stream.options = {"preset": "veryfast", "g": str(key_seconds * FRAMES_PER_SECOND)}
         times = np.array([time for time, _ in frames])
-        for number in range(round((times[-1] - times[0]) * FRAMES_A_SECOND) + 1):
-            at = np.searchsorted(times, times[0] + number / FRAMES_A_SECOND, side="right") - 1
+        for number in range(round((times[-1] - times[0]) * FRAMES_PER_SECOND) + 1):
+            at = np.searchsorted(times, times[0] + number / FRAMES_PER_SECOND, side="right") - 1
             frame = av.VideoFrame.from_ndarray(frames[at][1][:height, :width], format="rgb24")
-            frame.pts, frame.time_base = number, Fraction(1, FRAMES_A_SECOND)
+            frame.pts, frame.time_base = number, Fraction(1, FRAMES_PER_SECOND)
             coded.mux(stream.encode(frame))
         coded.mux(stream.encode(None))
 

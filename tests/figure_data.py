@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from holmes.plots.examples import Example, Found
 from holmes.plots.plane import BranchPlane
-from holmes.plots.report_data import Account, FigureData, ReportData
+from holmes.plots.report_data import FigureData, ReportData, ReportedRun
 from holmes.plots.timeline_figure import Film, TimelinePair, Track
 from holmes.plots.transport import Transport
 
@@ -114,7 +114,7 @@ def report_data(moments: bool = True, kinds: bool = True, compare: bool = False)
     without = {"name": "small", "loss": {"intra": 0.0}}
     rows = [["this run", "5.0", "145.0"], ["published on Somewhere"], ["Other <method>", "–", "156.8"]]
     return ReportData(
-        run=Account(evaluation, config, history()),
+        run=ReportedRun(evaluation, config, history()),
         figures=FigureData(
             planes=(plane("frame"), plane("clip", 1)),
             batch_videos=10,
@@ -125,5 +125,5 @@ def report_data(moments: bool = True, kinds: bool = True, compare: bool = False)
         results=SimpleNamespace(
             title="Recall", columns=["", "R@1", "SumR"], rows=rows, notes=["not <comparable>"]
         ),
-        other=Account(evaluation, without, []) if compare else None,
+        other=ReportedRun(evaluation, without, []) if compare else None,
     )

@@ -37,7 +37,7 @@ def connect(address: str) -> bool:
             ray.init(include_dashboard=False, **quiet)
         else:
             if address != AUTO:
-                _knock(address)
+                _check_reachable(address)
             ray.init(address=address, **quiet)
     except HolmesError:
         raise
@@ -46,7 +46,7 @@ def connect(address: str) -> bool:
     return True
 
 
-def _knock(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Refuse quickly; Ray itself would try for minutes."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 2**16 or "/" in address:

@@ -185,7 +185,7 @@ class RayFleet:
             )
 
     def _look_at(self, copy: Copy, states: tuple[str, ...]) -> None:
-        self._forgive(copy)
+        self._forget_slowness(copy)
         if copy.holding is not None:
             if not self._ray.wait([copy.holding], timeout=0)[0]:
                 return
@@ -200,7 +200,7 @@ class RayFleet:
             call = copy.actor.be_ready.options(concurrency_group="keep")
             copy.holding = call.remote(list(states), holmes.__version__)
 
-    def _forgive(self, copy: Copy) -> None:
+    def _forget_slowness(self, copy: Copy) -> None:
         """Forget that a copy was slow once it has given the answers it owed."""
         if copy.overdue:
             _, copy.overdue = self._ray.wait(copy.overdue, num_returns=len(copy.overdue), timeout=0)

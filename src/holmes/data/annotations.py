@@ -44,7 +44,7 @@ class Annotations:
     durations: dict[str, float] = field(default_factory=dict)
 
     def add(self, video: str, sentence: str, start: float | str, end: float | str) -> None:
-        self.seconds[video, essence(sentence)].append((number(start), number(end)))
+        self.seconds[video, letters_and_digits(sentence)].append((number(start), number(end)))
 
     def set_duration(self, video: str, seconds: float | str) -> None:
         self.durations[video] = number(seconds)
@@ -57,7 +57,7 @@ class Annotations:
         taken: dict[tuple[str, str], int] = defaultdict(int)
         for query, (query_id, text) in enumerate(zip(captions.query_ids, captions.texts, strict=True)):
             video = captions.video_ids[captions.owner_Q[query]]
-            said = (video, essence(text))
+            said = (video, letters_and_digits(text))
             if query_id in self.fractions:
                 moments_Q2[query] = self.fractions[query_id]
             elif said in self.seconds and video in self.durations:
@@ -76,7 +76,7 @@ def number(value: float | str) -> float:
     return float(value)
 
 
-def essence(sentence: str) -> str:
+def letters_and_digits(sentence: str) -> str:
     """Letters and digits only: caption files and annotations differ in spaces, case and full stops."""
     return "".join(character for character in sentence.lower() if character.isalnum())
 
@@ -134,11 +134,11 @@ def checked(path: Path, kind: Any) -> Any:
         raise HolmesError(f"{path}: {str(error)[:-1]}; mend or remove it.") from None
 
 
-def refuse_strangers(path: Path, captions: Captions) -> None:
+def refuse_unrelated_annotations(path: Path, captions: Captions) -> None:
     """Refuse a file of annotations that is about nothing in the collection: it is the wrong file."""
     found = read_annotations([path])
     said = {
-        (captions.video_ids[owner], essence(text))
+        (captions.video_ids[owner], letters_and_digits(text))
         for owner, text in zip(captions.owner_Q, captions.texts, strict=True)
     }
     if (

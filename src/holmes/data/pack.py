@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holmes import __version__
-from holmes.data.annotations import read_also_fits, read_annotations, read_kinds, refuse_strangers
+from holmes.data.annotations import read_also_fits, read_annotations, read_kinds, refuse_unrelated_annotations
 from holmes.data.captions import Captions, read_captions
 from holmes.data.feature_files import Features, open_features
 from holmes.data.pooling import query_tokens, video_clips, video_frames
@@ -127,7 +127,7 @@ def describe(
     beside = source.folder / "moments.json"
     files = [*([beside] if beside.is_file() else []), *source.annotations]
     for path in files:
-        refuse_strangers(path, captions)
+        refuse_unrelated_annotations(path, captions)
     annotations = read_annotations(files)
     durations_V = np.array(
         [annotations.durations.get(name, np.nan) for name in captions.video_ids], np.float32

@@ -21,7 +21,7 @@ from holmes.index.threads import in_threads, one_thread_per_operation
 
 MARGIN = 6  # parts scored again at first beyond those asked for
 PAIRS_AT_ONCE = 2**20  # of queries and parts to score again
-QUERIES_OF_A_THREAD = 8  # queries of one probe each that a thread takes at a time
+QUERIES_PER_THREAD = 8  # queries of one probe each that a thread takes at a time
 
 Scored = tuple[Tensor, Tensor, Tensor, Tensor]  # parts, scores, frame and clip similarities, each Q × K
 
@@ -71,7 +71,7 @@ def prove_best(gallery: Gallery, probes: Probes, bound_QS: Tensor, top: int, cou
     A few are scored first. Whatever has a bound below the `top`-th of them cannot belong among the best; all
     the others are scored. Bounds have slack for the rounding of float32.
     """
-    at_once = max(1, QUERIES_OF_A_THREAD // probes.rows_QTD.shape[1])
+    at_once = max(1, QUERIES_PER_THREAD // probes.rows_QTD.shape[1])
     step = at_once if gallery.device.type == "cpu" else max(1, len(bound_QS))
     starts = range(0, max(1, len(bound_QS)), step)
 

@@ -13,7 +13,10 @@ from holmes.media.backbones.base import missing_extra
 
 LARGEST_GAP = 3600.0  # seconds; timestamps that jump further, or backwards, continue from the last one
 LARGEST_FRAME = 8192 * 8192  # pixels; more means a broken header, or more memory than a frame is worth
-BLIND, LEAD = ("mpegts", "mpeg"), 5.0  # formats without a table of key frames; seconds to seek before
+WITHOUT_KEY_TABLE, LEAD = (
+    ("mpegts", "mpeg"),
+    5.0,
+)  # formats without a table of key frames; seconds to seek before
 USUAL_RATE = 25.0  # frames per second of a file that says nothing about it
 
 
@@ -28,7 +31,7 @@ def file_start(container: Any) -> float:
 
 def seek(av: Any, container: Any, time: float) -> None:
     """Seek to a key frame before `time`; broadcast formats have no table of them and miss by seconds."""
-    blind = set(container.format.name.split(",")) & set(BLIND)
+    blind = set(container.format.name.split(",")) & set(WITHOUT_KEY_TABLE)
     wanted = max(0.0, time) - (LEAD if blind else 0.0)
     with suppress(av.error.FFmpegError):  # a file that cannot seek is read from where it is
         container.seek(round((file_start(container) + wanted) * 1_000_000))

@@ -20,7 +20,7 @@ COPIED = ("h264",)
 COPIED_FORMATS = ("yuv420p", "yuvj420p")
 UNTIMED = ("avi",)  # formats that do not say when a picture is shown
 TALLEST = 720  # pixels; more cannot be encoded while watching on a small machine
-MOST_A_SECOND = 30  # pictures
+MOST_PER_SECOND = 30  # pictures
 SOUND_RATE = 48_000
 FRAGMENT = 500_000  # microseconds
 FAULTS = 200  # packets in a row that do not decode: the rest is not video
@@ -152,7 +152,7 @@ class _Encode:
 
     def __init__(self, av: Any, output: Any, stream: Any, start: float, turns: int) -> None:
         self.av, self.output, self.start, self.turns = av, output, start, turns
-        rate = min(MOST_A_SECOND, max(1, round(float(stream.average_rate or 25))))
+        rate = min(MOST_PER_SECOND, max(1, round(float(stream.average_rate or 25))))
         self.track = output.add_stream("libx264", rate=rate)
         codec = stream.codec_context
         aspect = float(stream.sample_aspect_ratio or 1)

@@ -26,7 +26,7 @@ from typing import Any
 
 import holmes
 from holmes.media.backbones.base import VisualBackbone
-from holmes.media.shared_encoder import SERVED_AT_ONCE, Room, open_room, serve
+from holmes.media.shared_encoder import SERVED_AT_ONCE, SharedMemory, open_shared_memory, serve
 
 PATIENCE = 600.0  # seconds without a sign of life before a worker counts as stuck
 
@@ -65,11 +65,11 @@ def run_jobs(
     waiting = list(reversed(sources))
     selector = selectors.DefaultSelector()
     busy: set[_Worker] = set()
-    office = Office(encoder) if encoder is not None else None
+    service = EncodingService(encoder) if encoder is not None else None
 
     def give_next_job(worker: _Worker | None) -> None:
         if waiting:
-            worker = worker if worker is not None else _Worker(module, setup, selector, report, office)
+            worker = worker if worker is not None else _Worker(module, setup, selector, report, service)
             busy.add(worker)
             worker.give(waiting.pop())
         elif worker is not None:
@@ -91,18 +91,18 @@ def run_jobs(
         for worker in busy:
             worker.kill(0.0)
         selector.close()
-        if office is not None:
-            office.close()
+        if service is not None:
+            service.close()
 
 
-class Office:
+class EncodingService:
     """Encodes for workers, a few requests at once."""
 
     def __init__(self, encoder: VisualBackbone) -> None:
         self._encoder, self._threads = encoder, ThreadPoolExecutor(SERVED_AT_ONCE)
 
-    def submit(self, room: Room, shapes: Any, reply: Callable[[str], None]) -> None:
-        self._threads.submit(lambda: reply(serve(room, shapes, self._encoder)))
+    def submit(self, memory: SharedMemory, shapes: Any, reply: Callable[[str], None]) -> None:
+        self._threads.submit(lambda: reply(serve(memory, shapes, self._encoder)))
 
     def close(self) -> None:
         self._threads.shutdown(wait=True)
@@ -117,14 +117,14 @@ class _Worker:
         setup: dict[str, Any],
         selector: selectors.BaseSelector,
         report: Callable[[Sign], None],
-        office: Office | None,
+        service: EncodingService | None,
     ) -> None:
-        self._office = office
-        self._room_file = open_room() if office is not None else None
-        descriptors = (self._room_file.fileno(),) if self._room_file is not None else ()
-        if self._room_file is not None:
-            setup = setup | {"room": self._room_file.fileno()}
-            self._room = Room(self._room_file.fileno())
+        self._service = service
+        self._memory_file = open_shared_memory() if service is not None else None
+        descriptors = (self._memory_file.fileno(),) if self._memory_file is not None else ()
+        if self._memory_file is not None:
+            setup = setup | {"memory": self._memory_file.fileno()}
+            self._memory = SharedMemory(self._memory_file.fileno())
         places = [str(Path(holmes.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         # What it writes to its error output, to say why it died.
         self._words = tempfile.TemporaryFile()  # noqa: SIM115
@@ -162,8 +162,8 @@ class _Worker:
         if not line:
             return self._crashed()
         answer = json.loads(line)
-        if "encode" in answer and self._office is not None:
-            self._office.submit(self._room, answer["encode"], self._reply)
+        if "encode" in answer and self._service is not None:
+            self._service.submit(self._memory, answer["encode"], self._reply)
             return None
         if "failure" in answer:
             return Outcome(self._source, **answer)
@@ -189,8 +189,8 @@ class _Worker:
         self._process.wait()
         self._answers.close()
         self._words.close()
-        if self._room_file is not None:
-            self._room_file.close()
+        if self._memory_file is not None:
+            self._memory_file.close()
 
     def _crashed(self) -> Outcome:
         code = self._process.wait()

@@ -37,14 +37,14 @@ def describe(encoder: VisualBackbone) -> dict[str, Any]:
     }
 
 
-def open_room() -> IO[bytes]:
+def open_shared_memory() -> IO[bytes]:
     """Memory to share with one worker: a file without a name, which is gone when nobody has it open."""
     file = tempfile.TemporaryFile(dir=IN_MEMORY if IN_MEMORY.is_dir() else None)  # noqa: SIM115
     file.truncate(ROOM)
     return file
 
 
-class Room:
+class SharedMemory:
     """The shared memory, mapped by one side."""
 
     def __init__(self, descriptor: int) -> None:
@@ -78,18 +78,18 @@ class RemoteEncoder:
         self.name, self.digest, self.joint = str(known["name"]), str(known["digest"]), bool(known["joint"])
         self.width, self.side, self.window = int(known["width"]), int(known["side"]), int(known["window"])
         self.rate = float(known["rate"])
-        self._room, self._ask = Room(descriptor), ask
+        self._memory, self._ask = SharedMemory(descriptor), ask
 
     def frames(self, images: Sequence[Image]) -> Matrix:
-        if failure := self._ask({"encode": self._room.put(images)}):
+        if failure := self._ask({"encode": self._memory.put(images)}):
             raise HolmesError(failure)
-        return self._room.rows(len(images) // self.window, self.width)
+        return self._memory.rows(len(images) // self.window, self.width)
 
 
-def serve(room: Room, shapes: Sequence[Sequence[int]], encoder: VisualBackbone) -> str:
+def serve(memory: SharedMemory, shapes: Sequence[Sequence[int]], encoder: VisualBackbone) -> str:
     """Encode what a worker has put into shared memory; return a line about what went wrong, or nothing."""
     try:
-        room.put([encoder.frames(room.images(shapes)).astype(np.float32)])
+        memory.put([encoder.frames(memory.images(shapes)).astype(np.float32)])
         return ""
     except HolmesError as error:
         return str(error)

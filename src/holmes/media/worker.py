@@ -36,8 +36,8 @@ def main() -> None:
         return str(json.loads(sys.stdin.readline())["failure"])
 
     backbone: VisualBackbone
-    if "room" in setup:
-        backbone = RemoteEncoder(setup["encoder"], setup["room"], ask)
+    if "memory" in setup:
+        backbone = RemoteEncoder(setup["encoder"], setup["memory"], ask)
     else:
         backbone = load_visual(setup["backbone"], threads=setup["threads"], device=setup["device"])
     for line in iter(sys.stdin.readline, ""):

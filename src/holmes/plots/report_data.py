@@ -25,7 +25,7 @@ class FigureData:
 
 
 @dataclass(frozen=True)
-class Account:
+class ReportedRun:
     """What is known of a run."""
 
     evaluation: dict[str, Any]  # what `holmes evaluate --json` writes for a run
@@ -37,11 +37,11 @@ class Account:
 class ReportData:
     """Everything the page says."""
 
-    run: Account
+    run: ReportedRun
     figures: FigureData
     results: Tabular  # our figures with the published ones
     details: Sequence[Tabular] = ()
-    other: Account | None = None  # a second run, drawn beside it along the timelines
+    other: ReportedRun | None = None  # a second run, drawn beside it along the timelines
     comparison: Sequence[Tabular] = ()  # tables that compare it with the other
 
     @property

@@ -15,7 +15,7 @@ from holmes.plots.style import LIGHT, Theme, svg
 
 SYMBOLS = {"tau": "temperature τ", "beta": "threshold β", "dustbin": "dustbin ratio"}
 PANEL, HEIGHT = 2.35, 2.0  # inches
-PANELS_A_ROW = 4
+PANELS_PER_ROW = 4
 
 
 def save_sweeps(sweeps: dict[str, dict[str, Any]], grids: dict[str, dict[str, Any]], folder: Path) -> None:
@@ -33,7 +33,7 @@ def sweep_figure(
     sweeps: dict[str, dict[str, Any]], grids: dict[str, dict[str, Any]] | None = None, theme: Theme = LIGHT
 ) -> Figure:
     panels = [*sweeps.items(), *(grids or {}).items()]
-    columns = min(PANELS_A_ROW, len(panels))
+    columns = min(PANELS_PER_ROW, len(panels))
     rows = -(-len(panels) // columns)
     with theme.applied():
         figure = Figure(figsize=(PANEL * columns, HEIGHT * rows), layout="constrained")

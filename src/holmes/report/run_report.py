@@ -17,7 +17,7 @@ from holmes.evaluation.intervals import spread_with_intervals
 from holmes.evaluation.literature import published_figures
 from holmes.evaluation.tables import Grid, report_grids, results_grid
 from holmes.plots.confidence_figures import ConfidencePart, confidence_part, unmeasured
-from holmes.plots.report_data import Account, ReportData
+from holmes.plots.report_data import ReportData, ReportedRun
 from holmes.report.figure_data import figure_data
 from holmes.report.moment_figures import Seen, find_query, find_video
 from holmes.runs.evaluated import EvaluatedRun, evaluate_run
@@ -59,7 +59,7 @@ def gather(
     models = [Seen.of(one.seen, one.checkpoint.config.score) for one in seen]
     figures = figure_data(models, store, split, config, build_objective(config), place, row)
     accounts = [
-        Account(one.report, to_dict(one.checkpoint.config), read_metrics(one.run.path)) for one in seen
+        ReportedRun(one.report, to_dict(one.checkpoint.config), read_metrics(one.run.path)) for one in seen
     ]
 
     say("drawing")

@@ -57,7 +57,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Corner:
+class GridPoint:
     """The figures at one combination of values."""
 
     values: dict[Name, Any]
@@ -75,7 +75,7 @@ class Plane:
 
     settings: list[Name]
     default: dict[Name, Any]
-    points: list[Corner]
+    points: list[GridPoint]
 
     def __post_init__(self) -> None:
         corners = [tuple(str(corner.values.get(name)) for name in self.settings) for corner in self.points]

@@ -83,7 +83,7 @@ class Study:
 def refuse_foreign_study(folder: Path) -> None:
     """Refuse a folder with other files: many runs go into a new folder, or into one that has some."""
     found = folder.glob("[!.]*") if folder.is_dir() else []
-    others = sorted(path.name for path in found if not is_barely_begun(path))
+    others = sorted(path.name for path in found if not has_only_begun(path))
     if others and not any(folder.glob(f"*/{RUN}")):
         raise HolmesError(
             f"{folder} is not empty and contains no runs (it has {others[0]!r}"
@@ -91,7 +91,7 @@ def refuse_foreign_study(folder: Path) -> None:
         )
 
 
-def is_barely_begun(path: Path) -> bool:
+def has_only_begun(path: Path) -> bool:
     """Whether this is the folder of a run that was killed before it recorded what it is."""
     return path.is_dir() and all(inside.name == LOCK or inside.name[0] == "." for inside in path.iterdir())
 
