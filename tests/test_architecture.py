@@ -218,6 +218,17 @@ def test_the_files_to_read_exist_and_every_room_of_the_method_has_one():
     assert rooms - {"records"} == MAY_IMPORT.keys() - aids
 
 
+def test_one_class_name_is_one_thing():
+    """But for the records of the HTTP interface, which are named after what they carry."""
+    places: dict[str, list[str]] = {}
+    for module in modules():
+        if module != "holmes.serve.models":
+            for node in ast.parse(file_of(module).read_text()).body:
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(module)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
 def test_figures_need_no_torch():
     assert "torch" not in {name.split(".")[0] for name in reached(of_part("plots"), every_import)}
 
