@@ -127,6 +127,14 @@ def test_no_public_annotation_says_any() -> None:
         assert "Any" not in hint and hint not in vague, f"{place}: {hint}"
 
 
+def test_every_result_is_plain_json_on_request() -> None:
+    results = (
+        "Answer BuildSummary Epoch Evaluation Hit IndexDescription Moment QueryTable RunReport TrainingResult"
+    )
+    for name in results.split():
+        assert callable(getattr(holmes, name).to_dict), name
+
+
 def test_every_door_is_seen_and_opens() -> None:
     assert set(ASKED) <= set(holmes.__all__) <= set(dir(holmes))
     for name in holmes.__all__:
@@ -226,6 +234,7 @@ def test_an_index_is_built_and_searched(tmp_path: Path, monkeypatch: pytest.Monk
     features = write_features(tmp_path / "features", FILMS)
     summary = holmes.build_index(tmp_path / "index", features.path, "fake", device="cpu")
     assert summary.added == len(FILMS) and summary.failures == ()
+    assert json.loads(json.dumps(summary.to_dict()))["added"] == len(FILMS)
     answer = holmes.open_index(tmp_path / "index", device="cpu").search("dog runs beach")
     assert Path(answer.hits[0].video).stem == "coast"
     assert json.loads(json.dumps(answer.to_dict()))["hits"][0]["video"] == answer.hits[0].video

@@ -10,7 +10,7 @@ N timelines, F positions along a timeline
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,9 @@ class Moment:
     start: float
     end: float
     score: float
+
+    def to_dict(self) -> dict[str, float]:
+        return asdict(self)
 
 
 def grow_moments(

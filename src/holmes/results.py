@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from holmes.typed import build
@@ -249,7 +250,9 @@ def listed(bounds: Mapping[str, Bounds]) -> dict[str, JsonValue]:
 
 
 def plainly(value: Any) -> Any:
-    """The value with tuples turned into lists, as JSON has them."""
+    """The value as JSON has it: tuples as lists, paths as text."""
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, tuple | list):
         return [plainly(item) for item in value]
     return {name: plainly(item) for name, item in value.items()} if isinstance(value, dict) else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,16 @@ class Hit:
     belief: float
     probability: float | None  # that it is the right one; None where the model was never calibrated
     moments: tuple[Moment, ...]  # best first
+
+    def to_dict(self) -> Json:
+        return {
+            "video": self.video,
+            "score": self.score,
+            "belief": self.belief,
+            "probability": self.probability,
+            "moments": [moment.to_dict() for moment in self.moments],
+            "gone": self.gone,
+        }
 
     def __str__(self) -> str:
         sure = "" if self.probability is None else f"  probability {self.probability:.2f}"
@@ -87,6 +97,6 @@ class Answer:
                 "abstained": self.abstained,
                 **self.diagnosis.quantities,
             },
-            "hits": [{**asdict(hit), "gone": hit.gone} for hit in self.hits],
+            "hits": [hit.to_dict() for hit in self.hits],
             **({"missing": list(self.missing)} if self.missing else {}),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.find import find_videos
 from holmes.progress import progress_bar
 from holmes.records import CLIPS
+from holmes.results import Json, plainly
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,10 @@ class BuildSummary:
     partial: tuple[Failure, ...] = ()  # added, though some of the file could not be read
     moved: tuple[Moved, ...] = ()  # known from another place, and not extracted again
     duplicates: tuple[Duplicate, ...] = ()  # the same content as another video: left out
+
+    def to_dict(self) -> Json:
+        plain: Json = plainly(asdict(self))
+        return plain
 
 
 def build_index(

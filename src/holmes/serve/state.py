@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -86,10 +85,8 @@ class ServerState:
             entry = self.shelf.by_name.get(hit.video)
             if entry is None:
                 continue
-            plain = {**asdict(hit), "gone": hit.gone}
-            plain["timeline"] = (
-                steps_of(timelines[rank], entry.duration, plain["moments"]) if timelines else None
-            )
+            plain, moments = hit.to_dict(), [moment.to_dict() for moment in hit.moments]
+            plain["timeline"] = steps_of(timelines[rank], entry.duration, moments) if timelines else None
             found.append({**self.video(entry), **plain})
         return found
 
