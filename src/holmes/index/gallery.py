@@ -71,7 +71,6 @@ class Gallery:
         """Whether any video that has not been removed has more than one part."""
         return bool(((self.video_S[1:] == self.video_S[:-1]) & self.live_S[1:]).any())
 
-
     def let_go_of_rows(self) -> None:
         """Take the float16 rows out of this process' memory: every search reads a few, each time others."""
         for rows in self.mapped_rows:
