@@ -50,6 +50,25 @@ def video(
     return path
 
 
+def moving_video(path: Path, codec: str, options: dict[str, str], frames: int) -> Path:
+    """Noise that moves, 25 frames a second, with a new picture every two seconds or so."""
+    rng = np.random.default_rng(0)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=25, options=options)
+        stream.width, stream.height = 64, 48
+        stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        for number in range(frames):
+            if number % 47 == 0:
+                scene = rng.integers(0, 255, (12 + 8, 16 + 12, 3), dtype=np.uint8).repeat(4, 0).repeat(4, 1)
+            at = number % 32
+            image = np.ascontiguousarray(scene[at : at + 48, at : at + 64])
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+            frame.pts, frame.time_base = number, Fraction(1, 25)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return path
+
+
 def sound(path: Path, seconds: float = 1.0) -> Path:
     """A file without pictures."""
     with av.open(str(path), "w") as container:

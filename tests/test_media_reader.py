@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,10 +11,13 @@ import pytest
 
 pytest.importorskip("av")
 import av
+from PIL import Image as Pillow
 
 from holmes.media.containers import VideoError
 from holmes.media.reader import LONGEST_HOLD, VideoReader
-from media_files import gray_video, long_sound, sound, turn_clockwise, video
+from holmes.media.sampled_packets import SampledPackets
+from holmes.media.scaling import Scaler
+from media_files import gray_video, long_sound, moving_video, sound, turn_clockwise, video
 
 
 def levels(samples: list) -> list[int]:
@@ -22,6 +26,19 @@ def levels(samples: list) -> list[int]:
 
 def near(found: list[int], wanted: list[int]) -> bool:
     return len(found) == len(wanted) and max(abs(f - w) for f, w in zip(found, wanted, strict=True)) <= 4
+
+
+def count_decoded(reader: VideoReader) -> list[int]:
+    """A list of one number: the frames that the reader has been given by the decoder."""
+    count, decode = [0], reader._decode
+
+    def counting(*arguments: object) -> Iterator[object]:
+        for frame in decode(*arguments):
+            count[0] += 1
+            yield frame
+
+    reader._decode = counting
+    return count
 
 
 def test_samples_are_what_is_on_the_screen_at_their_times(tmp_path: Path) -> None:
@@ -77,6 +94,73 @@ def test_skipping_unneeded_frames_keeps_times_and_pictures(tmp_path: Path) -> No
     samples = list(VideoReader(path, rate=2.0))
     assert [s.time for s in samples] == [0.25 + i / 2 for i in range(10)]
     assert all(abs(level - 50 * s.time) <= 10 for level, s in zip(levels(samples), samples, strict=True))
+
+
+@pytest.mark.parametrize("form", ["yuv420p", "yuvj420p", "yuv444p", "yuv420p10le", "gray", "nv12", "bgr24"])
+@pytest.mark.parametrize("space", [1, 5])  # of high and of standard definition
+def test_colours_stay_when_frames_are_scaled(form: str, space: int) -> None:
+    """Scaled before they become RGB, pictures look as if scaled after."""
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 255, (9, 16, 3), dtype=np.uint8).repeat(40, 0).repeat(40, 1)
+    frame = av.VideoFrame.from_ndarray(image, format="rgb24").reformat(format=form)
+    frame.colorspace = space
+    whole = Pillow.fromarray(frame.reformat(format="rgb24").to_ndarray())
+    wanted = np.asarray(whole.resize((160, 90), Pillow.Resampling.BOX), np.float32)
+    found = Scaler().rgb(frame, 160, 90)
+    assert found.shape == (90, 160, 3)
+    assert np.abs(found[5::10, 5::10] - wanted[5::10, 5::10]).max() <= 6  # in the middle of each colour
+    assert np.abs(found - wanted).mean() <= 3
+
+
+MOVING = [
+    ("x264.mp4", "libx264", {"bf": "3", "b-pyramid": "normal", "g": "30"}),
+    ("open.mkv", "libx264", {"bf": "3", "x264-params": "open-gop=1:keyint=25:scenecut=0"}),
+    ("refresh.mp4", "libx264", {"x264-params": "intra-refresh=1:keyint=25"}),
+    ("broadcast.ts", "libx264", {"bf": "2", "g": "25"}),
+    ("x265.mp4", "libx265", {"x265-params": "keyint=30:log-level=none"}),
+    ("layers.mkv", "libx265", {"x265-params": "temporal-layers=3:b-adapt=0:bframes=7:log-level=none"}),
+    ("intra.mp4", "libx264", {"g": "1"}),
+    ("stills.avi", "mjpeg", {}),
+    ("web.webm", "libvpx-vp9", {"g": "20", "cpu-used": "8", "deadline": "realtime"}),
+    ("old.mp4", "mpeg4", {"g": "12", "bf": "2"}),
+]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("name", "codec", "options"), MOVING, ids=[name for name, *_ in MOVING])
+def test_samples_are_those_of_full_decoding(
+    tmp_path: Path, name: str, codec: str, options: dict[str, str], threads: int
+) -> None:
+    """What no sample shows need not be decoded; what they show is the same to the last bit."""
+    path = moving_video(tmp_path / name, codec, options, frames=200)
+    with av.open(str(path)) as container:
+        every = [(float(frame.time), frame.to_ndarray(format="rgb24")) for frame in container.decode(video=0)]
+        begin = float(container.start_time or 0) / 1_000_000
+    for rate in (0.7, 2.0, 9.0, 60.0):
+        reader = VideoReader(path, rate, threads=threads)
+        decoded = count_decoded(reader)
+        samples = list(reader)
+        assert [s.time for s in samples] == pytest.approx([(k + 0.5) / rate for k in range(len(samples))])
+        assert len(samples) >= int(7.9 * rate)
+        for sample in samples:
+            wanted = [image for time, image in every if time - begin <= sample.time + 1e-6][-1]
+            assert (sample.image == wanted).all()
+        assert reader.note == "" and reader.duration == pytest.approx(8.0, abs=0.1)
+        if rate == 0.7 and name in ("x264.mp4", "x265.mp4", "intra.mp4", "stills.avi", "web.webm"):
+            assert decoded[0] < 0.8 * len(every)
+
+
+def test_frames_of_lower_layers_are_kept(tmp_path: Path) -> None:
+    """In H.265 with layers, what the frame's own layer does not need may be needed by a higher one."""
+    marked = {}
+    for name, codec, options in MOVING:
+        path = moving_video(tmp_path / name, codec, options, frames=200)
+        with av.open(str(path)) as container:
+            stream = container.streams.video[0]
+            packets = SampledPackets(container.demux(stream), stream, lambda start, end: False)
+            marked[name] = [shown for _, shown in packets]
+    assert all(marked["layers.mkv"]) and not all(marked["x265.mp4"])
+    assert len(marked["intra.mp4"]) < 40  # independent frames that are not shown are dropped
 
 
 ODD_NAMES = ["-", "a b.mp4", "frame%03d.mp4", "concat:x.mp4", "new\nline.mp4", "фильм 🎬.mp4", "[a]*.mp4"]

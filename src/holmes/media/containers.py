@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 from contextlib import suppress
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -107,15 +107,15 @@ def promised_seconds(container: Any, stream: Any, start: float) -> float:
     return max(0.0, min(lasts, begins + lasts - start))
 
 
-def frame_gaps(av: Any, path: Path, keys_only: bool = False, most: int | None = None) -> list[float]:
-    """Seconds from each frame, or key frame, to the next, the short ones first. Decodes nothing."""
+def key_frame_gaps(av: Any, path: Path) -> list[float]:
+    """Seconds from each key frame to the next. Decodes nothing."""
     times = []
     with open_container(av, path) as container, suppress(av.error.FFmpegError, ValueError):
-        for packet in islice(container.demux(video_stream(container)), most):
-            if packet.pts is not None and (packet.is_keyframe or not keys_only):
+        for packet in container.demux(video_stream(container)):
+            if packet.pts is not None and packet.is_keyframe:
                 times.append(float(packet.pts * packet.time_base))
     times.sort()
-    return sorted(after - before for before, after in pairwise(times))
+    return [after - before for before, after in pairwise(times)]
 
 
 def pixel_aspect(stream: Any) -> float:

@@ -77,7 +77,13 @@ def _encode(
 ) -> VideoFeatures:
     place = earlier.place if earlier else None
     reader = VideoReader(
-        source, sampling.rate, 2 * backbone.side, sampling.threads, fast=sampling.fast, resume=place
+        source,
+        sampling.rate,
+        2 * backbone.side,
+        sampling.threads,
+        fast=sampling.fast,
+        resume=place,
+        scaled_side=getattr(backbone, "scaled_side", None),
     )
     strip = earlier.strip if earlier else ThumbnailStrip()
     rows: list[NDArray[Any]] = [earlier.rows] if earlier else []

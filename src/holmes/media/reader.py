@@ -24,8 +24,8 @@ from holmes.media.containers import (
     av_library,
     check_size,
     file_start,
-    frame_gaps,
     frames_per_second,
+    key_frame_gaps,
     open_container,
     pixel_aspect,
     promised_seconds,
@@ -34,12 +34,14 @@ from holmes.media.containers import (
     start_shift,
     video_stream,
 )
+from holmes.media.sampled_packets import SampledPackets
+from holmes.media.scaling import Scaler
 
 LONGEST_HOLD = 60.0  # seconds one picture may fill; a longer pause gets no further samples
 LARGEST_SHAPE = 16  # times the square of `largest_side`: pixels of a picture, however long it is
+SLACK = 1e-6  # seconds by which a moment may seem to miss the frame that is shown at it
 MOST_SAMPLES = 2**18  # of one file, 36 hours at two per second; what follows is left out
 DENSE = 2.0  # seconds between key frames, at most, for which they stand for the rest
-FRAMES_LOOKED_AT = 250  # key frames to look at, to see how dense they are
 BEFORE = 10.0  # seconds before a place at which to begin decoding, so that the pictures there are whole
 MANY_FAULTS = 500  # packets in a row that do not decode: the rest of the file is not video
 MISSED, MISSED_SHARE = 2.0, 0.2  # more seconds and more of the file than this without a picture get a note
@@ -75,7 +77,8 @@ class Sample:
 class VideoReader:
     """The samples of one file, `rate` per second. Iterate once; then `start`, `duration`, `note` are known.
 
-    Frames come upright, with square pixels, scaled down where their short side exceeds `largest_side`.
+    Frames come upright, with square pixels, scaled down where their short side exceeds `largest_side`: to
+    `scaled_side`, or else to just that.
     """
 
     def __init__(
@@ -86,10 +89,12 @@ class VideoReader:
         threads: int = 1,
         fast: bool = False,
         resume: ReadingPlace | None = None,
+        scaled_side: int | None = None,
     ) -> None:
         """`fast` decodes only key frames where they are dense; `resume` continues an earlier reading."""
         self.path, self.rate, self.largest_side, self.threads = path, rate, largest_side, threads
-        self.fast, self._resume = fast, resume
+        self.fast, self._resume, self.scaled_side = fast, resume, scaled_side
+        self._scaler = Scaler(threads)
         self.start = 0.0  # seconds until the first picture
         self.duration = 0.0  # seconds, as far as frames were seen
         self.promised = 0.0  # seconds, as the file says; 0 where it does not
@@ -128,7 +133,7 @@ class VideoReader:
                 time = min(time, container.duration / 1_000_000)
             for earlier in (0.0, FAR_BACK, time):  # a file that ends early, or that cannot be searched
                 seek(av, container, time - earlier)
-                shown = self._last_by(self._decode(av, container, stream), file_start(container) + time)
+                shown = self._last_by(self._decode(av, container.demux(stream)), file_start(container) + time)
                 if shown is not None:
                     return self._picture(shown)
             raise VideoError(self.note or "it has no picture there")
@@ -170,10 +175,13 @@ class VideoReader:
             usual_length = 1 / frames_per_second(stream)
             stream.thread_type = "AUTO"
             stream.codec_context.thread_count = self.threads
-            stream.codec_context.skip_frame = self._skipped(av)
             self.promised = promised_seconds(container, stream, 0.0)
             shift, last = None, 0.0
-            frames = self._decode(av, container, stream)
+            if self.fast and self._keys_are_dense(av):
+                stream.codec_context.skip_frame = "NONKEY"
+                frames = self._decode(av, container.demux(stream))
+            else:
+                frames = self._decode_shown(av, container, stream)
             if self._resume is not None:
                 frames = self._seek(frames, av, container, stream, self._resume)
                 shift, last, self.start = self._resume.shift, self._resume.since, self._resume.start
@@ -190,14 +198,29 @@ class VideoReader:
                 yield last, frame
             self._note_missing(promised_seconds(container, stream, self.start))
 
-    def _skipped(self, av: Any) -> str:
-        """Which frames need no decoding."""
-        if self.fast and max(frame_gaps(av, self.path, keys_only=True), default=math.inf) <= DENSE:
-            return "NONKEY"
-        # Frames that no other refers to come few in a row: where frames are dense, under half a step is lost.
-        gaps = frame_gaps(av, self.path, most=FRAMES_LOOKED_AT)
-        usual = gaps[len(gaps) * 9 // 10] if gaps else math.inf
-        return "NONREF" if usual * self.rate <= 1 / 8 else "DEFAULT"
+    def _keys_are_dense(self, av: Any) -> bool:
+        return max(key_frame_gaps(av, self.path), default=math.inf) <= DENSE
+
+    def _decode_shown(self, av: Any, container: Any, stream: Any) -> Iterator[Any]:
+        """Frames in order, without most of those that no sample shows."""
+        packets = SampledPackets(container.demux(stream), stream, self._shows)
+
+        def marked() -> Iterator[Any]:
+            for packet, shown in packets:
+                stream.codec_context.skip_frame = "DEFAULT" if shown else "NONREF"
+                yield packet
+
+        for frame in self._decode(av, marked()):
+            if frame.interlaced_frame:  # it may come in two packets
+                packets.stop()
+            yield frame
+
+    def _shows(self, start: float, end: float) -> bool:
+        """Whether a sample may show what is on the screen between two times of the file's own clock."""
+        if self._shown is None:
+            return True
+        step = math.floor((start + self._shift - SLACK) * self.rate - 0.5) + 1
+        return (step + 0.5) / self.rate < end + self._shift + SLACK
 
     def _seek(
         self, frames: Iterator[Any], av: Any, container: Any, stream: Any, place: ReadingPlace
@@ -226,9 +249,9 @@ class VideoReader:
             missing = f"it has pictures for {seen:.1f} of its {promised:.1f} seconds"
             self.note = f"{missing}; {self.note}" if self.note else missing
 
-    def _decode(self, av: Any, container: Any, stream: Any) -> Iterator[Any]:
+    def _decode(self, av: Any, packets: Iterator[Any]) -> Iterator[Any]:
         """Frames in order; packets that do not decode are left out and noted."""
-        packets, faults, faults_in_a_row = container.demux(stream), 0, 0
+        faults, faults_in_a_row = 0, 0
         while faults_in_a_row < MANY_FAULTS:
             try:
                 frames = next(packets).decode()
@@ -248,12 +271,11 @@ class VideoReader:
     def _picture(self, frame: Any) -> Image:
         width, height = round(frame.width * self._pixel_aspect), frame.height
         if self.largest_side:
-            room = math.sqrt(LARGEST_SHAPE / (width * height)) * self.largest_side
-            if (scale := min(self.largest_side / min(width, height), room)) < 1:
+            short = min(width, height)
+            side = self.largest_side if short <= self.largest_side else self.scaled_side or self.largest_side
+            room = math.sqrt(LARGEST_SHAPE / (width * height)) * side
+            if (scale := min(side / short, room)) < 1:
                 width, height = max(1, round(width * scale)), max(1, round(height * scale))
-        if (width, height) != (frame.width, frame.height):
-            frame_rgb = frame.reformat(width=width, height=height, format="rgb24", interpolation="AREA")
-        else:
-            frame_rgb = frame.reformat(format="rgb24")
         # The display matrix says how far to turn anticlockwise, which is NumPy's direction too.
-        return np.ascontiguousarray(np.rot90(frame_rgb.to_ndarray(), round(frame.rotation / 90)))
+        upright = np.rot90(self._scaler.rgb(frame, width, height), round(frame.rotation / 90))
+        return np.ascontiguousarray(upright)

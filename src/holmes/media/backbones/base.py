@@ -32,7 +32,8 @@ class VisualBackbone(Protocol):
 
     `rate` is the number of frames per second that suits it best and `window` how many of them make a row:
     1 for image models, more for models that see motion. `side` is the short side, in pixels, of the frames it
-    wants; it takes others too, and scales them itself.
+    wants; it takes others too, and scales them itself. Frames more than twice as large are scaled before, to
+    twice `side`, or to `scaled_side` where an encoder has that.
     """
 
     name: str

@@ -33,7 +33,7 @@ class Lite2:
     name = "lite2"
     width = WIDTH
     joint = False
-    side = SIDE
+    side = scaled_side = SIDE
     rate = 2.0
     window = 1
 

@@ -38,7 +38,7 @@ class Pocket:
 
     name = "pocket"
     joint = True
-    side = SIDE
+    side = scaled_side = SIDE
     rate = 2.0
     window = 1
 
