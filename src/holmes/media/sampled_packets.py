@@ -45,6 +45,7 @@ class SampledPackets:
     def __init__(self, packets: Iterator[Any], stream: Any, shows: Shows) -> None:
         self._packets, self._shows, self._plans = packets, shows, True
         self._slices = _Slices(stream.codec_context)
+        self._tick = float(stream.time_base or 0)  # seconds; with 0 every frame counts as shown
         self._ahead: deque[_Planned] = deque()
         self._recent: deque[float] = deque(maxlen=2 * REORDERED + 1)  # when frames are shown, as they come
         self._last_dts: int | None = None
@@ -81,14 +82,14 @@ class SampledPackets:
             if packet.size:  # an empty one ends the file
                 self.stop()
             return _Planned(packet, 0.0, fresh=False)
-        start = float(pts * packet.time_base)
+        start = pts * self._tick
         self._recent.append(start)
         return _Planned(packet, start, self._slices.is_fresh(packet))
 
     def _follows(self, packet: Any) -> bool:
         """Whether the clock has gone on as clocks do."""
         last, self._last_dts = self._last_dts, packet.dts
-        return last is None or 0 <= float((packet.dts - last) * packet.time_base) <= LARGEST_GAP
+        return last is None or 0 <= (packet.dts - last) * self._tick <= LARGEST_GAP
 
     def _is_shown(self, planned: _Planned) -> bool:
         return planned.end is None or self._shows(planned.start, planned.end)

@@ -21,7 +21,7 @@ from holmes.media.pictures import square
 
 SIDE = 260  # pixels of the square the network sees
 WIDTH = 1280
-BATCH = 16  # images per call: more would gain nothing on a CPU and cost memory
+BATCH = 2  # images per call: what lies between two layers stays in the cache of a core
 # One row per stage of the network: the number of blocks, and the stride of the first one.
 STAGES = ((1, 1), (3, 2), (3, 2), (4, 2), (4, 1), (5, 2), (1, 1))
 BATCH_NORM_TINY = 1e-3  # TensorFlow's default, which the weights were trained with
