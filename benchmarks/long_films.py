@@ -2,9 +2,10 @@
 
 Every film holds ten captioned clips somewhere between other footage: rendered videos and, if given, more real
 clips by their features. Only the amount of other footage grows with the length. The films are spliced anew
-several times. Three ways are compared:
+several times. These ways are compared:
 
     parts     as `holmes index build` makes an index
+    uncut     the same, with means of clips that reach across cuts, as they did once
     whole     every film as one piece of at most 128 frames and 32 clips
     oracle    every clip indexed by itself; the film is that of the best clip
 
@@ -49,6 +50,7 @@ ENOUGH = 0.5  # overlap of a moment with the true one
 WRITTEN_AT_ONCE = 256  # videos
 TOP = 128  # hits looked at; of an oracle they are clips, and a film has a ninth of all
 AT_ONCE = 512  # sentences
+HALVED_BY = 7  # the seed by which clips are halved, to choose on one half and report the other
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,20 @@ def main(
     minutes: Annotated[str, typer.Option(help="Lengths of the films.")] = "10,60,180",
     splices: Annotated[int, typer.Option(help="How often the films are spliced anew.")] = 3,
     ways: Annotated[
-        str, typer.Option(help="Of parts, whole, oracle; parts32 for parts of 32 s.")
-    ] = "parts,whole,oracle",
+        str, typer.Option(help="Of parts, uncut, whole, oracle; parts32 for parts of 32 s.")
+    ] = "parts,uncut,whole,oracle",
+    half: Annotated[
+        str,
+        typer.Option(help="Ask sentences of all clips, of one half of them, or of the other half."),
+    ] = "all",
     work: Annotated[Path | None, typer.Option(help="Keep what was extracted here.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the JSON file.")] = Path("benchmarks/results"),
 ) -> None:
     captions = json.loads((clips / "captions.json").read_text())
+    order = np.random.default_rng(HALVED_BY).permutation(len(captions))
+    for name, at in zip(sorted(captions), order, strict=True):
+        if half != "all" and (at < len(captions) // 2) != (half == "one"):
+            captions[name] = []
     rows, found = [], {}
     with work_folder(work) as folder:
         pocket = Pocket()
@@ -109,10 +119,22 @@ def main(
                 print(rows[-1], flush=True)
     title = f"{FILMS} films, spliced {splices} times, {machine(torch.device('cpu'))}"
     print_table(title, rows)
-    losses = loss_by_length(found)
+    losses: list[dict[str, Any]] = []
+    slopes: list[str] = []
+    for way in dict.fromkeys(way for _, way in found if way != "oracle"):
+        some, grows = loss_by_length(found, way)
+        losses, slopes = losses + some, slopes + [grows] * bool(grows)
     if losses:
         print_table("loss against the oracle, R@1", losses)
-    result = {"machine": machine(torch.device("cpu")), "splices": splices, "rows": rows, "losses": losses}
+        print("\n".join(slopes))
+    result = {
+        "machine": machine(torch.device("cpu")),
+        "splices": splices,
+        "half": half,
+        "rows": rows,
+        "losses": losses,
+        "slopes": slopes,
+    }
     save_json(out / "long-films.json", result)
 
 
@@ -190,7 +212,7 @@ def measure(
         )
     }
     with work_folder(None) as folder:
-        index = indexed(folder / "index", videos, pocket, part_seconds(way))
+        index = indexed(folder / "index", videos, made(way, pocket))
         found = answers(index, asked, films)
     first, sure, inside = [], [], []
     for question, answer in zip(asked, found, strict=True):
@@ -215,21 +237,17 @@ def measure(
     }
 
 
-def part_seconds(way: str) -> float | None:
-    """The longest part; a number after "parts" says another than the usual one."""
-    return (
-        1e9
-        if way == "whole"
-        else float(way.removeprefix("parts"))
-        if way[5:] and way[:5] == "parts"
-        else None
-    )
+def made(way: str, pocket: Pocket) -> ZeroShot:
+    """What makes the index; a number after "parts" is the length of the longest part."""
+    embedder = ZeroShot(pocket, cut_cosine=None) if way == "uncut" else ZeroShot(pocket)
+    if way == "whole":
+        embedder.part_seconds = 1e9
+    elif way.startswith("parts") and way != "parts":
+        embedder.part_seconds = float(way.removeprefix("parts"))
+    return embedder
 
 
-def indexed(path: Path, videos: dict[str, np.ndarray], pocket: Pocket, part_seconds: float | None) -> Index:
-    embedder = ZeroShot(pocket)
-    if part_seconds is not None:
-        embedder.part_seconds = part_seconds
+def indexed(path: Path, videos: dict[str, np.ndarray], embedder: ZeroShot) -> Index:
     create_index(path, Manifest(embedder.record, extraction_record(embedder, 2.0), embedder.width, CLIPS))
     with IndexWriter(path) as writer:
         for start in range(0, len(videos), WRITTEN_AT_ONCE):
@@ -273,6 +291,7 @@ def answers(index: Index, asked: list[Asked], films: list[Film]) -> list[Answer]
 
 def summary(found: dict[str, np.ndarray]) -> dict[str, Any]:
     right, wide = by_clip(found["first"], found["clip"])
+    beyond, beyond_wide = by_clip(found["sure"] - found["first"], found["clip"])
     looked = ~np.isnan(found["inside"])
     return {
         "R@1": 100 * right,
@@ -280,26 +299,39 @@ def summary(found: dict[str, np.ndarray]) -> dict[str, Any]:
         "moment found, %": 100 * np.mean(found["inside"][looked]),
         "both, %": 100 * np.mean(found["inside"][looked] * found["first"][looked]),
         "mean probability, %": 100 * np.mean(found["sure"]),
+        "said less right": f"{100 * beyond:+.1f} ± {100 * beyond_wide:.1f}",
         "calibration error": calibration_error(found["sure"], found["first"]),
         "sentences": len(found["first"]),
     }
 
 
-def loss_by_length(found: dict[tuple[int, str], dict[str, np.ndarray]]) -> list[dict[str, Any]]:
-    """Each sentence is asked of films of all lengths and of the oracle's, so differences are its own."""
-    lengths = [length for length, way in found if way == "parts" and (length, "oracle") in found]
+def loss_by_length(
+    found: dict[tuple[int, str], dict[str, np.ndarray]], way: str
+) -> tuple[list[dict[str, Any]], str]:
+    """Each sentence is asked of films of all lengths and of the oracle's, so differences are its own.
+
+    Also how much the loss grows, in a line: the slope over the logarithm of the length, sentence by sentence.
+    """
+    lengths = [length for length, known in found if known == way and (length, "oracle") in found]
     losses, rows = {}, []
     for length in lengths:
-        ours, oracle = found[length, "parts"], found[length, "oracle"]
+        ours, oracle = found[length, way], found[length, "oracle"]
         losses[length] = per_sentence(oracle) - per_sentence(ours)
         clips = np.sort(ours["clip"])
         loss, wide = by_clip(losses[length], clips)
         growth, growth_wide = by_clip(losses[length] - losses[lengths[0]], clips)
         rows.append(
-            {"minutes": length, "loss": 100 * loss, "± (95%)": 100 * wide}
+            {"way": way, "minutes": length, "loss": 100 * loss, "± (95%)": 100 * wide}
             | {f"beyond {lengths[0]} min": 100 * growth, "±": 100 * growth_wide}
         )
-    return rows
+    if len(lengths) < 2:
+        return rows, ""
+    logs = np.log10(lengths) - np.log10(lengths).mean()
+    slope, wide = by_clip(sum(log * losses[n] for log, n in zip(logs, lengths, strict=True)), clips)
+    grows = (
+        f"{way}: the loss grows by {100 * slope / (logs**2).sum():+.1f} ± {100 * wide / (logs**2).sum():.1f}"
+    )
+    return rows, f"{grows} points when films get ten times as long (95%)"
 
 
 def per_sentence(found: dict[str, np.ndarray]) -> np.ndarray:

@@ -18,7 +18,7 @@ from holmes.errors import HolmesError
 from holmes.evidence.calibration_record import EXTRA, Calibration
 from holmes.index import builder, embedders, intake
 from holmes.index.builder import add_videos, build_index
-from holmes.index.embedders import TrainedHolmes, load_embedder
+from holmes.index.embedders import TrainedHolmes, check_same_model, load_embedder
 from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.manifest import Manifest
 from holmes.index.parts import pooled_spans, row_spans
@@ -150,6 +150,35 @@ def test_another_model_or_other_features_are_refused(tmp_path: Path, fake: type[
         load_embedder("fake")
     with pytest.raises(HolmesError, match="belong to a trained checkpoint"):
         load_embedder("fake", text="minilm")
+
+
+def test_an_index_of_before_cuts_goes_on_as_it_was_begun(tmp_path: Path, fake: type[FakeJoint]) -> None:
+    """Clips of a long film no longer mix two scenes; in an index that was begun so, and in short films, they
+    do."""
+    scenes = [("dog runs", 6), ("snow falls", 6)]
+    films = {"a": scenes * 8, "b": scenes * 9, "short": scenes}
+    features, old, new = tmp_path / "features", tmp_path / "old", tmp_path / "new"
+    write_features(features, {name: films[name] for name in ("a", "short")})
+    build_index(new, [features], ZeroShot(fake()))
+    build_index(old, [features], ZeroShot(fake(), cut_cosine=None))
+    assert "cut_cosine" not in IndexStore.open(old).manifest.model  # as indexes of before are
+    write_features(features, films)
+    assert build_index(old, [features], ZeroShot(fake())).added == add_videos(new, [features]).added == 1
+    assert open_index(old, device="cpu").search("dog runs").hits[0].video in ("/films/a.mp4", "/films/b.mp4")
+    seen_2D = np.concatenate([fake().sentences([scene]) for scene, _ in scenes])
+    seen_2D /= np.linalg.norm(seen_2D, axis=1, keepdims=True)
+    for index, name, mixed in (
+        (old, "a", True),
+        (old, "b", True),
+        (new, "a", False),
+        (new, "b", False),
+        (new, "short", True),
+    ):
+        clips_SCD = IndexStore.open(index)[f"/films/{name}.mp4"].rows_SPD[:, -32:].astype(np.float32)
+        assert (len(clips_SCD) == 1) == (name == "short")
+        assert bool(((clips_SCD @ seen_2D.T).max(axis=-1) < 0.9).any()) == mixed
+    with pytest.raises(HolmesError, match="made with 'fake'"):
+        check_same_model(ZeroShot(fake()).record | {"cut_cosine": 0.9}, ZeroShot(fake()))
 
 
 def test_compacting_frees_the_features_of_removed_videos(tmp_path: Path, fake: type[FakeJoint]) -> None:

@@ -53,8 +53,10 @@ class Embedder(Protocol):
         """The sampling rate that suits it best."""
         ...
 
-    def videos(self, features: Sequence[Rows], seconds: Sequence[float]) -> list[tuple[Rows, Rows]]:
-        """Frames and clips of videos given by their feature rows and their lengths."""
+    def videos(
+        self, features: Sequence[Rows], seconds: Sequence[float], of_longer: Sequence[bool]
+    ) -> list[tuple[Rows, Rows]]:
+        """Frames and clips of videos, or of parts of longer ones, given by their feature rows and lengths."""
         ...
 
     def queries(self, sentences: Sequence[str]) -> QueryEmbedding: ...

@@ -152,7 +152,9 @@ class TrainedHolmes:
         found = EncoderRecord(loaded.name, loaded.digest, loaded.width)
         refuse_other_encoder(known, found, str(self.folder), f"name with {option} where that encoder is now")
 
-    def videos(self, features: Sequence[Rows], seconds: Sequence[float]) -> list[tuple[Rows, Rows]]:
+    def videos(
+        self, features: Sequence[Rows], seconds: Sequence[float], of_longer: Sequence[bool]
+    ) -> list[tuple[Rows, Rows]]:
         starts = range(0, len(features), ENCODED_AT_ONCE)
         return [
             video for start in starts for video in self._encode(features[start : start + ENCODED_AT_ONCE])
@@ -221,13 +223,20 @@ def recorded_embedder(record: dict[str, Any], folder: str | None = None, device:
         raise HolmesError(
             f"the model of this index is no longer in {name}; say with --model where it is now."
         )
-    embedder = load_embedder(name, record.get("visual"), record.get("text"), device)
+    embedder = as_begun(record, load_embedder(name, record.get("visual"), record.get("text"), device))
     check_same_model(record, embedder)
     return embedder
 
 
+def as_begun(record: dict[str, Any], embedder: Embedder) -> Embedder:
+    """An index that was begun before cuts were looked for goes on without them."""
+    if isinstance(embedder, ZeroShot) and "cut_cosine" not in record:
+        return ZeroShot(embedder.backbone, embedder.device, cut_cosine=None)
+    return embedder
+
+
 def check_same_model(record: dict[str, Any], embedder: Embedder) -> None:
-    for what in ("digest", "text_digest", "clip_seconds", "part_seconds"):
+    for what in ("digest", "text_digest", "clip_seconds", "part_seconds", "cut_cosine"):
         if record.get(what) != embedder.record.get(what):
             raise HolmesError(
                 f"the index was made with '{record.get('name')}' ({str(record.get(what))[:12]}), not with "

@@ -41,13 +41,12 @@ def embed_videos(
 ) -> list[StoredVideo]:
     """Videos as an index keeps them; all parts of all of them are embedded together."""
     spans = [row_spans(video.times, video.start, video.duration) for video in videos]
-    parts = [
-        (at, part)
-        for at, spans_N2 in enumerate(spans)
-        for part in part_bounds(len(spans_N2), _seconds(spans_N2), embedder.part_seconds)
-    ]
+    bounds = [part_bounds(len(spans_N2), _seconds(spans_N2), embedder.part_seconds) for spans_N2 in spans]
+    parts = [(at, part) for at, own in enumerate(bounds) for part in own]
     embedded = embedder.videos(
-        [videos[at].rows[part] for at, part in parts], [_seconds(spans[at][part]) for at, part in parts]
+        [videos[at].rows[part] for at, part in parts],
+        [_seconds(spans[at][part]) for at, part in parts],
+        [len(bounds[at]) > 1 for at, _ in parts],
     )
     pieces: list[list[tuple[NDArray[np.floating], ...]]] = [[] for _ in videos]
     for (at, part), (frames_FD, clips_CD) in zip(parts, embedded, strict=True):
