@@ -66,6 +66,19 @@ def test_a_long_pause_is_not_filled_without_end(tmp_path: Path) -> None:
     assert samples[-1].time == pytest.approx(1000.5, abs=1.1)
 
 
+def test_pictures_that_are_the_same_are_one(tmp_path: Path) -> None:
+    """Slides: 20 frames a second of which only a few differ; an encoder sees each picture once."""
+    shades = [40] * 60 + [160] * 60 + [40] * 20
+    path = gray_video(tmp_path / "slides.mp4", shades, [i / 20 for i in range(140)])
+    samples = list(VideoReader(path, rate=2.0))
+    assert len(samples) == 14
+    assert [id(sample.image) for sample in samples] == [
+        id(samples[0].image) if at < 6 else id(samples[6].image) if at < 12 else id(samples[12].image)
+        for at in range(14)
+    ]
+    assert near(levels(samples), [40] * 6 + [160] * 6 + [40] * 2)
+
+
 def test_a_video_shorter_than_a_step_still_gives_a_sample(tmp_path: Path) -> None:
     path = gray_video(tmp_path / "blink.mp4", [90], [0.0])
     assert near(levels(list(VideoReader(path, rate=0.1))), [90])

@@ -101,6 +101,7 @@ class VideoReader:
         self.note = ""  # a fault that did not stop the reading
         self._pixel_aspect = 1.0
         self._shown: Any = None
+        self._sampled: Image | None = None
         self._since, self._shift, self._step, self._given = 0.0, 0.0, 0, 0
 
     def __iter__(self) -> Iterator[Sample]:
@@ -161,9 +162,15 @@ class VideoReader:
         """Samples of the frame that is shown, up to the time the next one comes."""
         image = None
         while (moment := (self._step + 0.5) / self.rate) < until and self._given < MOST_SAMPLES:
-            image = self._picture(self._shown) if image is None else image
+            image = self._same_or_new(self._picture(self._shown)) if image is None else image
             self._step, self._given = self._step + 1, self._given + 1
             yield Sample(moment, image)
+
+    def _same_or_new(self, image: Image) -> Image:
+        """The sample before, where this one is the same to the last bit: slides and screens stand still."""
+        if self._sampled is None or not np.array_equal(image, self._sampled):
+            self._sampled = image
+        return self._sampled
 
     def _frames(self) -> Iterator[tuple[float, Any]]:
         """Every decoded frame with its time in seconds since the start, never going backwards."""
