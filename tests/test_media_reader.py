@@ -163,6 +163,21 @@ def test_samples_are_those_of_full_decoding(
             assert decoded[0] < 0.8 * len(every)
 
 
+def test_key_frames_alone_stand_for_all_where_they_are_dense(tmp_path: Path) -> None:
+    for spacing, dense in ((1.0, True), (1.8, True), (3.0, False)):
+        options = {"g": str(round(25 * spacing)), "x264-params": "scenecut=0"}
+        path = moving_video(tmp_path / f"{spacing}.mp4", "libx264", options, frames=200)
+        whole, fast = VideoReader(path, 2.0), VideoReader(path, 2.0, fast=True)
+        decoded = count_decoded(fast)
+        wanted, found = list(whole), list(fast)
+        assert [s.time for s in found] == [s.time for s in wanted] == [0.25 + k / 2 for k in range(16)]
+        assert fast.duration == pytest.approx(whole.duration, abs=0.05) and not fast.note
+        assert (decoded[0] <= 8.0 / spacing + 1) == dense
+        for sample in found if dense else ():
+            key = spacing * int(sample.time / spacing)
+            assert (sample.image == VideoReader(path, 2.0).at(key + 0.01)).all()
+
+
 def test_frames_of_lower_layers_are_kept(tmp_path: Path) -> None:
     """In H.265 with layers, what the frame's own layer does not need may be needed by a higher one."""
     marked = {}

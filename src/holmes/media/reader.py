@@ -184,7 +184,8 @@ class VideoReader:
             stream.codec_context.thread_count = self.threads
             self.promised = promised_seconds(container, stream, 0.0)
             shift, last = None, 0.0
-            if self.fast and self._keys_are_dense(av):
+            keys_only = self.fast and self._keys_are_dense(av)
+            if keys_only:
                 stream.codec_context.skip_frame = "NONKEY"
                 frames = self._decode(av, container.demux(stream))
             else:
@@ -203,7 +204,10 @@ class VideoReader:
                 length = float((frame.duration or 0) * frame.time_base) if frame.time_base else 0.0
                 self.duration = last + (length if 0 < length <= LONGEST_HOLD else usual_length)
                 yield last, frame
-            self._note_missing(promised_seconds(container, stream, self.start))
+            promised = promised_seconds(container, stream, self.start)
+            if keys_only:  # the last one stands for what follows it too
+                self.duration = max(self.duration, min(self.start + promised, last + DENSE))
+            self._note_missing(promised)
 
     def _keys_are_dense(self, av: Any) -> bool:
         return max(key_frame_gaps(av, self.path), default=math.inf) <= DENSE
