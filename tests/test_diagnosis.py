@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -190,6 +191,17 @@ def test_what_stands_out_on_little_evidence_says_so():
         "One video stands out, on little evidence: it may be missing from your collection. "
         "If it is there, the first hit is right with probability 78%."
     )
+
+
+def test_a_word_or_two_are_never_said_not_to_be_here():
+    """One video scores a little more than the others, and none has any evidence to speak of."""
+    scores = Scores(*torch.full((2, 2, 30), 0.1))
+    calibration = replace(CALIBRATION, vacuity_middle=-9.0)
+    terse_Q = torch.tensor([False, True])
+    sentence, word = Diagnoser(calibration)(scores, 30, terse_Q=terse_Q)
+    assert sentence.kind == "not_here" and word.kind == "too_little" and sentence.here == word.here < 0.05
+    assert word.explanation.startswith("A word or two say little. If your collection contains it, the first")
+    assert sentence.probabilities == word.probabilities
 
 
 def test_only_an_absent_answer_is_said_not_to_be_here():

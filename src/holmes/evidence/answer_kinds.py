@@ -97,12 +97,17 @@ def stands_out(probability_QK: Tensor, copies_Q: Tensor) -> Tensor:
 
 
 def explain(
-    kind: AnswerKind, group: int, first: float, together: float, little: bool = False
+    kind: AnswerKind,
+    group: int,
+    first: float,
+    together: float,
+    little: bool = False,
+    terse: bool = False,
 ) -> tuple[str, str]:
     """A sentence on the answer, and one on what would help.
 
     `first` and `together` are the probabilities of the first video and of the group. `little` says that there
-    is less evidence than nearly all answerable queries had.
+    is less evidence than nearly all answerable queries had, `terse` that the query is a mere word or two.
     """
     many = NUMBERS[group] if group < len(NUMBERS) else str(group)
     match kind:
@@ -124,8 +129,9 @@ def explain(
                 "Add a detail that tells them apart.",
             )
         case AnswerKind.TOO_LITTLE:
+            begins = "A word or two say little" if terse else "Too many videos fit"
             return (
-                f"Too many videos fit{_contained()}, {_first_hit(first)}",
+                f"{begins}{_contained()}, {_first_hit(first)}",
                 "Say more about what can be seen: who or what is there, what happens, and where.",
             )
     return (

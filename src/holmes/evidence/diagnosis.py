@@ -59,6 +59,7 @@ class Diagnoser:
         video_parts_QK: Tensor | None = None,
         copies_Q: Tensor | None = None,
         here_floor: float | None = None,
+        terse_Q: Tensor | None = None,
     ) -> Sequence[Diagnosis]:
         """One diagnosis for each query; see `judge`."""
         judged = judge(
@@ -70,6 +71,7 @@ class Diagnoser:
             video_parts_QK=video_parts_QK,
             copies_Q=copies_Q,
             here_floor=here_floor,
+            terse_Q=terse_Q,
         )
         gallery, quantities = judged.gallery, judged.quantities
         probability_QK, score_QK = gallery.probability_QK, judged.score_QK
@@ -98,15 +100,17 @@ class Diagnoser:
                 group,
                 here,
                 little,
+                terse,
                 dict(zip(columns, row, strict=True)),
                 shares[:n],
                 beliefs[:n],
             )
-            for kind, group, here, little, row, shares, beliefs, n in zip(
+            for kind, group, here, little, terse, row, shares, beliefs, n in zip(
                 judged.kinds_Q.tolist(),
                 judged.group_Q.tolist(),
                 judged.here_Q.tolist(),
                 judged.little_Q.tolist(),
+                [False] * len(score_QK) if terse_Q is None else terse_Q.tolist(),
                 rows,
                 probability_QK.tolist(),
                 belief_QK.tolist(),
@@ -121,12 +125,13 @@ class Diagnoser:
         group: int,
         here: float,
         little: bool,
+        terse: bool,
         quantities: dict[str, float],
         probabilities: list[float],
         beliefs: list[float],
     ) -> Diagnosis:
         held = sum(probabilities[:group])
-        explanation, advice = explain(kind, group, probabilities[0], held, little)
+        explanation, advice = explain(kind, group, probabilities[0], held, little, terse)
         return Diagnosis(
             kind=kind.name.lower(),
             words=kind.words,

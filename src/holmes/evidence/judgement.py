@@ -46,6 +46,7 @@ def judge(
     video_parts_QK: Tensor | None = None,
     copies_Q: Tensor | None = None,
     here_floor: float | None = None,
+    terse_Q: Tensor | None = None,
 ) -> Judgement:
     """Judge queries by the scores of their best candidates, Q × K, best first, in a gallery of `videos`.
 
@@ -53,7 +54,8 @@ def judge(
     from the candidates. Where candidates are parts of long videos, `video_QK` says whose, and
     `video_parts_QK` how many parts that video has: the gallery is one of parts, but the judgement is about
     videos, in the order of their best parts. `copies_Q` is how many of the first videos show the very same
-    moment, and `here_floor` replaces the calibration's.
+    moment, and `here_floor` replaces the calibration's. `terse_Q` says which queries are a mere word or two:
+    they have little evidence wherever it is, so none of them is said not to be here.
     """
     candidates = calibration.candidates
     scores = Scores(scores.frame_QV[:, :candidates], scores.clip_QV[:, :candidates])
@@ -69,8 +71,9 @@ def judge(
     if here_floor is not None:
         rules = replace(rules, here=here_floor)
     copies_Q = torch.ones_like(here_Q, dtype=torch.long) if copies_Q is None else copies_Q
-    kinds_Q, group_Q = kinds_of(gallery.probability_QK, here_Q, copies_Q, rules)
-    return Judgement(quantities, gallery, here_Q, here_Q < rules.here, score_QK, kinds_Q, group_Q)
+    seen_Q = here_Q if terse_Q is None else here_Q.masked_fill(terse_Q, 1)
+    kinds_Q, group_Q = kinds_of(gallery.probability_QK, seen_Q, copies_Q, rules)
+    return Judgement(quantities, gallery, here_Q, seen_Q < rules.here, score_QK, kinds_Q, group_Q)
 
 
 def answered_with_less(gallery: GalleryOpinion, calibration: Calibration) -> Tensor:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import Diagnosis
@@ -21,6 +22,7 @@ from holmes.index.nearest import Nearest
 from holmes.moments import Moment
 from holmes.records import Scores
 
+FEWEST_WORDS = 3  # of a sentence whose evidence is like that of the captions a model was calibrated with
 Found = tuple[str, tuple[Moment, ...]]  # a video's name and its moments
 
 
@@ -71,8 +73,11 @@ def compose_answers(
     about: dict[str, Any] = {}
     if in_parts:
         about = {name: getattr(nearest, name)[:, :count] for name in ("video_QK", "video_parts_QK")}
+    terse_Q = torch.tensor([len(sentence.split()) < FEWEST_WORDS for sentence in question.sentences])
     if question.min_probability is not None:
         about["here_floor"] = question.min_probability
+    elif terse_Q.any():
+        about["terse_Q"] = terse_Q
     copies_Q = groups.copies(nearest.hit_score_QH, views)
     if bool((copies_Q > 1).any()):
         about["copies_Q"] = copies_Q

@@ -34,6 +34,7 @@ class Diagnose(Protocol):
         video_parts_QK: Tensor | None = None,
         copies_Q: Tensor | None = None,
         here_floor: float | None = None,
+        terse_Q: Tensor | None = None,
     ) -> Sequence[Diagnosis]:
         """One diagnosis for each query. `scores` is Q × K, best first, of `videos` that were compared.
 
@@ -42,7 +43,8 @@ class Diagnose(Protocol):
         probabilities and beliefs are always of videos, in the order of their best parts. `copies_Q`, given
         only where there are any, is how many of the first show the very same moment. A query is said not to
         be here if a smaller share of the answerable queries than `here_floor` had as little evidence; the
-        floor is given only if asked for.
+        floor is given only if asked for. `terse_Q`, given only where there are any, says which queries are a
+        mere word or two: those have little evidence wherever it is, so none is said not to be here.
         """
         ...
 
@@ -64,6 +66,7 @@ class PlainDiagnose:
         video_parts_QK: Tensor | None = None,
         copies_Q: Tensor | None = None,
         here_floor: float | None = None,
+        terse_Q: Tensor | None = None,
     ) -> list[Diagnosis]:
         quantities = candidate_quantities(scores, self.candidates, self.temperature)
         belief_QK = quantities.fused.belief_QV[:, : scores.clip_QV.shape[1]]
