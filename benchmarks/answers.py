@@ -4,15 +4,18 @@
 
 INDEX is an index of captioned clips, CAPTIONS.json says which captions each file has ({"a.mp4": ["…", …],
 …}). Every caption is searched, as it is and with its video taken away, and so are the sentences of
-`absent_sentences.txt`, written before any was asked. Then the model's calibration is hidden: what a guess
-says, and what it learns from a few dozen captions, is measured on the others. Last, the clips are joined to a
-film, and the moment shown for each caption is compared with its clip.
+`absent_sentences.txt`, written before any was asked, and single words that one clip's captions have. Then the
+model's calibration is hidden: what a guess says, and what it learns from a few dozen captions, is measured on
+the others. Last, the clips are joined to a film, and the moment shown for each caption is compared with its
+clip.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
+from collections import Counter, defaultdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -37,6 +40,7 @@ ABSENT = Path(__file__).with_name("absent_sentences.txt")
 TAUGHT = (20, 40, 60, 120, 240)  # captions to learn from
 DRAWS = 5
 CLIPS_A_FILM = 90
+OFTEN, ALONE = 5, 0.8  # captions of a clip that have its word, and the share of all that have it
 AROUND = 5.0  # seconds to either side of the peak: the window to beat
 
 
@@ -46,14 +50,49 @@ def kinds(
     """How often each kind is given and is right: for what is there, was taken away, or never was there."""
     there, gone, never = (judge_all(s, calibration) for s in (scores, without(scores, owner_Q), absent))
     right_Q = calibration.score(scores).argmax(1) == owner_Q
+
+    def row(name: str, kind: AnswerKind, doubted: bool = False) -> dict[str, Any]:
+        said_Q, gone_Q, never_Q = (
+            (judged.kinds_Q == kind) & (judged.little_Q | (not doubted)) for judged in (there, gone, never)
+        )
+        return {
+            "kind": name,
+            "share": share(said_Q),
+            "R@1": share(right_Q[said_Q]),
+            "said": there.gallery.probability_QK[:, 0][said_Q].mean().item(),
+            "taken away": share(gone_Q),
+            "never there": share(never_Q),
+        }
+
+    doubted = row("precise, on little evidence", AnswerKind.PRECISE, doubted=True)
+    return [*(row(kind.words, kind) for kind in AnswerKind), doubted]
+
+
+def single_words(index: Index, captions: dict[str, list[str]]) -> list[dict[str, Any]]:
+    """The kinds of words that describe one clip, each asked alone: their evidence says nothing of absence."""
+    count: dict[str, Counter[int]] = defaultdict(Counter)
+    for place, name in enumerate(index.videos):
+        for caption in captions[Path(name).name]:
+            for word in set(re.findall("[a-z]{3,}", caption.lower())):
+                count[word][place] += 1
+    best = {word: places.most_common(1)[0] for word, places in count.items()}
+    chosen = {
+        word: place
+        for word, (place, often) in best.items()
+        if often >= max(OFTEN, ALONE * count[word].total())
+    }
+    owners = [index.videos[place] for place in chosen.values()]
+    answers = index.search_many(list(chosen), 5)
+    kinds = np.array([answer.diagnosis.words for answer in answers])
+    found = [[hit.video for hit in answer.hits] for answer in answers]
+    first = torch.tensor([videos[0] == own for videos, own in zip(found, owners, strict=True)])
+    five = torch.tensor([own in videos for videos, own in zip(found, owners, strict=True)])
     return [
         {
             "kind": kind.words,
-            "share": share(there.kinds_Q == kind),
-            "R@1": share(right_Q[there.kinds_Q == kind]),
-            "said": there.gallery.probability_QK[:, 0][there.kinds_Q == kind].mean().item(),
-            "taken away": share(gone.kinds_Q == kind),
-            "never there": share(never.kinds_Q == kind),
+            "words": int((kinds == kind.words).sum()),
+            "R@1": share(first[kinds == kind.words]),
+            "R@5": share(five[kinds == kind.words]),
         }
         for kind in AnswerKind
     ]
@@ -170,6 +209,8 @@ def main() -> None:
     assert own is not None, "kinds are measured with a calibrated model"
     found = {"kinds": kinds(own, scores, owner_Q, every_score(index, ABSENT.read_text().splitlines()))}
     print_table("Kinds", found["kinds"])
+    found["single words"] = single_words(index, captions)
+    print_table("Single words, each of one clip", found["single words"])
     found["confidence"] = confidence(index, own, scores, owner_Q)
     print_table("Confidence of the first hit", found["confidence"])
     with TemporaryDirectory() as folder:
