@@ -116,6 +116,24 @@ def test_the_full_plan_has_all_kinds_in_both_groups() -> None:
         assert all(kinds.count(kind) >= 10 for kind in QueryKind)
 
 
+def test_val_videos_are_captioned_and_change_no_other() -> None:
+    from holmes.worlds.rendered.plan import plan_captions, plan_videos
+
+    without, settings = RenderSettings(5, 6), RenderSettings(5, 6, val_videos=8, vaguer=3)
+    videos = plan_videos(settings)
+    assert [video for video in videos if video.group != "val"] == plan_videos(without)
+    val = [video for video in videos if video.group == "val"]
+    captions = plan_captions(settings, videos)
+    assert len(val) == 8 and {video.id for video in val} <= {caption.video for caption in captions}
+    for video in videos:
+        told = [caption.text for caption in captions if caption.video == video.id]
+        assert len(set(told)) == len(told), "no sentence is said twice of one video"
+    vague = [len([c for c in captions if c.video == v.id]) - 2 * len(v.scenes) for v in val]
+    assert max(vague) == 6 and min(vague) > 2, "three of either kind, less what was said before"
+    with pytest.raises(HolmesError, match="val_videos is 1; it is 0, or at least 2"):
+        RenderSettings(val_videos=1)
+
+
 def test_a_world_that_lies_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "world").mkdir()
     video = {"id": "v", "group": "train", "scenes": [], "captioned": True}

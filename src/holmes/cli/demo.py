@@ -198,22 +198,35 @@ def build(parts: Demo) -> None:
 
 
 def ask(parts: Demo) -> None:
+    """A typical sentence of each kind, chosen by how many videos it is true of alone; then all of them."""
+    from rich.console import Console
+    from rich.table import Table
+
     from holmes.cli.search import search
+    from holmes.evidence.answer_kinds import AnswerKind
+    from holmes.index.searcher import open_index
     from holmes.records import QueryKind
     from holmes.worlds.rendered import RenderedWorld
 
     captions = RenderedWorld.open(parts.world).captions_of("test")
-    of_kind = {kind: [caption for caption in captions if caption.kind is kind] for kind in QueryKind}
-    chosen = {
-        "precise": of_kind[QueryKind.PRECISE][0],
-        "polysemous": max(of_kind[QueryKind.POLYSEMOUS], key=lambda caption: len(caption.also_fits)),
-        "under-determined": min(of_kind[QueryKind.UNDERDETERMINED], key=lambda caption: len(caption.text)),
-    }
-    for kind, caption in chosen.items():
-        fits = f", true of {len(caption.also_fits)} more" if caption.also_fits else ", and true of no other"
+    tests = f"{escape(os.path.abspath(parts.world))}/test/*"
+    table = Table(title="The answers to all test sentences", title_justify="left")
+    for column in ("", "sentences", *(kind.words for kind in AnswerKind)):
+        table.add_column(column, justify="left" if not column else "right")
+    index = open_index(parts.index, device="cpu")
+    for kind, name in zip(QueryKind, ("precise", "polysemous", "under-determined"), strict=True):
+        of_kind = sorted((c for c in captions if c.kind is kind), key=lambda caption: len(caption.also_fits))
+        typical = of_kind[len(of_kind) // 2]
+        fits = f", true of {len(typical.also_fits)} more" if typical.also_fits else ", and true of no other"
         say("")
-        say(f'{kind}, written for {caption.video}{fits}: "{caption.text}"')
-        search(parts.index, caption.text, top=3, filter=f"{escape(os.path.abspath(parts.world))}/test/*")
+        say(f'{name}, written for {typical.video}{fits}: "{typical.text}"')
+        search(parts.index, typical.text, top=3, filter=tests)
+        answers = index.search_many([caption.text for caption in of_kind], 1, filter=tests)
+        said = [answer.diagnosis.kind for answer in answers]
+        counts = (said.count(answer_kind.name.lower()) for answer_kind in AnswerKind)
+        table.add_row(name, str(len(said)), *map(str, counts))
+    say("")
+    Console().print(table)
 
 
 def write_report(parts: Demo) -> None:

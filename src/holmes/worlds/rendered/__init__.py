@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -82,11 +83,17 @@ def render_world(
     captions = plan_captions(settings, videos)
     growing = folder.with_name(f".{folder.name}.rendering")
     shutil.rmtree(growing, ignore_errors=True)
-    with progress_bar("rendering videos", len(videos), progress=progress) as advance:
-        for video in videos:
-            path = growing / video.group / f"{video.id}.mp4"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _render(video, settings, path)
+    for group in {video.group for video in videos}:
+        (growing / group).mkdir(parents=True)
+
+    def render(video: Video) -> None:
+        _render(video, settings, growing / video.group / f"{video.id}.mp4")
+
+    with (
+        progress_bar("rendering videos", len(videos), progress=progress) as advance,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
+        for _ in pool.map(render, videos):
             advance(1)
     FORM.write(growing / "world.json", asdict(WorldRecord(wanted, tuple(videos), tuple(captions))))
     os.replace(growing, folder)

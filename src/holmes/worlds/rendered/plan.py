@@ -24,6 +24,7 @@ class RenderSettings:
     test_videos: int = 32
     val_videos: int = 0  # videos that teach how sure to be; none by default
     captioned: float = 0.75  # share of the test videos that have captions; the others can only be found
+    vaguer: int = 1  # sentences for every video that several fit, and as many that say too little
     scenes: tuple[int, int] = (3, 5)  # fewest and most scenes in a video
     seconds: tuple[float, float] = (3.0, 6.0)  # shortest and longest scene
     size: tuple[int, int] = (192, 144)  # width, height
@@ -89,7 +90,7 @@ def plan_videos(settings: RenderSettings) -> list[Video]:
 
 
 def plan_captions(settings: RenderSettings, videos: list[Video]) -> list[Caption]:
-    """Two full descriptions of every scene of a captioned video, and of every video two vaguer ones."""
+    """Two full descriptions of every scene of a captioned video, and vaguer ones of the video."""
     captions: list[Caption] = []
     for video in videos:
         if not video.captioned:
@@ -97,10 +98,14 @@ def plan_captions(settings: RenderSettings, videos: list[Video]) -> list[Caption
         rng = np.random.default_rng([settings.seed, *f"{video.id} captions".encode()])
         others = [other for other in videos if other.group == video.group]
         templates = [(scene, t) for scene in video.scenes for t in _some(rng, words.PRECISE, 2)]
-        templates += [(_one(rng, video.scenes), _one(rng, words.POLYSEMOUS))]
-        templates += [(_one(rng, video.scenes), _one(rng, words.UNDERDETERMINED))]
-        for number, (scene, template) in enumerate(templates):
-            captions.append(_caption(f"{video.id}#enc#{number}", video, scene, template, others, rng))
+        for _ in range(settings.vaguer):
+            templates += [(_one(rng, video.scenes), _one(rng, words.POLYSEMOUS))]
+            templates += [(_one(rng, video.scenes), _one(rng, words.UNDERDETERMINED))]
+        told = [
+            _caption(f"{video.id}#enc#{number}", video, scene, template, others, rng)
+            for number, (scene, template) in enumerate(templates)
+        ]
+        captions += {caption.text: caption for caption in told}.values()
     return captions
 
 
