@@ -136,9 +136,15 @@ class Judge:
     candidates = 2
 
     def __call__(
-        self, scores: Scores, videos: int, all_scores: Background, copies_Q=None, here_floor=None
+        self,
+        scores: Scores,
+        videos: int,
+        all_scores: Background,
+        copies_Q=None,
+        here_floor=None,
+        terse_Q=None,
     ) -> Sequence[Diagnosis]:
-        self.here_floor = here_floor
+        self.here_floor, self.terse_Q = here_floor, terse_Q
         self.seen = (tuple(scores.frame_QV.shape), tuple(scores.clip_QV.shape), videos)
         self.all_scores = all_scores
         said = Diagnosis((0.6, 0.3), {"u": 0.1}, "precise", "One fits.", "Say more.", 0.7, (0.7, 0.2))
@@ -163,7 +169,10 @@ def test_a_diagnosis_can_be_plugged_in_and_abstains(
     index.search("dog", filter="st*", min_probability=0.3)
     assert judge.here_floor == 0.3
     assert judge.seen[2] == 1, "only what was compared counts"
-    assert index.search("dog", abstain_below=0.6).hits
+    assert judge.terse_Q is None, "a floor that was asked for is for every sentence"
+    assert index.search("dog", abstain_below=0.6).hits and judge.terse_Q.tolist() == [True]
+    index.search_many(["dog", "a dog", "dog runs beach"])
+    assert judge.terse_Q.tolist() == [True, True, False]
     abstained = index.search("dog", abstain_below=0.8)
     assert abstained.abstained and abstained.hits == () and abstained.to_dict()["diagnosis"]["abstained"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from holmes.errors import HolmesError
-from holmes.evidence.diagnosis import Diagnosis
+from holmes.evidence.diagnosis import Diagnoser, Diagnosis
 from holmes.index.answers import Answer, Hit
 from holmes.index.diagnose import Diagnose, PlainDiagnose
 from holmes.index.group import Groups, Views
@@ -83,7 +83,7 @@ def compose_answers(
         about["copies_Q"] = copies_Q
     compared = nearest.all_scores
     alone = nearest.hit_score_QH.shape[1] < 2  # of a single video nothing can be said but that it is one
-    judge = PlainDiagnose() if alone else judge
+    judge = PlainDiagnose() if (alone and isinstance(judge, Diagnoser)) or not compared.count else judge
     diagnoses = judge(scores, compared.count, compared.background, **about)
     answers = []
     for q, diagnosis in enumerate(diagnoses):
