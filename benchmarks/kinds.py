@@ -21,7 +21,7 @@ from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.evaluation.partition import agreement
 from holmes.evaluation.scoring import encode_split, score_all
-from holmes.evidence.answer_kinds import AnswerKind, KindRules, kinds_of
+from holmes.evidence.answer_kinds import AnswerKind, kinds_of
 from holmes.evidence.fitting import fit_calibration, fit_known_kinds, judge_all
 from holmes.records import QueryKind
 from holmes.runs.folders import find_runs
@@ -57,7 +57,7 @@ def measure(run_folder: Path, store: Store) -> dict[str, Any]:
     planted_Q = store.kinds_Q[test.queries]
     if (planted_Q >= 0).any():
         best = fit_known_kinds(calibration, scores, torch.from_numpy(planted_Q.astype("int64")))
-        rules = KindRules(best.precise_floor, best.group_floor, best.here_floor)
+        rules = best.rules(len(test.videos))
         of_test_Q, _ = kinds_of(
             judged.gallery.probability_QK, judged.here_Q, torch.ones_like(judged.kinds_Q), rules
         )

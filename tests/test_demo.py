@@ -18,6 +18,7 @@ def test_the_whole_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(demo, "TRAIN_VIDEOS", 8)
+    monkeypatch.setattr(demo, "VAL_VIDEOS", 4)
     monkeypatch.setattr(demo, "TEST_VIDEOS", 10)
     monkeypatch.setattr(
         demo, "SETTINGS", demo.SETTINGS | {"width": 16, "epochs": 2, "warm_up_epochs": 1, "held_out": 0.3}
@@ -30,12 +31,12 @@ def test_the_whole_way(
     assert not ended.value.code, said.err
     for number in range(1, 9):
         assert f"[{number}/8]" in said.err
-    assert "18 videos" in said.err and "base objective" in said.out
+    assert "22 videos" in said.err and "base objective" in said.out
     for kind in ("precise", "polysemous", "under-determined"):
         assert f"{kind}, written for test" in said.err
     assert said.out.count("  score ") == 9, "three hits for each of three sentences"
     assert (folder / "run" / "report.html").stat().st_size > 10_000
     store, index = Store.open(folder / "store"), IndexStore.open(folder / "index")
-    assert len(index) == 18 and store.info.encoders.rate == demo.FRAMES_A_SECOND
+    assert len(index) == 22 and store.info.encoders.rate == demo.FRAMES_A_SECOND
     made = load_checkpoint(folder / "run" / "best").encoders
     assert (made.visual.name, made.text.name) == ("lite2", "minilm")

@@ -352,19 +352,20 @@ def test_the_floors_meet_known_kinds_as_well_as_any_that_are_tried():
     first = judged.gallery.probability_QK[:, 0].tolist()
     group = judged.gallery.probability_QK[:, :4].sum(1).tolist()  # four of 25 are a small group
 
-    def mean_f1(precise: float, several: float, here: float) -> float:
+    def mean_f1(precise: float, several: float, here: float, sure: float = 0.0) -> float:
         said = [
-            0 if p >= precise else 1 if g >= several and h >= here else 2
+            0 if p >= 0.75 or (p >= precise and h >= sure) else 1 if g >= several and h >= here else 2
             for p, g, h in zip(first, group, judged.here_Q.tolist(), strict=True)
         ]
         rights = [sum(s == k == kind for s, k in zip(said, known, strict=True)) for kind in range(3)]
         return float(np.mean([2 * rights[kind] / (said.count(kind) + 30) for kind in range(3)]))
 
-    best = mean_f1(fitted.precise_floor, fitted.group_floor, fitted.here_floor)
+    best = mean_f1(fitted.precise_floor, fitted.group_floor, fitted.here_floor, fitted.sure_floor)
     tried = [
-        mean_f1(min(np.quantile(first, p), 0.75), min(np.quantile(group, g), 0.75), h)
+        mean_f1(min(np.quantile(first, p), 0.75), min(np.quantile(group, g), 0.75), h, s)
         for p in np.linspace(0, 1, 42)[1:-1:3]
         for g in np.linspace(0, 1, 42)[1:-1:3]
         for h in (0.01, 0.02, 0.03, 0.05)
+        for s in (0.0, 0.1, 0.3)
     ]
     assert best >= max(tried) - 1e-6 and best > mean_f1(0.99, 0.99, 0.05)

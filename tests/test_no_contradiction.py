@@ -63,6 +63,7 @@ calibrations = st.builds(
     precise_floor=shares,
     group_floor=shares,
     here_floor=st.sampled_from([0.0, 0.01, 0.05, 0.2]),
+    sure_floor=st.sampled_from([0.0, 0.05, 0.3, 0.9]),
 )
 
 

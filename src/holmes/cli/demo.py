@@ -20,16 +20,18 @@ from holmes.cli.options import say, say_files
 if TYPE_CHECKING:
     from holmes.config.schema import HolmesConfig
 
-TRAIN_VIDEOS, TEST_VIDEOS = 44, 24
+TRAIN_VIDEOS, VAL_VIDEOS, TEST_VIDEOS = 88, 24, 24
+SECONDS_A_SCENE = (2.0, 3.5)
+VAGUER = 3  # sentences for every video that several fit, and as many that say too little
 FRAMES_A_SECOND = 1.0
 PRESET = "small"
 SETTINGS = {
     "width": 64,
     "gaussian_widths": "none,1,8",
-    "epochs": 36,
-    "warm_up_epochs": 12,
+    "epochs": 24,
+    "warm_up_epochs": 8,
     "batch_videos": 32,
-    "held_out": 0.15,
+    "held_out": 0.1,
     "beta": 0.1,
 }
 
@@ -116,9 +118,8 @@ def announced(what: str) -> Iterator[None]:
 def render(parts: Demo) -> None:
     from holmes.worlds.rendered import RenderSettings, render_world
 
-    world = render_world(
-        parts.world, RenderSettings(train_videos=TRAIN_VIDEOS, test_videos=TEST_VIDEOS), progress=True
-    )
+    settings = RenderSettings(TRAIN_VIDEOS, TEST_VIDEOS, VAL_VIDEOS, vaguer=VAGUER, seconds=SECONDS_A_SCENE)
+    world = render_world(parts.world, settings, progress=True)
     seconds = sum(video.duration for video in world.videos)
     say(f"{len(world.videos)} videos, {seconds / 60:.0f} minutes, {len(world.captions)} captions")
 

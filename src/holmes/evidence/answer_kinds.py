@@ -59,6 +59,7 @@ class KindRules:
     precise: float = MOST  # of the first video, with its copies
     group: float = MOST  # of a small group together
     here: float = 0.05  # the share of answerable queries that had as little evidence
+    sure: float = 0.0  # as `here`, of a precise answer that has less than CLEAR
     small: int = SMALL_GROUP  # the most videos in a small group
 
 
@@ -79,7 +80,7 @@ def kinds_of(
     first_Q = held_QK.gather(1, (copies_Q.clamp(max=last) - 1).unsqueeze(1)).squeeze(1)
     together_Q = held_QK[:, min(rules.small, last) - 1]
     size_Q = (held_QK < rules.group).sum(1) + 1
-    precise_Q = (first_Q >= rules.precise) & stands_out(probability_QK, copies_Q)
+    precise_Q = is_precise(first_Q, here_Q, rules) & stands_out(probability_QK, copies_Q)
     kinds_Q = torch.full_like(copies_Q, AnswerKind.TOO_LITTLE)
     kinds_Q = kinds_Q.masked_fill(together_Q >= rules.group, AnswerKind.SEVERAL_FIT)
     kinds_Q = kinds_Q.masked_fill(here_Q < rules.here, AnswerKind.NOT_HERE)
@@ -87,6 +88,11 @@ def kinds_of(
     group_Q = torch.where(kinds_Q == AnswerKind.PRECISE, copies_Q, 0)
     group_Q = torch.where(kinds_Q == AnswerKind.SEVERAL_FIT, size_Q.clamp(min=2, max=max(2, last)), group_Q)
     return kinds_Q, group_Q.clamp(max=last)
+
+
+def is_precise(first_Q: Tensor, here_Q: Tensor, rules: KindRules) -> Tensor:
+    """Whether the first video, with its copies, has most of the probability and evidence enough."""
+    return ((first_Q >= rules.precise) & (here_Q >= rules.sure)) | (first_Q >= CLEAR)
 
 
 def stands_out(probability_QK: Tensor, copies_Q: Tensor) -> Tensor:

@@ -43,6 +43,7 @@ class Calibration:
     precise_floor: Number = KindRules.precise
     group_floor: Number = KindRules.group
     here_floor: Number = KindRules.here
+    sure_floor: Number = KindRules.sure
     rough: bool = False  # guessed from the collection itself, without a single right answer
 
     @property
@@ -70,6 +71,7 @@ class Calibration:
             precise=min(here(self.precise_floor), CLEAR),
             group=min(here(self.group_floor), CLEAR),
             here=self.here_floor,
+            sure=self.sure_floor,
             small=small_group(videos),
         )
 

@@ -28,6 +28,7 @@ FEWEST_QUERIES = 20
 FEWEST_VIDEOS = 20  # fewest videos of a gallery that can show what is said where the right one is missing
 FEWEST_OF_A_KIND = 20
 HERE = (MISTAKEN, 0.03, 0.02, 0.01)  # candidates for the floor of what is here, where kinds are known
+SURE = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)  # candidates for that of what is precise
 STEPS = 40  # rounds of the search for the floors that reproduce known kinds best
 
 
@@ -105,18 +106,21 @@ def fit_known_kinds(fitted: Calibration, scores: Scores, known_Q: Tensor) -> Cal
     together_Q = judged.gallery.probability_top(small_group(scores.clip_QV.shape[1]))
     share_S = torch.linspace(0, 1, STEPS + 2, dtype=first_Q.dtype, device=first_Q.device)[1:-1]
     precise_S, group_S = (held_Q.quantile(share_S).clamp(max=CLEAR) for held_Q in (first_Q, together_Q))
-    precise_SSQ = (first_Q >= precise_S.unsqueeze(1)).unsqueeze(1).expand(-1, STEPS, -1)
 
-    def met(here: float) -> Tensor:
+    def met(here: float, sure: float) -> Tensor:
+        precise_SQ = (first_Q >= precise_S.unsqueeze(1)) & (judged.here_Q >= sure) | (first_Q >= CLEAR)
+        precise_SSQ = precise_SQ.unsqueeze(1).expand(-1, STEPS, -1)
         several_SSQ = (together_Q >= group_S.unsqueeze(1)) & (judged.here_Q >= here) & ~precise_SSQ
         said = precise_SSQ, several_SSQ, ~(precise_SSQ | several_SSQ)
         return torch.stack([_f1(said_SSQ, known_Q, kind) for kind, said_SSQ in enumerate(said)]).mean(0)
 
-    f1_HSS = torch.stack([met(here) for here in HERE])
-    here, precise, group = (int(place) for place in torch.unravel_index(f1_HSS.argmax(), f1_HSS.shape))
+    choices = [(here, sure) for sure in SURE for here in HERE]
+    f1_CSS = torch.stack([met(here, sure) for here, sure in choices])
+    choice, precise, group = (int(place) for place in torch.unravel_index(f1_CSS.argmax(), f1_CSS.shape))
     return replace(
         fitted,
-        here_floor=HERE[here],
+        here_floor=choices[choice][0],
+        sure_floor=choices[choice][1],
         precise_floor=precise_S[precise].item(),
         group_floor=group_S[group].item(),
     )
