@@ -1,16 +1,18 @@
 """What the shards found, as one index would have found it: the best of the best, and sums that add exactly.
 
-Q queries, K best parts, H hits
+Q queries, K best parts, H hits, U some of the queries
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import reduce
 from operator import add
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from holmes.cluster.shard import ShardReply
@@ -42,6 +44,16 @@ def merge(replies: Mapping[int, ShardReply], top: int, candidates: int) -> Neare
         joined("hit_score_QH").gather(1, best_QH),
         sums,
     )
+
+
+def with_rows(nearest: Nearest, at_U: NDArray[np.int64], better: Nearest) -> Nearest:
+    """What was found, with more of it for some of the queries."""
+    if len(at_U) == len(nearest.parts_QK):
+        return better
+    at = torch.from_numpy(at_U)
+    found = zip(vars(nearest).items(), vars(better).values(), strict=True)
+    rows = {name: value.index_copy(0, at, more) for (name, value), more in found if name != "all_scores"}
+    return replace(nearest, **rows)
 
 
 def whose(number: int) -> tuple[int, int]:

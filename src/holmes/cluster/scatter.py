@@ -1,19 +1,31 @@
-"""One question to all shards: the best each has, merged; then the moments, from those that have hits."""
+"""One question to all shards: the best each has, merged; then the moments, from those that have hits.
+
+Q queries, H hits, U queries of which some shard may have more
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from holmes.cluster.gather import merge, whose
+import numpy as np
+import torch
+from torch import Tensor
+
+from holmes.cluster.gather import merge, whose, with_rows
 from holmes.cluster.generation import Generation, Names
-from holmes.cluster.shard import Sent, ShardReply, sent
+from holmes.cluster.shard import Sent, ShardReply, sent, unpacked
+from holmes.cluster.shares import Amount, first_amounts, may_have_more
 from holmes.errors import HolmesError
 from holmes.index.composing import Found
 from holmes.index.looks import View
 from holmes.index.nearest import Nearest
 from holmes.index.scan import Probes
 from holmes.moments import Moment
+
+LOOKED_AT = 2  # first hits of equal score whose looks come with their moments; hardly anybody asks for more
+
+Alike = Callable[[Tensor], Tensor]  # of the hits' scores, Q × H: how many first ones may be the same
 
 
 @dataclass(frozen=True)
@@ -24,6 +36,7 @@ class Gathered:
     shards: list[str]  # by their places
     nearest: Nearest
     videos: dict[tuple[int, int], Found]  # by query and rank
+    seen: dict[tuple[int, int], View]  # what some of them look like
     missing: tuple[str, ...]
 
     def found(self, q: int, rank: int) -> Found:
@@ -34,55 +47,97 @@ class Gathered:
         asked: dict[str, list[tuple[int, Moment]]] = {}
         by_shard: dict[str, list[tuple[int, int]]] = {}
         for hit in hits:
-            place, part = whose(int(self.nearest.hit_QH[hit]))
-            asked.setdefault(self.shards[place], []).append((part, self.videos[hit][1][0]))
-            by_shard.setdefault(self.shards[place], []).append(hit)
-        replies = self.now.ask("views", {shard: (wanted,) for shard, wanted in asked.items()})
-        seen = {
-            hit: view
-            for shard, views in replies.items()
-            for hit, view in zip(by_shard[shard], views, strict=True)
-        }
-        return [seen.get(hit) for hit in hits]
+            if hit not in self.seen:
+                place, part = whose(int(self.nearest.hit_QH[hit]))
+                asked.setdefault(self.shards[place], []).append((part, self.videos[hit][1][0]))
+                by_shard.setdefault(self.shards[place], []).append(hit)
+        orders = {shard: (wanted,) for shard, wanted in asked.items()}
+        for shard, views in (self.now.ask("views", orders) if orders else {}).items():
+            self.seen.update(zip(by_shard[shard], map(unpacked, views), strict=True))
+        return [self.seen.get(hit) for hit in hits]
 
 
-def gather(now: Generation, probes: Probes, top: int, candidates: int, names: Names) -> Gathered:
-    """Ask the shards for the best they have, then those with hits for moments.
+def gather(
+    now: Generation, probes: Probes, top: int, candidates: int, names: Names, alike: Alike | None = None
+) -> Gathered:
+    """Ask the shards for the best they have, then those with hits for moments, and for what hits look like
+    that may be the same.
 
     A shard that falls silent between the two is left out of both, so that no hit is described by halves.
     """
-    travelling = sent(probes)
-    replies: dict[str, ShardReply] = now.ask(
-        "nearest", {shard: (travelling, top, candidates, own) for shard, own in names.items()}
-    )
+    shards, amount = list(names), Amount(top, candidates)
+    asked = first_amounts(amount, now.shards, names)
+    replies = _best(now, probes, asked, names)
     while True:
         if not replies:
             raise HolmesError("none of the shards answered; is the cluster up? Try again in a moment.")
-        missing = tuple(shard for shard in names if shard not in replies)
-        at = {place: replies[shard] for place, shard in enumerate(names) if shard in replies}
-        nearest = merge(at, top, candidates)
-        videos, silent = _videos(now, list(names), travelling, nearest)
+        missing = tuple(shard for shard in shards if shard not in replies)
+        nearest, silent = _proven(now, probes, amount, names, replies, asked)
         if not silent:
-            return Gathered(now, list(names), nearest, videos, missing)
+            videos, seen, silent = _videos(now, shards, sent(probes), nearest, alike)
+        if not silent:
+            return Gathered(now, shards, nearest, videos, seen, missing)
         for shard in silent:
             del replies[shard]
 
 
+def _best(
+    now: Generation, probes: Probes, asked: Mapping[str, Amount], names: Names
+) -> dict[str, ShardReply]:
+    travelling = sent(probes)
+    orders = {
+        shard: (travelling, amount.videos, amount.parts, names[shard]) for shard, amount in asked.items()
+    }
+    return now.ask("nearest", orders)
+
+
+def _proven(
+    now: Generation,
+    probes: Probes,
+    amount: Amount,
+    names: Names,
+    replies: Mapping[str, ShardReply],
+    asked: Mapping[str, Amount],
+) -> tuple[Nearest, list[str]]:
+    """The best of all shards, and those that were silent when asked for more than their share."""
+    nearest = _merged(names, replies, amount)
+    open_Q = may_have_more(replies, asked, amount, nearest)
+    if not open_Q:
+        return nearest, []
+    at_U = np.logical_or.reduce(list(open_Q.values())).nonzero()[0]
+    again = _best(now, probes[torch.from_numpy(at_U)], dict.fromkeys(open_Q, amount), names)
+    if silent := [shard for shard in open_Q if shard not in again]:
+        return nearest, silent
+    rows = {shard: again[shard] if shard in again else reply[at_U] for shard, reply in replies.items()}
+    whole = _merged(names, rows, amount)
+    return with_rows(nearest, at_U, whole), []
+
+
+def _merged(names: Names, replies: Mapping[str, ShardReply], amount: Amount) -> Nearest:
+    at = {place: replies[shard] for place, shard in enumerate(names) if shard in replies}
+    return merge(at, amount.videos, amount.parts)
+
+
 def _videos(
-    now: Generation, shards: list[str], probes: Sent, nearest: Nearest
-) -> tuple[dict[tuple[int, int], Found], list[str]]:
-    """The video of every hit, and the shards that did not say."""
+    now: Generation, shards: list[str], probes: Sent, nearest: Nearest, alike: Alike | None
+) -> tuple[dict[tuple[int, int], Found], dict[tuple[int, int], View], list[str]]:
+    """The video of every hit, what some look like, and the shards that did not say."""
+    looked_at = [0] * len(nearest.hit_QH)
+    if alike is not None:
+        alike_Q = alike(nearest.hit_score_QH)
+        looked_at = torch.where(alike_Q > 1, alike_Q.clamp(max=LOOKED_AT), 0).tolist()
     places: dict[str, list[tuple[int, int]]] = {}
-    parts: dict[str, list[tuple[int, int]]] = {}
+    parts: dict[str, list[tuple[int, int, bool]]] = {}
     for q, row in enumerate(nearest.hit_QH.tolist()):
         for rank, number in enumerate(row):
             place, part = whose(number)
             places.setdefault(shards[place], []).append((q, rank))
-            parts.setdefault(shards[place], []).append((q, part))
-    replies = now.ask("found", {shard: (probes, pairs) for shard, pairs in parts.items()}) if parts else {}
-    videos = {
-        place: video
-        for shard, found in replies.items()
-        for place, video in zip(places[shard], found, strict=True)
-    }
-    return videos, [shard for shard in parts if shard not in replies]
+            parts.setdefault(shards[place], []).append((q, part, rank < looked_at[q]))
+    replies = now.ask("found", {shard: (probes, hits) for shard, hits in parts.items()}) if parts else {}
+    videos, seen = dict[tuple[int, int], Found](), dict[tuple[int, int], View]()
+    for shard, found in replies.items():
+        for hit, (video, view) in zip(places[shard], found, strict=True):
+            videos[hit] = video
+            if view is not None:
+                seen[hit] = unpacked(view)
+    return videos, seen, [shard for shard in parts if shard not in replies]

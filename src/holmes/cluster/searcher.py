@@ -96,7 +96,8 @@ class ShardedIndex:
         for start in range(0, len(sentences), QUERIES_AT_ONCE):
             some = question.some(slice(start, start + QUERIES_AT_ONCE))
             enough = max(top, SMALL_GROUP)
-            gathered = gather(now, now.probes(some.sentences), enough, now.judge.candidates, names)
+            probes, count = now.probes(some.sentences), now.judge.candidates
+            gathered = gather(now, probes, enough, count, names, now.groups.alike)
             answers += compose_answers(
                 some,
                 gathered.nearest,

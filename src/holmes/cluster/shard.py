@@ -1,12 +1,12 @@
 """One shard, open in one state or two: what a node does for a search. This file knows nothing of Ray.
 
-Q queries, K best parts, H hits, T probes of a query, D width
+Q queries, U some of them, K best parts, H hits, T probes of a query, D width
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,10 @@ class ShardReply:
     sum_Q: NDArray[np.int64]
     squares_Q: NDArray[np.int64]
 
+    def __getitem__(self, at_U: NDArray[np.int64]) -> ShardReply:
+        """Of some of the queries."""
+        return replace(self, **{name: rows[at_U] for name, rows in vars(self).items() if name != "count"})
+
 
 def sent(probes: Probes) -> Sent:
     return probes.rows_QTD.numpy(), probes.frame_weight_QT.numpy(), probes.clip_weight_QT.numpy()
@@ -59,6 +63,15 @@ def sent(probes: Probes) -> Sent:
 def received(arrays: Sent) -> Probes:
     # Arrays that come through shared memory are read-only, and torch wants writable ones.
     return Probes(*(torch.from_numpy(np.array(array)) for array in arrays))
+
+
+def packed(view: View) -> View:
+    """A view to travel: its rows are of float16, as they lie in the index, which loses nothing."""
+    return View(view.rows_FD.astype(np.float16), view.inside_F)
+
+
+def unpacked(view: View) -> View:
+    return View(view.rows_FD.astype(np.float32), view.inside_F)
 
 
 class Shard:
@@ -114,16 +127,24 @@ class Shard:
             squares_Q=plain(sums.squares_Q),
         )
 
-    def found(self, digest: str, probes: Sent, pairs: Sequence[tuple[int, int]]) -> list[Found]:
-        """The name and the moments for each pair of a query and the part that makes its video a hit."""
+    def found(
+        self, digest: str, probes: Sent, hits: Sequence[tuple[int, int, bool]]
+    ) -> list[tuple[Found, View | None]]:
+        """The name and the moments of each hit, which is a query, the part that makes its video a hit, and
+        whether to say what it looks like too."""
         index, asked = self._in(digest), received(probes)
-        videos = [(q, index.video_of_part(part)) for q, part in pairs]
-        return [(video.name, find_moments(video, asked, q)) for q, video in videos]
+        found: list[tuple[Found, View | None]] = []
+        for q, part, looked_at in hits:
+            video = index.video_of_part(part)
+            moments = find_moments(video, asked, q)
+            view = packed(view_of(video, moments[0])) if looked_at else None
+            found.append(((video.name, moments), view))
+        return found
 
     def views(self, digest: str, hits: Sequence[tuple[int, Moment]]) -> list[View]:
         """What videos look like, each named by one of its parts, and in which moment."""
         index = self._in(digest)
-        return [view_of(index.video_of_part(part), moment) for part, moment in hits]
+        return [packed(view_of(index.video_of_part(part), moment)) for part, moment in hits]
 
     def sketches(self, digest: str) -> list[Sketch]:
         """A sample of the shard's videos."""

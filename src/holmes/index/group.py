@@ -34,11 +34,17 @@ class Groups:
     embedder: Embedder
     draw_sample: Callable[[], Sequence[Sketch]]
 
+    def alike(self, score_QH: Tensor) -> Tensor:
+        """How many of each query's first videos score so alike that they may show one moment."""
+        if not self.embedder.shows_looks:
+            return torch.zeros(len(score_QH), dtype=torch.int64)
+        return (score_QH[:, :SMALL_GROUP] >= score_QH[:, :1] - CLOSE).sum(1)
+
     def copies(self, score_QH: Tensor, views: Views) -> Tensor:
         """How many of each query's first videos show one moment, among the few that score alike."""
-        alike_Q = (score_QH[:, :SMALL_GROUP] >= score_QH[:, :1] - CLOSE).sum(1)
+        alike_Q = self.alike(score_QH)
         copies_Q = torch.ones_like(alike_Q)
-        open_Q = (alike_Q > 1).nonzero()[:, 0].tolist() if self.embedder.shows_looks else []
+        open_Q = (alike_Q > 1).nonzero()[:, 0].tolist()
         first = dict(zip(open_Q, views([(q, 0) for q in open_Q]), strict=True)) if open_Q else {}
         rank = 1
         while open_Q:  # rank by rank: hardly any query gets beyond its second hit
