@@ -13,6 +13,7 @@ import pytest
 
 import holmes
 from holmes.cli.main import main
+from holmes.cluster import shares
 from holmes.cluster.building import build_shards
 from holmes.cluster.fleet import LocalFleet
 from holmes.cluster.generation import Generation
@@ -99,6 +100,45 @@ def test_answers_are_those_of_one_index_to_the_last_bit(
         assert [bits(answer) for answer in found] == [bits(answer) for answer in expected]
     scores = [hit.score for hit in whole.search("dog", top=200).hits]
     assert len(set(scores)) < len(scores), "equal scores are part of the question"
+
+
+@pytest.mark.parametrize("share", [1, 5])
+def test_a_shard_that_has_more_than_its_share_is_asked_again(
+    made: Path, shards: Path, share: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shards are asked for too little on purpose: what is lacking is noticed, and asked for."""
+    monkeypatch.setattr(shares, "_share", lambda wanted, part: min(wanted, share))
+    whole, parts = holmes.open_index(made / "index", device="cpu"), in_shards(shards)
+    fleet, asked = parts.now.fleet, list[int]()
+    ask = fleet.ask
+
+    def noted(states: Any, method: str, orders: Any) -> dict[str, Any]:
+        asked.extend(len(order[0][0]) for order in orders.values() if method == "nearest")
+        return ask(states, method, orders)
+
+    parts.search("dog")  # what is usual is known now
+    monkeypatch.setattr(fleet, "ask", noted)
+    for how in ({}, {"top": 3}, {"top": 200}, {"filter": "*film*1.mp4"}):
+        expected, found = whole.search_many(SENTENCES, **how), parts.search_many(SENTENCES, **how)
+        assert [bits(answer) for answer in found] == [bits(answer) for answer in expected]
+    assert len(asked) > 4 * 5, "some were asked again"
+
+
+def test_videos_that_lie_together_by_their_topic_are_found_all_the_same(made: Path, tmp_path: Path) -> None:
+    """All that fits a sentence in one shard of three, which then has far more than its share."""
+    split_index(made / "index", tmp_path / "shards", 3)
+    whole = holmes.open_index(made / "index", device="cpu")
+    best = {hit.video for hit in whole.search("dog runs", top=20).hits}
+    videos = {name: whole.store[name] for name in whole.videos}
+    for number in range(3):
+        with IndexWriter(tmp_path / "shards" / shard_name(number)) as writer:
+            wanted = {name for name in videos if (0 if name in best else 1 + shard_of(name, 2)) == number}
+            writer.remove([name for name in writer.store.places if name not in wanted])
+            writer.add([videos[name] for name in sorted(wanted - set(writer.store.places))])
+    seal_shards(tmp_path / "shards")
+    parts = in_shards(tmp_path / "shards")
+    for sentence in SENTENCES:
+        assert bits(parts.search(sentence)) == bits(whole.search(sentence))
 
 
 def test_single_sentences_too(made: Path, shards: Path) -> None:
