@@ -13,7 +13,7 @@ import pytest
 
 import holmes
 from holmes.cli.main import main
-from holmes.cluster import shares
+from holmes.cluster import calibrating, shares
 from holmes.cluster.building import build_shards
 from holmes.cluster.fleet import LocalFleet
 from holmes.cluster.generation import Generation
@@ -27,13 +27,14 @@ from holmes.files import write_json
 from holmes.index import embedders
 from holmes.index.index_writer import IndexWriter
 from holmes.index.judge import FILE as CALIBRATION
+from holmes.index.judge import read_values
 from holmes.index.segment import CODES, NAMES, ROWS
 from holmes.index.store import IndexStore
 from holmes.index.zero_shot import ZeroShot
 from holmes.serve.settings import ServeSettings
 from index_fakes import FakeJoint
 from serve_fakes import PLENTY, client_of
-from shard_fakes import SENTENCES, bits, make_index
+from shard_fakes import SENTENCES, bits, make_index, scenes_of
 
 CALIBRATED = Calibration(
     model=FakeJoint.digest,
@@ -139,6 +140,55 @@ def test_videos_that_lie_together_by_their_topic_are_found_all_the_same(made: Pa
     parts = in_shards(tmp_path / "shards")
     for sentence in SENTENCES:
         assert bits(parts.search(sentence)) == bits(whole.search(sentence))
+
+
+def captions_of(videos: int) -> list[tuple[str, str]]:
+    scenes = [(scene, number) for number in range(videos) for scene, _ in scenes_of(number)[:1]]
+    return [(scene, f"film{number:03d}.mp4") for scene, number in scenes]
+
+
+def test_calibrating_shards_is_calibrating_the_index(
+    made: Path, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = shutil.copytree(made / "index", tmp_path / "index")
+    before, pairs = read_shards(Place(shards)), captions_of(40)
+    searched = in_shards(shards)
+    file = tmp_path / "captions.csv"
+    file.write_text("sentence,video\n" + "".join(f"{said},{video}\n" for said, video in pairs))
+    for command in (["holmes", "index", "calibrate", str(path), str(file)] for path in (index, shards)):
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+    taught = read_values(index / CALIBRATION)
+    after = read_shards(Place(shards))
+    assert taught != CALIBRATED.to_dict() and after.calibration == taught
+    assert after.shards == before.shards and after.generation == before.generation + 1
+    assert all(read_values(shards / entry.name / CALIBRATION) == taught for entry in after.shards)
+    whole = holmes.open_index(index, device="cpu")
+    assert bits(searched.search("dog runs")) != bits(whole.search("dog runs")), "still the last generation"
+    assert searched.refresh()
+    for sentence in SENTENCES:
+        assert bits(searched.search(sentence)) == bits(whole.search(sentence))
+
+
+def test_a_calibration_of_shards_that_changed_meanwhile_is_not_written(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn = calibrating.learn
+
+    def meanwhile(*order: Any) -> Any:
+        with IndexWriter(shards / shard_name(0)) as writer:
+            writer.remove(list(writer.store.places)[:1])
+        seal_shards(shards)
+        return learn(*order)
+
+    monkeypatch.setattr(calibrating, "learn", meanwhile)
+    with pytest.raises(HolmesError, match=r"was changed meanwhile; nothing was written, run it again\."):
+        calibrating.calibrate_shards(shards, captions_of(40))
+    assert read_shards(Place(shards)).calibration == CALIBRATED.to_dict()
+    with pytest.raises(HolmesError, match="is not a folder; calibrate the index before it is split"):
+        calibrating.calibrate_shards("memory://somewhere", captions_of(40))
 
 
 def test_single_sentences_too(made: Path, shards: Path) -> None:

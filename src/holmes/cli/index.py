@@ -219,11 +219,18 @@ def calibrate(
     ],
     model: Moved = None,
 ) -> None:
-    """Teach an index how sure it can be, from sentences whose videos you know."""
+    """Teach an index, sharded or not, how sure it can be, from sentences whose videos you know."""
+    from holmes.cluster.calibrating import calibrate_shards
+    from holmes.cluster.manifest import is_sharded
+    from holmes.cluster.places import Place
     from holmes.index.calibration import calibrate_index, read_captions
     from holmes.index.searcher import open_index
 
-    taught = calibrate_index(open_index(index, device="cpu", model=model), read_captions(captions))
+    pairs = read_captions(captions)
+    if is_sharded(Place(index)):
+        taught = calibrate_shards(index, pairs, model)
+    else:
+        taught = calibrate_index(open_index(index, device="cpu", model=model), pairs)
     say(
         f"{counted(taught.sentences, 'sentence')} about {counted(taught.videos, 'video')}: "
         f"{taught.first:.0%} find their video first; searches will claim {taught.said:.0%} on average."

@@ -30,6 +30,7 @@ class Asking:
         self.copies, self.shards, self.method, self.orders = copies, shards, method, orders
         self.patience, self.overtake = patience, overtake
         self.ray = import_ray()
+        self.seconds: list[float] = []  # that answers took
         self.found: dict[str, Any] = {}
         self.left = {  # the copies still to be asked
             name: copies[name].in_order(shards[name].sha256) for name in orders if name in copies
@@ -73,14 +74,16 @@ class Asking:
         done, _ = self.ray.wait(list(self.waiting), num_returns=open_shards, timeout=max(0.0, seconds))
         if not done:
             return
+        heard = time.monotonic()
         try:
             values = self.ray.get(done)
         except Exception:  # one of them failed; below each is asked for alone
             values = None
         for at, answer in enumerate(done):
-            name, copy, _ = self.waiting.pop(answer)
+            name, copy, asked = self.waiting.pop(answer)
             try:
                 self.found[name] = values[at] if values is not None else self.ray.get(answer)
+                self.seconds.append(heard - asked)
             except Exception as error:
                 self._failed(name, copy, error)
         for answer, (name, copy, _) in list(self.waiting.items()):

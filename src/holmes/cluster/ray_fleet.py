@@ -20,6 +20,7 @@ from holmes.cluster.asking import Asking
 from holmes.cluster.connect import import_ray, reason_of
 from holmes.cluster.copies import Copies, Copy
 from holmes.cluster.manifest import Shards
+from holmes.cluster.pace import Pace
 from holmes.cluster.places import Place
 from holmes.cluster.placing import Order, place_copies
 from holmes.errors import HolmesError
@@ -46,10 +47,11 @@ class RayFleet:
     ) -> None:
         self.place, self.copies, self.cache, self.device = place, copies, cache, device
         self.patience = patience  # seconds for an answer; then the shard counts as missing
-        self.overtake = overtake  # seconds until another copy is asked too
+        self.overtake = overtake  # seconds, at least, until another copy is asked too
         self.placing = placing  # seconds for Ray to find places for the copies
         self.owned = owned  # whether closing this fleet ends the connection to the cluster
         self._ray = import_ray()
+        self._pace = Pace()
         self._shards: dict[str, Copies] = {}
         self._wanted: dict[str, list[str]] = {}  # the states of each shard, the present and the next
         self._leaving: tuple[float, Shards] | None = None  # when all states but these will be let go
@@ -125,8 +127,12 @@ class RayFleet:
                 raise HolmesError(faults[0])
 
     def ask(self, shards: Shards, method: str, orders: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
-        orders = self._lightened(orders)
-        return Asking(self._shards, shards, method, orders, self.patience, self.overtake).replies()
+        sample = next(iter(orders.values()), ())
+        late = self._pace.slow(method, sample, self.overtake)
+        question = Asking(self._shards, shards, method, self._lightened(orders), self.patience, late)
+        replies = question.replies()
+        self._pace.note(method, sample, question.seconds)
+        return replies
 
     def _lightened(self, orders: Mapping[str, tuple[Any, ...]]) -> Mapping[str, tuple[Any, ...]]:
         """Store what all shards are sent once, where all nodes can get it."""

@@ -26,8 +26,9 @@ from holmes.index.diagnose import Diagnose
 from holmes.index.embedder_protocol import Embedder
 from holmes.index.index_description import IndexDescription
 from holmes.index.scan import make_probes
-from holmes.index.searcher import QUERIES_AT_ONCE
 from holmes.records import QueryEmbedding
+
+QUERIES_AT_ONCE = 32  # of one question to the shards: enough to share a scan, and soon answered
 
 
 @dataclass

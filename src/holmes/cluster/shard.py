@@ -18,6 +18,7 @@ from holmes.cluster.copying import cached_folder, open_shard, sweep
 from holmes.cluster.places import Place
 from holmes.errors import HolmesError
 from holmes.index.answers import Timeline
+from holmes.index.calibration import score_every_video
 from holmes.index.composing import Found
 from holmes.index.looks import Sketch, View, sketches_of, view_of
 from holmes.index.nearest import nearest_videos
@@ -157,6 +158,14 @@ class Shard:
 
     def row_at(self, digest: str, video: str, time: float) -> NDArray[Any]:
         return np.asarray(frame_at(self._in(digest).store[video], time), np.float32)
+
+    def every_score(self, digest: str, probes: Sent) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Both branches' similarity of every query to every video, in the order of `names`."""
+        scores = score_every_video(self._in(digest), received(probes).to(self.device))
+        return scores.frame_QV.numpy(), scores.clip_QV.numpy()
+
+    def names(self, digest: str) -> list[str]:
+        return self._in(digest).videos
 
     def durations(self, digest: str) -> dict[str, float]:
         return self._in(digest).durations

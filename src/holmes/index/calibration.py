@@ -5,16 +5,19 @@ Q queries, V videos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from holmes.errors import HolmesError
+from holmes.evidence.calibration_record import Calibration
 from holmes.evidence.fitting import FEWEST_QUERIES, fit_calibration, judge_all
+from holmes.index.embedder_protocol import Embedder
 from holmes.index.judge import FEWEST_VIDEOS, FILE, as_probes, guess, read_own, write_values
 from holmes.index.nearest import nearest_videos
+from holmes.index.scan import Probes
 from holmes.index.searcher import Index
 from holmes.records import Scores
 from holmes.row_files import read_rows
@@ -39,8 +42,25 @@ class Taught:
 
 def calibrate_index(index: Index, captions: Sequence[tuple[str, str]]) -> Taught:
     """Fit the calibration of an index on sentences and the videos they describe, and keep it."""
+    fitted, taught = learn(captions, index.videos, index.embedder, lambda said: every_score(index, said))
+    write_values(index.store.path / FILE, fitted.to_dict())
+    return taught
+
+
+def learn(
+    captions: Sequence[tuple[str, str]],
+    videos: Sequence[str],
+    embedder: Embedder,
+    score: Callable[[Sequence[str]], Scores],
+) -> tuple[Calibration, Taught]:
+    """The calibration that sentences and the videos they describe suggest.
+
+    `score` gives both branches' similarity of sentences to all `videos`, in this order. It is sorted by their
+    names, so that the order in which a collection happens to lie makes no difference to the last bit.
+    """
+    by_name_V = sorted(range(len(videos)), key=videos.__getitem__)
     places: dict[str, int] = {}
-    for place, name in enumerate(index.videos):
+    for place, name in enumerate(videos[at] for at in by_name_V):
         for known_as in (name, Path(name).name, Path(name).stem):
             places.setdefault(known_as, place)
     unknown = [video for _, video in captions if video not in places]
@@ -50,9 +70,9 @@ def calibrate_index(index: Index, captions: Sequence[tuple[str, str]]) -> Taught
         )
     if len(captions) < FEWEST_QUERIES:
         raise HolmesError(f"{len(captions)} sentences are too few; give at least {FEWEST_QUERIES}.")
-    scores = every_score(index, [sentence for sentence, _ in captions])
+    found = score([sentence for sentence, _ in captions])
+    scores = Scores(found.frame_QV[:, by_name_V], found.clip_QV[:, by_name_V])
     owner_Q = torch.tensor([places[video] for _, video in captions])
-    embedder = index.embedder
     weights = embedder.frame_weight, embedder.clip_weight
     fitted = fit_calibration(scores, owner_Q, *weights, embedder.record["digest"])
     if fitted is None:
@@ -60,23 +80,24 @@ def calibrate_index(index: Index, captions: Sequence[tuple[str, str]]) -> Taught
             "none of the sentences finds its video among the first five; check that each stands beside its "
             "own video."
         )
-    write_values(index.store.path / FILE, fitted.to_dict())
     said_Q = judge_all(scores, fitted).gallery.probability_QK[:, 0]
     first_Q = fitted.score(scores).argmax(1) == owner_Q
-    return Taught(
-        len(captions), len(set(owner_Q.tolist())), first_Q.double().mean().item(), said_Q.mean().item()
-    )
+    known = len(set(owner_Q.tolist()))
+    return fitted, Taught(len(captions), known, first_Q.double().mean().item(), said_Q.mean().item())
 
 
 def every_score(index: Index, sentences: Sequence[str]) -> Scores:
     """Both branches' similarity of every sentence to every video, in the order of `index.videos`."""
+    return score_every_video(index, as_probes(index.embedder, sentences, index.device))
+
+
+def score_every_video(index: Index, probes: Probes) -> Scores:
     gallery, places = index.gallery, index.store.places
     number = {places[name]: at for at, name in enumerate(index.videos)}
     video_S = torch.tensor([number.get((segment, at), -1) for segment, at in gallery.places_S2.tolist()])
-    probes = as_probes(index.embedder, sentences, index.device)
     nearest = nearest_videos(gallery, probes, 1, len(gallery)).to("cpu")
     video_QK = video_S[nearest.parts_QK]
-    lowest_QV = torch.full((len(sentences), len(index)), -1.0)
+    lowest_QV = torch.full((len(probes.rows_QTD), len(index)), -1.0)
     return Scores(
         *(
             lowest_QV.scatter_reduce(1, video_QK, branch_QK.float(), "amax")
