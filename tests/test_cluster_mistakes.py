@@ -91,6 +91,13 @@ class Elsewhere:
         raise self.error
 
 
+def refused_token() -> ConnectionError:
+    """As `ray.init` fails where the cluster asks for a token: the reason stands in what caused it."""
+    error = ConnectionError("Failed to connect to Ray cluster at 10.0.0.7:6379")
+    error.__cause__ = RuntimeError("Failed to connect to GCS. Last connection error: ... InvalidAuthToken: ...")
+    return error
+
+
 MISMATCH = """Version mismatch: The cluster was started with:
     Ray: 2.40.0
     Python: 3.12.1
@@ -110,6 +117,10 @@ This process on node 10.0.0.7 was started with:
         (
             ConnectionError("Could not find any running Ray instance."),
             "there is no Ray cluster at auto; start",
+        ),
+        (
+            refused_token(),
+            "the Ray cluster at auto asks for its token; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to",
         ),
         (ValueError("something\nlong"), "the Ray cluster at auto cannot be joined (something long)."),
     ],

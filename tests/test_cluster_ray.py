@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -153,8 +154,10 @@ def test_answers_on_a_cluster_are_those_of_one_index(
         assert [bits(answer) for answer in ours] == [bits(answer) for answer in theirs]
     assert searched.like("/films/film004.mp4", 9.0) == whole.like("/films/film004.mp4", 9.0)
     assert searched.durations == whole.durations
-    for number in range(SHARDS):
-        assert len(set(nodes_of(searched, shard_name(number)))) == 2, "copies are on different nodes"
+    placed = [nodes_of(searched, shard_name(number)) for number in range(SHARDS)]
+    assert all(len(set(nodes)) == 2 for nodes in placed), "copies are on different nodes"
+    per_node = Counter(node for nodes in placed for node in nodes)
+    assert sorted(per_node.values()) == [2, 2, 2], "and nodes have equally many"
 
 
 def test_a_frozen_copy_is_overtaken(searched: ShardedIndex, expected: dict[str, str]) -> None:

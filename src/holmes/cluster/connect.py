@@ -75,6 +75,11 @@ def _in_one_line(address: str, error: Exception) -> HolmesError:
         return HolmesError(
             f"the cluster at {address} has {theirs}, this machine {ours}; install the same versions on both."
         )
+    if "InvalidAuthToken" in f"{error} {error.__cause__} {error.__context__}":
+        return HolmesError(
+            f"the Ray cluster at {address} asks for its token; set RAY_AUTH_MODE=token and "
+            "RAY_AUTH_TOKEN_PATH to the file that its nodes have."
+        )
     if isinstance(error, ConnectionError) or "Could not find any running Ray instance" in words:
         return HolmesError(
             f"there is no Ray cluster at {address}; start its head with 'ray start --head', or use "

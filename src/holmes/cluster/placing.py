@@ -14,7 +14,7 @@ from holmes.cluster.node import NodeShard
 from holmes.errors import HolmesError
 
 USUAL = 2  # copies of a shard
-CPUS = 0.001  # CPUs that a copy reserves, so that none is placed on a head that offers no CPU
+CPUS = 0.005  # of a node that a copy reserves: none goes to a head without any, and nodes get equally many
 
 
 @dataclass(frozen=True)
