@@ -94,7 +94,7 @@ class Elsewhere:
 def refused_token() -> ConnectionError:
     """As `ray.init` fails where the cluster asks for a token: the reason stands in what caused it."""
     error = ConnectionError("Failed to connect to Ray cluster at 10.0.0.7:6379")
-    error.__cause__ = RuntimeError("Failed to connect to GCS. Last connection error: ... InvalidAuthToken: ...")
+    error.__cause__ = RuntimeError("Failed to connect to GCS ... RPC error: InvalidAuthToken: ...")
     return error
 
 
