@@ -379,6 +379,8 @@ def test_shards_in_object_storage_are_copied_once_and_verified(
         split_index(made / "index", url, 3)
     with pytest.raises(HolmesError, match=r"say where to copy its shards to \(cache=FOLDER\)"):
         holmes.open_index(url)
+    with pytest.raises(HolmesError, match=f"{url} is not on this machine"):
+        holmes.open_index(Path(url))  # as a command line has it
     with pytest.raises(HolmesError, match="is not a sharded index"):
         holmes.open_index("memory://nothing/here", cache=cache)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ class Place:
 
     def __init__(self, url: str | Path) -> None:
         text = os.fspath(url)
+        if isinstance(url, Path):  # which makes one stroke of two
+            text = re.sub(r"^([a-z][a-z0-9]+):/(?!/)", r"\1://", text)
         self.folder = None if "://" in text else Path(text)
         self.url = text if self.folder is None else str(Path(text))
         self._system: Any = None

@@ -21,7 +21,7 @@ from holmes.index.threads import in_threads, one_thread_per_operation
 
 MARGIN = 6  # parts scored again at first beyond those asked for
 PAIRS_AT_ONCE = 2**20  # of queries and parts to score again
-QUERIES_PER_THREAD = 8  # queries of one probe each that a thread takes at a time
+QUERIES_PER_THREAD = 4  # queries of one probe each that a thread takes at a time
 
 Scored = tuple[Tensor, Tensor, Tensor, Tensor]  # parts, scores, frame and clip similarities, each Q × K
 
