@@ -52,7 +52,7 @@ def open_index(
         fleet: Fleet = open_fleet(place, shards, ray, device, copies, cache, patience)
         return ShardedIndex(place, Generation(shards, fleet, model, diagnose, device))
     if place.folder is None and cache is None:
-        raise HolmesError(f"{path} is not on this machine; say where to copy its shards to (cache=FOLDER).")
+        raise HolmesError(f"{place} is not on this machine; say where to copy its shards to (cache=FOLDER).")
     kept = None if cache is None else Path(cache).expanduser()
     fleet = LocalFleet(place, kept, str(device_named(device)))
     fleet.ready(shards)

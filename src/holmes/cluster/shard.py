@@ -19,6 +19,7 @@ from holmes.cluster.places import Place
 from holmes.errors import HolmesError
 from holmes.index.answers import Timeline
 from holmes.index.calibration import score_every_video
+from holmes.index.codes import ProbeCodes
 from holmes.index.composing import Found
 from holmes.index.looks import Sketch, View, sketches_of, view_of
 from holmes.index.nearest import nearest_videos
@@ -27,7 +28,7 @@ from holmes.index.searcher import Index
 from holmes.index.timeline import find_moments, frame_at, timeline_of
 from holmes.moments import Moment
 
-Sent = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]  # probes, as they travel
+Sent = tuple[NDArray[Any], ...]  # probes as they travel: rows, weights, and codes, which are made once
 
 
 class NotOpenError(HolmesError):
@@ -58,12 +59,16 @@ class ShardReply:
 
 
 def sent(probes: Probes) -> Sent:
-    return probes.rows_QTD.numpy(), probes.frame_weight_QT.numpy(), probes.clip_weight_QT.numpy()
+    rows = probes.rows_QTD, probes.frame_weight_QT, probes.clip_weight_QT
+    return tuple(tensor.numpy() for tensor in (*rows, *vars(probes.codes).values()))
 
 
 def received(arrays: Sent) -> Probes:
-    # Arrays that come through shared memory are read-only, and torch wants writable ones.
-    return Probes(*(torch.from_numpy(np.array(array)) for array in arrays))
+    # What travels through shared memory cannot be written to, which torch insists on.
+    rows_QTD, frame_weight_QT, clip_weight_QT, *codes = (torch.from_numpy(np.array(a)) for a in arrays)
+    probes = Probes(rows_QTD, frame_weight_QT, clip_weight_QT)
+    probes.__dict__["codes"] = ProbeCodes(*codes)
+    return probes
 
 
 def packed(view: View) -> View:

@@ -58,6 +58,8 @@ class Probes:
         return some
 
     def to(self, device: torch.device | str) -> Probes:
+        if self.rows_QTD.device == torch.device(device):
+            return self
         return Probes(
             *(part.to(device) for part in (self.rows_QTD, self.frame_weight_QT, self.clip_weight_QT))
         )
