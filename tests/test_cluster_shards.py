@@ -19,7 +19,7 @@ from holmes.cluster.fleet import LocalFleet
 from holmes.cluster.generation import Generation
 from holmes.cluster.manifest import FILE_NAME, read_shards
 from holmes.cluster.places import Place
-from holmes.cluster.searcher import ShardedIndex
+from holmes.cluster.searcher import QUERIES_AT_ONCE, ShardedIndex
 from holmes.cluster.writing import seal_shards, shard_name, shard_of, split_index
 from holmes.errors import HolmesError
 from holmes.evidence.calibration_record import Calibration
@@ -34,7 +34,7 @@ from holmes.index.zero_shot import ZeroShot
 from holmes.serve.settings import ServeSettings
 from index_fakes import FakeJoint
 from serve_fakes import PLENTY, client_of
-from shard_fakes import SENTENCES, bits, make_index, scenes_of
+from shard_fakes import ACTIONS, SENTENCES, THINGS, bits, make_index, scenes_of
 
 CALIBRATED = Calibration(
     model=FakeJoint.digest,
@@ -195,6 +195,14 @@ def test_single_sentences_too(made: Path, shards: Path) -> None:
     whole, parts = holmes.open_index(made / "index", device="cpu"), in_shards(shards)
     for sentence in SENTENCES:
         assert bits(parts.search(sentence)) == bits(whole.search(sentence))
+
+
+def test_more_sentences_than_are_asked_at_once(made: Path, shards: Path) -> None:
+    whole, parts = holmes.open_index(made / "index", device="cpu"), in_shards(shards)
+    sentences = [f"{thing} {action}" for thing in THINGS for action in ACTIONS][: QUERIES_AT_ONCE + 5]
+    expected, found = whole.search_many(sentences), parts.search_many(sentences)
+    assert len(found) == len(sentences) == QUERIES_AT_ONCE + 5
+    assert [bits(answer) for answer in found] == [bits(answer) for answer in expected]
 
 
 def test_like_timelines_and_durations_are_those_of_one_index(made: Path, shards: Path) -> None:
