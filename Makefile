@@ -6,12 +6,14 @@ BIN := .venv/bin
 
 setup: .venv/ready
 
-# torch goes first and pinned: everything after it then finds a version it accepts.
+# torch goes first and pinned: everything after it then finds a version it accepts. pip would compile everything on
+# one core; afterwards it is done on all of them. Templates among the files compile nowhere, and need not.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[test]'
+	$(BIN)/python -m compileall -qq --workers 0 .venv/lib || true
 	touch $@
 
 demo: setup
@@ -26,11 +28,14 @@ browser:
 	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1; }; } || \
 	echo "no chromium: the tests of the page will be skipped (apt-get install chromium)"
 
+# Up to four processes share out the files of the tests. Those of a file stay together and share what they prepare.
+SHARED_OUT := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
 test: setup browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest $(SHARED_OUT)
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -15,6 +15,33 @@ from browser import chromium
 settings.register_profile("holmes", max_examples=30, deadline=None, derandomize=True)
 settings.load_profile("holmes")
 
+# The files that take longest. They go first: where processes share out the files (`make test`), none waits
+# at the end for the last one of another. A name that is missing here costs only time.
+LONGEST = (
+    "test_killed_commands",
+    "test_killed",
+    "test_cluster_ray",
+    "test_files_that_lie",
+    "test_docs_commands",
+    "test_index_kill",
+    "test_serve_page",
+    "test_lesser_files_that_lie",
+    "test_cluster_shards",
+    "test_training_mode",
+    "test_side_by_side",
+    "test_killed_shards",
+    "test_demo",
+    "test_training_run",
+    "test_training_resume",
+    "test_public_interface",
+    "test_store_attacks",
+    "test_training_distributed",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name what was not tested, instead of only counting it."""

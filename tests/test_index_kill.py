@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
-import subprocess
-import sys
+import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,46 +15,41 @@ import numpy as np
 from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.manifest import Manifest
 from holmes.index.store import IndexStore
+from holmes.index.stored_video import StoredVideo, pack_video
 
 KILLS = 40
 MOST_LINES = 8  # lines that a writer may print before it is killed; two per change
 LONGEST_WAIT = 0.01  # seconds after that, less than a change takes
 
-# Says what it is about to do, does it, says that it is done.
-CHANGER = """
-import json, random, sys
-import numpy as np
-from holmes.index.stored_video import pack_video
-from holmes.index.index_writer import IndexWriter
 
-index, seed = sys.argv[1], int(sys.argv[2])
-chance = random.Random(seed)
-say = lambda *words: print(json.dumps(words), flush=True)
-
-def video(name, stamp):
+def video(name: str, stamp: int) -> StoredVideo:
     rng = np.random.default_rng([stamp, int(name)])
     frames = rng.normal(size=(1 + stamp % 100, 8))
     frame_spans, clip_spans = np.zeros((len(frames), 2)), np.zeros((32, 2))
     return pack_video(name, 1.0, frames, frames[:1].repeat(32, 0), frame_spans, clip_spans, stamp)
 
-with IndexWriter(index) as writer:
-    say("ready")
-    while True:
-        kind = chance.choice(["add", "add", "remove", "compact"])
-        if kind == "add":
-            names = [str(n) for n in chance.sample(range(60), chance.randint(1, 20))]
-            stamp = chance.randrange(10**6)
-            say("add", names, stamp)
-            writer.add([video(name, stamp) for name in names])
-        elif kind == "remove" and writer.store.places:
-            names = chance.sample(sorted(writer.store.places), chance.randint(1, min(8, len(writer.store))))
-            say("remove", names)
-            writer.remove(names)
-        else:
-            say("compact")
-            writer.compact()
-        say("done")
-"""
+
+def change_for_ever(index: Path, seed: int, say: Callable[..., None]) -> None:
+    """Says what it is about to do, does it, says that it is done."""
+    chance = random.Random(seed)
+    with IndexWriter(index) as writer:
+        say("ready")
+        while True:
+            kind = chance.choice(["add", "add", "remove", "compact"])
+            if kind == "add":
+                names = [str(n) for n in chance.sample(range(60), chance.randint(1, 20))]
+                stamp = chance.randrange(10**6)
+                say("add", names, stamp)
+                writer.add([video(name, stamp) for name in names])
+            elif kind == "remove" and writer.store.places:
+                most = min(8, len(writer.store))
+                names = chance.sample(sorted(writer.store.places), chance.randint(1, most))
+                say("remove", names)
+                writer.remove(names)
+            else:
+                say("compact")
+                writer.compact()
+            say("done")
 
 
 def after(state: dict[str, int], change: list) -> dict[str, int]:
@@ -97,11 +93,23 @@ def test_killing_writers_loses_nothing_acknowledged(tmp_path: Path) -> None:
 
 
 def _run_and_kill(index: Path, seed: int, chance: random.Random) -> list[list]:
-    """What a writer said in its life, which ends amid its work, however fast it works."""
-    command = [sys.executable, "-c", CHANGER, str(index), str(seed)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        first = b"".join(child.stdout.readline() for _ in range(1 + chance.randint(0, MOST_LINES)))
+    """What a writer said in its life, which ends amid its work, however fast it works.
+
+    The writer is a fork of this process: it need not import everything first.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reading)
+            change_for_ever(index, seed, lambda *words: os.write(writing, json.dumps(words).encode() + b"\n"))
+        finally:
+            os._exit(1)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        first = b"".join(pipe.readline() for _ in range(1 + chance.randint(0, MOST_LINES)))
         time.sleep(chance.uniform(0, LONGEST_WAIT))
-        child.kill()
-        return [json.loads(line) for line in (first + child.stdout.read()).splitlines()]
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL, "the writer ended by itself"
+        return [json.loads(line) for line in (first + pipe.read()).splitlines()]
