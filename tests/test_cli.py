@@ -30,8 +30,8 @@ def holmes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize(
     "words,reason",
     [
-        (("search", "x", "y", "--top", "0"), "--top"),
-        (("search", "x", "y", "--top", "many"), "--top"),
+        (("search", "x", "y", "--top", "0"), "Invalid value '0' for '--top'"),
+        (("search", "x", "y", "--top", "many"), "Invalid value 'many' for '--top'"),
         (("search", "x", "y", "--nope"), "--nope"),
         (("search",), "INDEX"),
         (("extract", "x", "--out"), "--out"),

@@ -13,7 +13,9 @@ from holmes.printable import printable
 if TYPE_CHECKING:
     from holmes.data.store import Store
 
-app = typer.Typer(help="Pack, plant, inspect, verify and export feature stores.", no_args_is_help=True)
+app = typer.Typer(
+    help="Make, inspect, verify and export stores: captioned videos as features.", no_args_is_help=True
+)
 
 StoreToWrite = Annotated[Path, typer.Argument(metavar="STORE", help="The store to write: a new folder.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace STORE if it exists.")]
@@ -21,7 +23,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace STORE if i
 
 @app.callback()
 def data() -> None:
-    """Pack, plant, inspect, verify and export feature stores."""
+    """Make, inspect, verify and export stores: captioned videos as features."""
 
 
 @app.command()
@@ -67,7 +69,9 @@ def plant(
 
 @app.command()
 def pack(
-    source: Annotated[Path, typer.Argument(help="A folder with TextData and FeatureData (MS-SL layout).")],
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="A folder with TextData and FeatureData (MS-SL layout).")
+    ],
     store: StoreToWrite,
     visual: Annotated[str | None, typer.Option(help="The visual feature set, if there are several.")] = None,
     text: Annotated[str | None, typer.Option(help="The text feature file, if there are several.")] = None,

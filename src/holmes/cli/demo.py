@@ -72,7 +72,7 @@ class Demo:
 
 
 def demo(
-    folder: Annotated[Path, typer.Argument(help="Where to put everything.")] = Path("demo"),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to put everything.")] = Path("demo"),
 ) -> None:
     """Render videos, extract, train, evaluate, index, search: the whole way. Run it again to continue."""
     began = time.monotonic()

@@ -11,7 +11,9 @@ from holmes.cli.options import RayAddress, counted, say, say_files
 
 
 def extract(
-    videos: Annotated[list[Path], typer.Argument(help="Video files, and folders to search for them.")],
+    videos: Annotated[
+        list[Path], typer.Argument(metavar="VIDEOS…", help="Video files, and folders to search for them.")
+    ],
     out: Annotated[Path, typer.Option("--out", help="The feature folder: a new one, or one to continue.")],
     backbone: Annotated[
         str,

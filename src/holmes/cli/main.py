@@ -133,6 +133,8 @@ def explain(error: typer.BadParameter) -> NoReturn:
     if type(error).__name__ == "NoArgsIsHelpError":  # no command was given: the message is the help
         typer.echo(message, nl=False)  # empty where typer has already shown it in colour
         sys.exit(error.exit_code)
+    if details := getattr(error.__cause__, "errors", None):  # typer does not say which value is invalid
+        message = message.replace("Invalid value for", f"Invalid value '{details()[0]['input']}' for", 1)
     command = error.ctx.command_path if error.ctx else "holmes"
     end = "" if message.endswith((".", "?")) else "."
     hint = ""

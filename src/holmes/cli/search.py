@@ -31,7 +31,10 @@ COLOURS = {"precise": "green", "several_fit": "yellow", "too_little": "red", "no
 def search(
     index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index, sharded or not.")],
     sentence: Annotated[
-        str | None, typer.Argument(help="What happens in the moment you look for.", show_default="ask for it")
+        str | None,
+        typer.Argument(
+            metavar="SENTENCE", help="What happens in the moment you look for.", show_default="ask for it"
+        ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many videos to show.")] = 10,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per answer.")] = False,

@@ -16,7 +16,7 @@ def serve(
     index: Annotated[
         str, typer.Argument(metavar="INDEX", help="The folder of an index, or of shards (or their URL).")
     ],
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 8000,
     host: Annotated[
         str,
         typer.Option(help="The address to listen on; any other than this machine's own requires a token."),

@@ -39,7 +39,7 @@ def sweep(
 ) -> None:
     """Train at several values of one or more settings and draw SumR over them; run it again to continue.
 
-    Writes sweep.json, and sweep.png and sweep.svg with everything swept in FOLDER so far.
+    Writes sweep.json and sweep.tex, and sweep.png and sweep.svg with everything swept in FOLDER so far.
     """
     from holmes.config.ablations import SWEEPS
     from holmes.config.ablations import sweep as values_of

@@ -24,7 +24,8 @@ from holmes.media.feature_folder import FeatureFolder
 from holmes.row_files import read_rows
 
 FORM = (
-    'a CSV needs a header with both, a JSONL file lines such as {"video": "beach.mp4", "sentence": "a dog"}'
+    "a CSV needs a header with video and sentence, "
+    'a JSONL file lines such as {"video": "beach.mp4", "sentence": "a dog"}'
 )
 NO_SPLIT = ""
 

@@ -58,7 +58,9 @@ def store_of(run: RunFolder, given: Path | None) -> Store:
     if given is not None:
         return Store.open(given)
     if run.about is None:
-        raise HolmesError(f"{run.path} is a checkpoint and remembers no store; give one with --store.")
+        raise HolmesError(
+            f"{run.path} is not a run, and a checkpoint remembers no store; give one with --store."
+        )
     path = Path(run.about["store"])
     if not path.exists():
         raise HolmesError(
