@@ -79,7 +79,7 @@ def test_a_killed_process_is_named_and_its_run_goes_on_later(store, tmp_path, mo
 
     killer = threading.Thread(target=kill_the_first)
     killer.start()
-    runs = jobs(store, tmp_path, 2, epochs=80)
+    runs = [*jobs(store, tmp_path, 1, epochs=80), *jobs(store, tmp_path, 2)[1:]]
     with pytest.raises(HolmesError, match="run 0: its process was ended by signal 9; if memory was short"):
         train_all(runs, QUIET, at_once=2)
     killer.join()
