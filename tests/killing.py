@@ -29,13 +29,12 @@ class Witness:
     def __init__(self, folder: Path, states: Path) -> None:
         self.folder, self.states = folder, states
         self.operations, self.copying = 0, False
+        self.lock = threading.RLock()  # another thread changes nothing while this one copies
         self.synced: dict[int, int] = {}  # bytes of each file, by its number, that cannot get lost any more
         os.fsync = self.on_fsync  # type: ignore[assignment]
         sys.addaudithook(self.on_event)
 
     def on_event(self, event: str, arguments: tuple) -> None:
-        if self.copying:
-            return
         if event == "open":
             path, _, flags = arguments
             if not (isinstance(path, str | bytes | os.PathLike) and flags & WRITING):
@@ -45,28 +44,34 @@ class Witness:
         named = [os.fsdecode(path) for path in arguments if isinstance(path, str | bytes | os.PathLike)]
         # Names without a folder are relative to an open one, which is ours.
         if any(path.startswith(str(self.folder)) or not os.path.isabs(path) for path in named):
-            self.keep()
+            with self.lock:
+                self.keep()
 
     def on_fsync(self, descriptor: int) -> None:
         """Nothing is synced: a kill, other than a failure of power, loses nothing that was written."""
-        self.keep()
-        file, name = os.fstat(descriptor), os.readlink(f"/proc/self/fd/{descriptor}")
-        # Half of a file that has no name yet (`atomic_file`) is as good as none of it.
-        if os.path.isfile(name) and not name.endswith(".part"):
-            safe = min(self.synced.get(file.st_ino, 0), file.st_size)
-            torn = self.copy(TORN) / Path(name).relative_to(self.folder)
-            os.truncate(torn, (safe + file.st_size) // 2)
-        self.synced[file.st_ino] = file.st_size
+        with self.lock:
+            self.keep()
+            file, name = os.fstat(descriptor), os.readlink(f"/proc/self/fd/{descriptor}")
+            # Half of a file that has no name yet (`atomic_file`) is as good as none of it.
+            if os.path.isfile(name) and not name.endswith(".part"):
+                safe = min(self.synced.get(file.st_ino, 0), file.st_size)
+                torn = self.copy(TORN) / Path(name).relative_to(self.folder)
+                os.truncate(torn, (safe + file.st_size) // 2)
+            self.synced[file.st_ino] = file.st_size
 
     def keep(self) -> None:
-        self.operations += 1
-        self.copy(WHOLE)
+        if not self.copying:  # copying is not the work
+            self.operations += 1
+            self.copy(WHOLE)
 
     def copy(self, how: str) -> Path:
-        assert threading.active_count() == 1, "another thread may write while this one copies"
         self.copying = True
         kept = self.states / f"{self.operations}{how}"
-        shutil.copytree(self.folder, kept, symlinks=True)
+        try:
+            shutil.copytree(self.folder, kept, symlinks=True)
+        except OSError:  # must not be taken for a failure of the operation, which the work may expect
+            traceback.print_exc()
+            os._exit(1)
         self.copying = False
         return kept
 

@@ -22,7 +22,8 @@ HIDDEN = {"help", "install_completion", "show_completion"}
 KINDS = {Path: "PATH", str: "TEXT", int: "N", float: "X"}
 HEAD = """# Commands
 
-Every command, argument and option, as `--help` shows them; `python tools/command_reference.py` writes it.
+Every command, argument and option, as `--help` shows them.
+This page is written by `python tools/command_reference.py`.
 
 Mistakes are reported in one line, and the exit code is 2. It is 1 if a command did its work but could not
 read some files, 130 after Ctrl-C, and 0 otherwise. A stopped command continues when it is given again.
