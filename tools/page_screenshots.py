@@ -20,15 +20,16 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from browser import chromium, launched, serving, until
 
 WIDE, PHONE = {"width": 1180, "height": 860}, {"width": 390, "height": 844}
-PRECISE = "a red cross moves right above black and white tiles"
+PRECISE = "a blue square goes up in the desert"
+SEVERAL = "a white heart slides to the right above the waves"
 
 
 def main(
     index: Annotated[Path, typer.Argument(help="The index of 'holmes demo'.")],
     out: Annotated[Path, typer.Argument(help="Where the pictures go.")],
     precise: Annotated[str, typer.Option(help="A sentence that fits one video.")] = PRECISE,
-    several: Annotated[str, typer.Option(help="A sentence that fits several.")] = "a red cross",
-    absent: Annotated[str, typer.Option(help="Something that is not there.")] = "people play chess in a park",
+    several: Annotated[str, typer.Option(help="A sentence that fits several.")] = SEVERAL,
+    vague: Annotated[str, typer.Option(help="A sentence that says too little.")] = "something goes up",
 ) -> None:
     if chromium() is None:
         raise SystemExit("there is no chromium here: apt-get install chromium")
@@ -36,12 +37,13 @@ def main(
     settings = ServeSettings(limits=Limits(rate=1e6, burst=10**6))
     with serving(holmes.open_index(index, device="cpu"), settings) as address, launched() as browser:
         with visit(browser, address, WIDE) as page:
-            ask(page, absent)  # the first answer waits for the model to load
+            ask(page, vague)  # the first answer waits for the model to load
             ask(page, precise)
             save(page, out / "serve-search.png")
             page.locator(".card .poster").first.click()
             until(page, "document.querySelector('video')?.readyState >= 2")
-            until(page, "document.querySelector('video').currentTime > 1")
+            start = page.evaluate("document.querySelector('video').currentTime")
+            until(page, f"document.querySelector('video').currentTime > {start + 2.5}")
             page.keyboard.press("Space")
             page.evaluate("scrollTo(0, document.querySelector('.card').offsetTop - 90)")
             save(page, out / "serve-play.png")
@@ -49,7 +51,7 @@ def main(
             ask(page, several)
             save(page, out / "serve-several.png")
         with visit(browser, address, PHONE, device_scale_factor=2) as page:
-            ask(page, absent)
+            ask(page, vague)
             save(page, out / "serve-phone.png")
         with visit(browser, address, WIDE) as page:
             page.goto("/library")
