@@ -20,7 +20,7 @@ from holmes.cli.options import say, say_files
 if TYPE_CHECKING:
     from holmes.config.schema import HolmesConfig
 
-TRAIN_VIDEOS, VAL_VIDEOS, TEST_VIDEOS = 88, 24, 24
+TRAIN_VIDEOS, VAL_VIDEOS, TEST_VIDEOS = 100, 30, 24
 SECONDS_A_SCENE = (2.0, 3.5)
 VAGUER = 3  # sentences for every video that several fit, and as many that say too little
 FRAMES_A_SECOND = 1.0
@@ -212,8 +212,9 @@ def ask(parts: Demo) -> None:
     captions = RenderedWorld.open(parts.world).captions_of("test")
     tests = f"{escape(os.path.abspath(parts.world))}/test/*"
     table = Table(title="The answers to all test sentences", title_justify="left")
-    for column in ("", "sentences", *(kind.words for kind in AnswerKind)):
-        table.add_column(column, justify="left" if not column else "right")
+    table.add_column("", no_wrap=True)
+    for column in ("sentences", *(kind.words for kind in AnswerKind)):
+        table.add_column(column, justify="right")
     index = open_index(parts.index, device="cpu")
     for kind, name in zip(QueryKind, ("precise", "polysemous", "under-determined"), strict=True):
         of_kind = sorted((c for c in captions if c.kind is kind), key=lambda caption: len(caption.also_fits))
