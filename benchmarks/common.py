@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -36,6 +37,14 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
 def save_json(path: Path, value: Any) -> None:
     write_json(path, value)
     print(f"written to {path}")
+
+
+def by_group(values: np.ndarray, groups: np.ndarray) -> tuple[float, float]:
+    """The mean of all, and how far it can be off (95%) if groups are independent and their members not."""
+    mean = float(values.mean())
+    _, number = np.unique(groups, return_inverse=True)
+    sums, counts = np.bincount(number, values - mean), np.bincount(number)
+    return mean, 1.96 * float(np.sqrt((sums**2).sum())) / float(counts.sum())
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import torch
 import typer
-from common import machine, print_table, save_json, work_folder
+from common import by_group, machine, print_table, save_json, work_folder
 
 from holmes.index.answers import Answer
 from holmes.index.composing import Found, Question, compose_answers
@@ -298,8 +298,8 @@ def answers(index: Index, asked: list[Asked], films: list[Film]) -> Iterator[Ans
 
 
 def summary(found: dict[str, np.ndarray]) -> dict[str, Any]:
-    right, wide = by_clip(found["first"], found["clip"])
-    beyond, beyond_wide = by_clip(found["sure"] - found["first"], found["clip"])
+    right, wide = by_group(found["first"], found["clip"])
+    beyond, beyond_wide = by_group(found["sure"] - found["first"], found["clip"])
     looked = ~np.isnan(found["inside"])
     return {
         "R@1": 100 * right,
@@ -326,8 +326,8 @@ def loss_by_length(
         ours, oracle = found[length, way], found[length, "oracle"]
         losses[length] = per_sentence(oracle) - per_sentence(ours)
         clips = np.sort(ours["clip"])
-        loss, wide = by_clip(losses[length], clips)
-        growth, growth_wide = by_clip(losses[length] - losses[lengths[0]], clips)
+        loss, wide = by_group(losses[length], clips)
+        growth, growth_wide = by_group(losses[length] - losses[lengths[0]], clips)
         rows.append(
             {"way": way, "minutes": length, "loss": 100 * loss, "± (95%)": 100 * wide}
             | {f"beyond {lengths[0]} min": 100 * growth, "±": 100 * growth_wide}
@@ -335,7 +335,7 @@ def loss_by_length(
     if len(lengths) < 2:
         return rows, ""
     logs = np.log10(lengths) - np.log10(lengths).mean()
-    slope, wide = by_clip(sum(log * losses[n] for log, n in zip(logs, lengths, strict=True)), clips)
+    slope, wide = by_group(sum(log * losses[n] for log, n in zip(logs, lengths, strict=True)), clips)
     grows = (
         f"{way}: the loss grows by {100 * slope / (logs**2).sum():+.1f} ± {100 * wide / (logs**2).sum():.1f}"
     )
@@ -346,14 +346,6 @@ def per_sentence(found: dict[str, np.ndarray]) -> np.ndarray:
     """Whether the film came first, sorted by clip; a clip's sentences come in one order everywhere."""
     order = np.argsort(found["clip"], kind="stable")
     return found["first"][order]
-
-
-def by_clip(values: np.ndarray, clips: np.ndarray) -> tuple[float, float]:
-    """The mean of all, and how far it can be off (95%) if clips are independent and their sentences not."""
-    mean = float(values.mean())
-    _, number = np.unique(clips, return_inverse=True)
-    sums, counts = np.bincount(number, values - mean), np.bincount(number)
-    return mean, 1.96 * float(np.sqrt((sums**2).sum())) / float(counts.sum())
 
 
 def features_of(name: str, rows: np.ndarray) -> VideoFeatures:

@@ -1,11 +1,13 @@
-"""Where in a video a moment is: windows grown around the peaks of the similarity along its timeline.
+"""Where in a video: windows grown around the peaks of the similarity along its timeline.
 
-A position is worth as much as its similarity lies above the middle between its surroundings and the peak, and
-as much as its looks, compared with those at the peak, do the same: a cut to something else ends the moment,
-however well the next scene fits. The moment is the window around the peak that is worth most: it bridges a
-dip when what lies beyond makes up for it.
+What fits best is told from a position and its surroundings that look alike, so that no single frame decides.
+A position's worth is how far its similarity lies on the way from the background to the best, and how far its
+looks do, compared with those at the best, each half of it. The moment is the window that is worth most above
+`REACH`: it bridges a dip when what lies beyond makes up for it. A clear step down inside it is where another
+scene begins, and ends it. Its middle lies where the evidence is: a window that reaches far to one side only
+is shortened there.
 
-N timelines, F positions along a timeline
+N timelines, F positions along a timeline, C positions that a moment may grow from, K neighbours of one
 """
 
 from __future__ import annotations
@@ -17,13 +19,21 @@ from numpy.typing import NDArray
 
 Timeline = NDArray[np.floating]
 
-# Chosen on one half of the spliced msrvtt training videos, with a linear model fitted on the other half.
-REACH = 0.35  # the threshold's place between background (0) and peak (1)
+REACH = 0.35  # the threshold's place between background (0) and peak (1), by similarity alone
+# The others were chosen on held-out training videos and other clips, none reported on: see docs/log.md.
+LOOSE = 0.4  # what a position's worth, of similarity and looks, must exceed to add to a moment
+CORE = 0.75  # the same for its core
+STEP, CLEAR = 0.1, 0.9  # a step between scenes: how much worth, and the share of the spread it must explain
+AROUND = 3.0  # seconds, a deviation: how far what surrounds a position speaks for it
+FAR = 9.0  # seconds from which on nothing does
+ALIKE = 0.4  # how much less likeness, of 1, lets a neighbour count e times less
+SEEDS = 512  # positions that a moment may grow from
 FURTHER = 0.7  # a further moment's peak must lie at least here
 MOST = 5  # moments of one video
 BACKGROUND = 0.25  # quantile of the similarities
 SURROUNDINGS = 40.0  # seconds to either side that a moment may reach, and that count as its surroundings
 LOOK = 1.0  # seconds to either side that say what the best position looks like
+SAMPLE = 256  # positions that say how alike a video usually looks
 SHORTEST = 1e-6
 
 
@@ -48,7 +58,7 @@ def grow_moments(
     further: float = FURTHER,
     most: int = MOST,
 ) -> tuple[Moment, ...]:
-    """The best moment first, then others that do not overlap it, each less similar than the one before.
+    """The best moment first, then others that do not overlap it, each with less evidence than the one before.
 
     `spans_F2` are the seconds each position covers, in order of time, and `rows_FD` what is seen there, of
     unit length; without them a moment depends on similarity alone.
@@ -56,10 +66,14 @@ def grow_moments(
     background, peak = background_of(similarity_F), float(similarity_F.max())
     least = background + further * (peak - background)
     free_F = np.ones(len(similarity_F), bool)
+    if rows_FD is None:
+        fit_F = np.where(similarity_F >= least, similarity_F, -np.inf)
+    else:
+        fit_F = evidence_along(similarity_F, spans_F2, rows_FD, least)
     moments: list[Moment] = []
-    while len(moments) < most and free_F.any():
-        best = int(np.where(free_F, similarity_F, -np.inf).argmax())
-        if moments and similarity_F[best] < least:
+    while len(moments) < most:
+        best = int(fit_F.argmax())
+        if np.isneginf(fit_F[best]):
             break
         if rows_FD is None:
             worth_F = (similarity_F - (background + reach * (peak - background))) * (
@@ -68,9 +82,38 @@ def grow_moments(
             ((first, last),) = grow_windows(np.where(free_F, worth_F, -np.inf)[None], np.array([best]))
         else:
             first, last = window_around(best, similarity_F, spans_F2, rows_FD, free_F)
-        free_F[first : last + 1] = False
-        moments.append(Moment(float(spans_F2[first, 0]), float(spans_F2[last, 1]), float(similarity_F[best])))
+        free_F[first : last + 1], fit_F[first : last + 1] = False, -np.inf
+        score = float(similarity_F[first : last + 1].max())
+        moments.append(Moment(float(spans_F2[first, 0]), float(spans_F2[last, 1]), score))
     return tuple(moments)
+
+
+def evidence_along(similarity_F: Timeline, spans_F2: Timeline, rows_FD: Timeline, least: float) -> Timeline:
+    """A position's similarity and the mean of what surrounds it and looks like it, half of each.
+
+    Positions less similar than `least` are no beginning of a moment: they have none (-inf).
+    """
+    seeds_C = np.flatnonzero(similarity_F >= least)
+    if len(seeds_C) > SEEDS:
+        seeds_C = seeds_C[np.argsort(-similarity_F[seeds_C], kind="stable")[:SEEDS]]
+    middle_F = spans_F2.mean(axis=1)
+    before = seeds_C - np.searchsorted(middle_F, middle_F[seeds_C] - FAR)
+    after = np.searchsorted(middle_F, middle_F[seeds_C] + FAR, side="right") - seeds_C
+    near_CK = seeds_C[:, None] + np.arange(-before.max(), after.max())
+    inside_CK = (near_CK >= 0) & (near_CK < len(middle_F))
+    near_CK = near_CK.clip(0, len(middle_F) - 1)
+    away_CK = np.abs(middle_F[near_CK] - middle_F[seeds_C][:, None])
+    inside_CK &= away_CK <= FAR
+    seen_CD = rows_FD[seeds_C]
+    likeness_CK = (rows_FD[near_CK] @ seen_CD[:, :, None])[:, :, 0]
+    every = max(1, len(rows_FD) // SAMPLE)
+    usual_C1 = np.quantile(seen_CD @ rows_FD[::every].T, BACKGROUND, axis=1, keepdims=True)
+    likeness_CK = (likeness_CK - usual_C1) / np.maximum(1 - usual_C1, SHORTEST)
+    weight_CK = np.exp(-0.5 * (away_CK / AROUND) ** 2 + (likeness_CK - 1) / ALIKE) * inside_CK
+    evidence_F: Timeline = np.full(len(similarity_F), -np.inf)
+    around_C = (weight_CK * similarity_F[near_CK]).sum(axis=1) / weight_CK.sum(axis=1)
+    evidence_F[seeds_C] = (similarity_F[seeds_C] + around_C) / 2
+    return evidence_F
 
 
 def window_around(
@@ -88,21 +131,63 @@ def window_around(
     reach = SURROUNDINGS
     while True:
         around_F = free_F & (away_F <= reach)
-        worth_F = sum(_above_half(value_F, best, around_F) for value_F in (similarity_F, alike_F))
-        worth_F = np.where(around_F, worth_F * length_F, -np.inf)
-        ((first, last),) = grow_windows(worth_F[None], np.array([best]))
+        worth_F = (_on_the_way(similarity_F, best, around_F) + _on_the_way(alike_F, best, around_F)) / 2
+        gain_F = np.where(around_F, (worth_F - LOOSE) * length_F, -np.inf)
+        ((first, last),) = grow_windows(gain_F[None], np.array([best]))
         more_left = first > 0 and free_F[first - 1] and not around_F[first - 1]
         more_right = last + 1 < len(free_F) and free_F[last + 1] and not around_F[last + 1]
         if not (more_left or more_right):
-            return int(first), int(last)
+            break
         reach *= 2
+    first, last = before_steps(worth_F, length_F, int(first), int(last), best)
+    gain_F = np.where(around_F, (worth_F - CORE) * length_F, -np.inf)
+    ((core_first, core_last),) = grow_windows(gain_F[None], np.array([best]))
+    return balanced(spans_F2, first, last, max(first, int(core_first)), min(last, int(core_last)))
 
 
-def _above_half(value_F: Timeline, best: int, around_F: NDArray[np.bool_]) -> Timeline:
-    """How far values lie above the middle between background and best, as a share of their distance."""
+def before_steps(worth_F: Timeline, length_F: Timeline, first: int, last: int, best: int) -> tuple[int, int]:
+    """What is left of a window when everything behind a clear step down from `best` is cut off.
+
+    A step is clear where two levels, one to either side of it, explain nearly all of the window's spread.
+    """
+    while first < last:
+        inside = slice(first, last + 1)
+        length, value = length_F[inside], worth_F[inside]
+        left, left_sum = np.cumsum(length)[:-1], np.cumsum(length * value)[:-1]
+        right, right_sum = length.sum() - left, (length * value).sum() - left_sum
+        down = left_sum / left - right_sum / right
+        explained = down**2 * left * right / length.sum()
+        spread = (length * (value - (length * value).sum() / length.sum()) ** 2).sum()
+        cuts = np.arange(first + 1, last + 1)  # the first position to the right of each
+        down = np.where(cuts <= best, -down, down)
+        clear = (down >= STEP) & (explained >= CLEAR * spread)
+        if not clear.any():
+            break
+        cut = int(cuts[np.where(clear, explained, -np.inf).argmax()])
+        first, last = (cut, last) if cut <= best else (first, cut - 1)
+    return first, last
+
+
+def balanced(spans_F2: Timeline, first: int, last: int, core_first: int, core_last: int) -> tuple[int, int]:
+    """A window cut on its longer side until its middle lies in the middle half of its core."""
+    start, end = float(spans_F2[first, 0]), float(spans_F2[last, 1])
+    core_start, core_end = float(spans_F2[core_first, 0]), float(spans_F2[core_last, 1])
+    quarter = (core_end - core_start) / 4
+    earliest, latest = core_start + quarter, core_end - quarter
+    if start + end < 2 * earliest:
+        first = min(core_first, int(np.searchsorted(spans_F2[:, 0], 2 * earliest - end - SHORTEST)))
+    elif start + end > 2 * latest:
+        last = max(
+            core_last, int(np.searchsorted(spans_F2[:, 1], 2 * latest - start + SHORTEST, side="right")) - 1
+        )
+    return first, last
+
+
+def _on_the_way(value_F: Timeline, best: int, around_F: NDArray[np.bool_]) -> Timeline:
+    """How far values lie on the way from the background (0) to the best (1)."""
     background = min(background_of(value_F[around_F]), background_of(value_F))
     height = max(float(value_F[best]) - background, SHORTEST)
-    scaled_F: Timeline = np.minimum((value_F - background) / height, 1.0) - 0.5
+    scaled_F: Timeline = np.minimum((value_F - background) / height, 1.0)
     return scaled_F
 
 
