@@ -22,7 +22,7 @@ Timeline = NDArray[np.floating]
 REACH = 0.35  # the threshold's place between background (0) and peak (1), by similarity alone
 # The others were chosen on held-out training videos and other clips, none reported on: see docs/log.md.
 LOOSE = 0.4  # what a position's worth, of similarity and looks, must exceed to add to a moment
-CORE = 0.75  # the same for its core
+CORE = 0.65  # the same for its core
 STEP, CLEAR = 0.1, 0.9  # a step between scenes: how much worth, and the share of the spread it must explain
 AROUND = 3.0  # seconds, a deviation: how far what surrounds a position speaks for it
 FAR = 9.0  # seconds from which on nothing does
