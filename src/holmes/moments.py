@@ -1,9 +1,9 @@
-"""Where in a video: windows grown around the peaks of the similarity along its timeline.
+"""Where in a video a moment is: windows grown around the peaks of the similarity along its timeline.
 
 What fits best is told from a position and its surroundings that look alike, so that no single frame decides.
 A position's worth is how far its similarity lies on the way from the background to the best, and how far its
 looks do, compared with those at the best, each half of it. The moment is the window that is worth most above
-`REACH`: it bridges a dip when what lies beyond makes up for it. A clear step down inside it is where another
+`LOOSE`: it bridges a dip when what lies beyond makes up for it. A clear step down inside it is where another
 scene begins, and ends it. Its middle lies where the evidence is: a window that reaches far to one side only
 is shortened there.
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 Timeline = NDArray[np.floating]
 
 REACH = 0.35  # the threshold's place between background (0) and peak (1), by similarity alone
-# The others were chosen on held-out training videos and other clips, none reported on: see docs/log.md.
+# The next ones were chosen on held-out training videos and other clips, none reported on: see docs/log.md.
 LOOSE = 0.4  # what a position's worth, of similarity and looks, must exceed to add to a moment
 CORE = 0.65  # the same for its core
 STEP, CLEAR = 0.1, 0.9  # a step between scenes: how much worth, and the share of the spread it must explain
