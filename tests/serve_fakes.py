@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import holmes
+from holmes.evidence.diagnosis import Diagnosis
 from holmes.index import embedders
 from holmes.index.builder import build_index
 from holmes.index.searcher import Index
@@ -86,36 +86,32 @@ def add_features(
     features.write(found, Fingerprint(1, 1))
 
 
-@dataclass(frozen=True)
-class FakeDiagnosis:
+def diagnosis(
+    kind: str, words: str, explanation: str, probabilities: tuple[float, ...], group: int, here: float
+) -> Diagnosis:
     """What a calibrated model might say, told by the scores of the fake encoder."""
-
-    kind: str
-    words: str
-    explanation: str
-    probabilities: tuple[float, ...]
-    group: int
-    here: float
-    advice: str = "Add a detail."
-    rough: bool = False
-    apart: tuple[str | None, ...] = ()
-    beliefs: tuple[float, ...] = (0.4, 0.2, 0.1)
-    quantities: dict[str, float] = field(default_factory=lambda: {"vacuity": 0.2, "agreement": 0.7})
-
-    @property
-    def probability(self) -> float:
-        return self.probabilities[0]
+    return Diagnosis(
+        beliefs=(0.4, 0.2, 0.1),
+        quantities={"vacuity": 0.2, "agreement": 0.7},
+        kind=kind,
+        words=words,
+        explanation=explanation,
+        advice="Add a detail.",
+        probability=probabilities[0],
+        probabilities=probabilities,
+        group=group,
+        here=here,
+        rough=False,
+    )
 
 
 KINDS = {
-    "precise": FakeDiagnosis("precise", "precise", "One video holds it.", (0.9, 0.04, 0.01), 1, 0.97),
-    "several": FakeDiagnosis("several_fit", "several fit", "Two videos fit.", (0.45, 0.4, 0.05), 2, 0.95),
-    "little": FakeDiagnosis(
+    "precise": diagnosis("precise", "precise", "One video holds it.", (0.9, 0.04, 0.01), 1, 0.97),
+    "several": diagnosis("several_fit", "several fit", "Two videos fit.", (0.45, 0.4, 0.05), 2, 0.95),
+    "little": diagnosis(
         "too_little", "too little to go on", "No video leads.", (0.2, 0.19, 0.18, 0.1), 0, 0.8
     ),
-    "absent": FakeDiagnosis(
-        "not_here", "not here, it seems", "Nothing comes near.", (0.1, 0.05, 0.04), 0, 0.2
-    ),
+    "absent": diagnosis("not_here", "not here, it seems", "Nothing comes near.", (0.1, 0.05, 0.04), 0, 0.2),
 }
 
 
@@ -124,7 +120,7 @@ class FakeDiagnose:
 
     candidates = 128
 
-    def __call__(self, scores: Scores, *args: object, **more: object) -> list[FakeDiagnosis]:
+    def __call__(self, scores: Scores, *args: object, **more: object) -> list[Diagnosis]:
         return [KINDS[self.kind(row.tolist())] for row in 0.4 * scores.frame_QV + 0.6 * scores.clip_QV]
 
     def kind(self, scores: list[float]) -> str:
