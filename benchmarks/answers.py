@@ -31,7 +31,7 @@ from holmes.evidence.fitting import fit_calibration, judge_all, without
 from holmes.index.builder import build_index
 from holmes.index.calibration import every_score
 from holmes.index.judge import guess
-from holmes.index.searcher import Index, open_index
+from holmes.index.searcher import Index, open_single_index
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures, video_id
 from holmes.media.origin import Fingerprint
 from holmes.records import Scores
@@ -136,7 +136,7 @@ def moments(index: Index, captions: dict[str, list[str]], folder: Path) -> list[
     """The clips as films: the shown window and the peak with seconds around it, beside the true clip."""
     joined, clips = join(index, folder / "films")
     build_index(folder / "index", [joined.path], index.embedder)
-    films = open_index(folder / "index", device="cpu")
+    films = open_single_index(folder / "index", device="cpu")
     films.embedder = index.embedder
     found: dict[str, list[tuple[float, float, float]]] = {"window shown": [], "peak ± 5 s": []}
     for film, parts in clips.items():
@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("captions", type=Path)
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/answers.json"))
     options = parser.parse_args()
-    index = open_index(options.index, device="cpu")
+    index = open_single_index(options.index, device="cpu")
     captions = json.loads(options.captions.read_bytes())
     asked = [(text, at) for at, name in enumerate(index.videos) for text in captions[Path(name).name]]
     scores, owner_Q = every_score(index, [text for text, _ in asked]), torch.tensor([at for _, at in asked])

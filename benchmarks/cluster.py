@@ -31,11 +31,11 @@ from synthetic_index import build_index
 
 import holmes
 from holmes.cluster.asking import Asking
-from holmes.cluster.copies import Copies, Copy
 from holmes.cluster.gather import merge
-from holmes.cluster.manifest import ShardEntry, Shards
 from holmes.cluster.one_machine import SmallCluster
 from holmes.cluster.shard import ShardReply, sent
+from holmes.cluster.shard_copies import Copies, Copy
+from holmes.cluster.shards_manifest import ShardEntry, Shards
 from holmes.cluster.writing import shard_name, split_index
 from holmes.index.scan import make_probes
 from holmes.records import QueryEmbedding

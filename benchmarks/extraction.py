@@ -29,7 +29,7 @@ import typer
 from common import machine, print_table, save_json, work_folder
 from extraction_films import CODECS, HEIGHTS, make_film
 
-from holmes.media.extract import extract
+from holmes.media.extraction import extract
 
 CORES = 2
 DECODE = """

@@ -26,10 +26,10 @@ from common import machine, print_table, save_json
 from synthetic_index import build_index, synthetic_videos
 
 from holmes.index.gallery import open_gallery
+from holmes.index.index_store import IndexStore
 from holmes.index.index_writer import IndexWriter
 from holmes.index.nearest import nearest_videos
 from holmes.index.scan import make_probes
-from holmes.index.store import IndexStore
 from holmes.records import QueryEmbedding
 
 FRAMES, CLIPS, WIDTH = 16, 16, 256

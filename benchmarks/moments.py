@@ -37,7 +37,7 @@ from holmes.files import read_json
 from holmes.index.embedder_protocol import Embedder
 from holmes.index.parts import embed_videos
 from holmes.index.scan import Probes, make_probes
-from holmes.index.searcher import open_index
+from holmes.index.searcher import open_single_index
 from holmes.index.stored_video import StoredVideo, pack_video
 from holmes.index.timeline import find_moments, timeline_of
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures
@@ -151,7 +151,7 @@ def even_spans(count: int, duration: float) -> np.ndarray:
 def of_demo(folder: Path) -> Iterator[Asked]:
     from holmes.worlds.rendered import RenderedWorld  # needs what reads videos
 
-    world, index = RenderedWorld.open(folder / "videos"), open_index(folder / "index", device="cpu")
+    world, index = RenderedWorld.open(folder / "videos"), open_single_index(folder / "index", device="cpu")
     names = {video.id: str(world.path(video).absolute()) for video in world.videos}
     captions = world.captions_of("test")
     probes = index._probes([caption.text for caption in captions])
@@ -161,7 +161,7 @@ def of_demo(folder: Path) -> Iterator[Asked]:
 
 def of_films(path: Path, captions: dict[str, list[str]], clips_a_film: int, splices: int) -> Iterator[Asked]:
     """The clips of an index joined to films, in an order of chance."""
-    index = open_index(path, device="cpu")
+    index = open_single_index(path, device="cpu")
     clips = [video for video in FeatureFolder.open(path / "features") if video.source.name in captions]
     for seed in range(splices):
         order = np.random.default_rng(seed).permutation(len(clips))

@@ -17,7 +17,7 @@ from synthetic_index import build_index
 
 from holmes.index.codes import LARGEST, SLACK, rotation
 from holmes.index.gallery import Gallery, GallerySlab, open_gallery
-from holmes.index.store import IndexStore
+from holmes.index.index_store import IndexStore
 from holmes.records import CLIPS, FRAMES
 
 CHUNK = 2048  # videos generated at once

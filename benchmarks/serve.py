@@ -33,8 +33,8 @@ import typer
 from common import machine, print_table, save_json, work_folder
 from directions import Directions
 
+from holmes.index.index_manifest import Manifest
 from holmes.index.index_writer import IndexWriter, create_index
-from holmes.index.manifest import Manifest
 from holmes.index.stored_video import pack_video
 
 FRAMES, CLIPS, WIDTH = 32, 32, 256
@@ -180,11 +180,11 @@ def running(index: Path, batch: int) -> Iterator[tuple[str, int]]:
 
 
 def run_server(index: Path, port: int, batch: int) -> None:
-    from holmes.index.searcher import open_index
+    from holmes.index.searcher import open_single_index
     from holmes.serve.server import serve
     from holmes.serve.settings import Limits, ServeSettings
 
-    opened = open_index(index, device="cpu")
+    opened = open_single_index(index, device="cpu")
     if opened.store.manifest.model.get("name") == "synthetic":
         opened.__dict__["embedder"] = Directions(WIDTH)
     limits = replace(Limits(), batch=batch, rate=1e9, burst=10**9)

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from holmes.index.codes import LARGEST, SLACK, rotation
+from holmes.index.index_manifest import Manifest
 from holmes.index.index_writer import IndexWriter, create_index
-from holmes.index.manifest import Manifest
 from holmes.index.stored_video import StoredVideo
 
 POOL = 2**16  # rows

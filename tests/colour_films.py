@@ -12,7 +12,7 @@ import pytest
 from holmes.index import builder, embedders
 from holmes.index.builder import build_index
 from holmes.index.zero_shot import ZeroShot
-from holmes.media.extract import ExtractionSummary, extract
+from holmes.media.extraction import ExtractionSummary, extract
 from index_fakes import WIDTH, FakeJoint
 from media_files import gray_video
 

@@ -15,8 +15,8 @@ import holmes
 from holmes.evidence.diagnosis import Diagnosis
 from holmes.index import embedders
 from holmes.index.builder import build_index
+from holmes.index.index_store import FEATURES
 from holmes.index.searcher import Index
-from holmes.index.store import FEATURES
 from holmes.index.zero_shot import ZeroShot
 from holmes.media.backbones.base import Identity
 from holmes.media.feature_folder import FeatureFolder, Fingerprint, Thumbnail, VideoFeatures, video_id

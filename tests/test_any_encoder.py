@@ -19,7 +19,7 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("transformers")
 
 from holmes.media.backbones import load_visual
-from holmes.media.extract import extract
+from holmes.media.extraction import extract
 from holmes.media.feature_folder import FeatureFolder
 from media_files import video
 from test_index_cli import Shell

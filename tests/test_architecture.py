@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -52,6 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {*LEAVES, *MATHS, "cluster", "config", "confidence", "data", "encoders", "evaluation", "extend"}
     | {"index", "losses", "media", "plots", "report", "runs", "serve", "training", "worlds"},
 }
+LONGEST_FILE = 300  # lines, for one idea
 # Always installed.
 REQUIRED = {"filelock", "torch", "numpy", "h5py", "safetensors", "typer", "rich", "matplotlib"}
 
@@ -216,6 +218,19 @@ def test_the_files_to_read_exist_and_every_room_of_the_method_has_one():
             rooms.add(path.relative_to(SOURCE).parts[0].removesuffix(".py"))
     aids = {"api", "config", "media", "plots", "extend", "cli", "cluster", *LEAVES}
     assert rooms - {"records"} == MAY_IMPORT.keys() - aids
+
+
+def test_one_file_name_is_one_thing():
+    names = Counter(path.name for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_files_can_be_read_in_one_sitting():
+    folders = ("src", "benchmarks", "studies", "tools")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 300
+    lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in files}
+    assert {name: length for name, length in lengths.items() if length > LONGEST_FILE} == {}
 
 
 def test_one_class_name_is_one_thing():

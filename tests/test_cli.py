@@ -90,7 +90,7 @@ def test_an_interruption_says_how_to_go_on(holmes, monkeypatch, tmp_path: Path) 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("holmes.media.extract.extract", interrupted)
+    monkeypatch.setattr("holmes.media.extraction.extract", interrupted)
     code, _, said = holmes("extract", tmp_path, "--out", tmp_path / "features")
     assert code == 130 and said == "holmes: interrupted; run the same command again to continue.\n"
 

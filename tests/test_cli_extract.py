@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("av")
 from holmes.cli.main import main
-from holmes.media.extract import extract
+from holmes.media.extraction import extract
 from test_media_extract import MeanColour, seconds_of_gray
 
 
@@ -25,7 +25,7 @@ def test_files_left_out_and_read_in_part_are_named_a_line_each(
     def with_toy_encoder(videos: list[Path], out: Path, *_: object, **__: object):
         return extract(videos, out, MeanColour())
 
-    monkeypatch.setattr("holmes.media.extract.extract", with_toy_encoder)
+    monkeypatch.setattr("holmes.media.extraction.extract", with_toy_encoder)
     monkeypatch.setattr(sys, "argv", ["holmes", "extract", str(videos), "--out", str(features)])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -16,8 +16,8 @@ from holmes.cli.main import main
 from holmes.cluster.vector_database import export_to_qdrant, query_vectors
 from holmes.errors import HolmesError
 from holmes.index import embedders
+from holmes.index.index_store import IndexStore
 from holmes.index.scan import make_probes
-from holmes.index.store import IndexStore
 from index_fakes import FakeJoint
 from shard_fakes import SENTENCES, make_index
 

@@ -26,17 +26,17 @@ from holmes.cluster.building import build_shards
 from holmes.cluster.extracting import crew_at
 from holmes.cluster.one_machine import SmallCluster
 from holmes.cluster.ray_fleet import RayFleet
-from holmes.cluster.searcher import ShardedIndex
+from holmes.cluster.sharded_index import ShardedIndex
 from holmes.cluster.writing import seal_shards, shard_name, split_index
 from holmes.errors import HolmesError
 from holmes.index import embedders
 from holmes.index.answers import Answer
 from holmes.index.builder import build_index
+from holmes.index.index_store import IndexStore
 from holmes.index.index_writer import IndexWriter
 from holmes.index.segment import CODES
-from holmes.index.store import IndexStore
 from holmes.index.zero_shot import ZeroShot
-from holmes.media.extract import extract
+from holmes.media.extraction import extract
 from holmes.media.feature_folder import FeatureFolder
 from index_fakes import FakeJoint
 from media_files import gray_video
@@ -76,7 +76,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def fake_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
-    monkeypatch.setattr("holmes.media.extract.load_visual", lambda name, **how: Shades())
+    monkeypatch.setattr("holmes.media.extraction.load_visual", lambda name, **how: Shades())
 
 
 @pytest.fixture(scope="module")

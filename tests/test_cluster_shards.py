@@ -17,19 +17,19 @@ from holmes.cluster import calibrating, shares
 from holmes.cluster.building import build_shards
 from holmes.cluster.fleet import LocalFleet
 from holmes.cluster.generation import Generation
-from holmes.cluster.manifest import FILE_NAME, read_shards
 from holmes.cluster.places import Place
-from holmes.cluster.searcher import QUERIES_AT_ONCE, ShardedIndex
+from holmes.cluster.sharded_index import QUERIES_AT_ONCE, ShardedIndex
+from holmes.cluster.shards_manifest import FILE_NAME, read_shards
 from holmes.cluster.writing import seal_shards, shard_name, shard_of, split_index
 from holmes.errors import HolmesError
 from holmes.evidence.calibration_record import Calibration
 from holmes.files import write_json
 from holmes.index import embedders
+from holmes.index.index_store import IndexStore
 from holmes.index.index_writer import IndexWriter
 from holmes.index.judge import FILE as CALIBRATION
 from holmes.index.judge import read_values
 from holmes.index.segment import CODES, NAMES, ROWS
-from holmes.index.store import IndexStore
 from holmes.index.zero_shot import ZeroShot
 from holmes.serve.settings import ServeSettings
 from index_fakes import FakeJoint
@@ -459,7 +459,7 @@ def test_sealing_refuses_foreign_shards_and_a_video_that_is_there_twice(
     manifest = shards / "shard-0003" / "manifest.json"
     from dataclasses import replace
 
-    from holmes.index.manifest import read_manifest, write_manifest
+    from holmes.index.index_manifest import read_manifest, write_manifest
 
     write_manifest(manifest.parent, replace(read_manifest(manifest.parent), model={"name": "other"}))
     with pytest.raises(HolmesError, match=r"shard-0003 does not belong to this sharded index \(its model"):

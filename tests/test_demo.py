@@ -11,7 +11,7 @@ pytest.importorskip("av")
 from holmes.cli import demo, main
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
-from holmes.index.store import IndexStore
+from holmes.index.index_store import IndexStore
 
 
 def test_the_whole_way(
@@ -37,6 +37,6 @@ def test_the_whole_way(
     assert said.out.count("  score ") == 9, "three hits for each of three sentences"
     assert (folder / "run" / "report.html").stat().st_size > 10_000
     store, index = Store.open(folder / "store"), IndexStore.open(folder / "index")
-    assert len(index) == 22 and store.info.encoders.rate == demo.FRAMES_A_SECOND
+    assert len(index) == 22 and store.info.encoders.rate == demo.FRAMES_PER_SECOND
     made = load_checkpoint(folder / "run" / "best").encoders
     assert (made.visual.name, made.text.name) == ("lite2", "minilm")

@@ -22,8 +22,8 @@ from holmes.files import read_json
 from holmes.index import embedders
 from holmes.index.builder import build_index, first_manifest
 from holmes.index.embedders import load_embedder
-from holmes.index.manifest import read_manifest
-from holmes.index.searcher import open_index
+from holmes.index.index_manifest import read_manifest
+from holmes.index.searcher import open_single_index
 from holmes.manifests import checksum
 from holmes.media.collection import VideoCaption, write_collection
 from holmes.runs.evaluated import evaluate_run
@@ -95,7 +95,7 @@ def test_the_remembered_encoders_and_rate_serve_an_index(world: Path, tmp_path: 
     assert (embedder.visual.name, embedder.rate) == ("fake", RATE)
     update = FeatureOrigin(FAKE, FAKE, 0.25)
     build_index(tmp_path / "index", [world / "features"], embedder)
-    assert open_index(tmp_path / "index", device="cpu").search("dog runs").hits
+    assert open_single_index(tmp_path / "index", device="cpu").search("dog runs").hits
     update_extras(copied(world / "run" / "best", tmp_path / "slow"), {"encoders": asdict(update)})
     assert load_embedder(str(tmp_path / "slow")).rate == 0.25
 
@@ -121,7 +121,7 @@ def test_the_device_of_an_index_holds_for_its_encoders(
     for name in ("load_visual", "load_text"):
         monkeypatch.setattr(embedders, name, load)
     build_index(tmp_path / "index", [world / "features"], load_embedder(str(world / "run"), device="cpu"))
-    index = open_index(tmp_path / "index", device="cpu")
+    index = open_single_index(tmp_path / "index", device="cpu")
     assert index.search("dog runs").hits
     assert set(asked) == {"cpu"} and index.embedder.device == "cpu"
     assert isinstance(index.embedder, embedders.TrainedHolmes)
@@ -151,7 +151,7 @@ def test_an_old_checkpoint_wants_its_encoders_named(world: Path, tmp_path: Path,
     with pytest.raises(HolmesError, match=r"does not know which encoder .* --visual"):
         load_embedder(str(old))
     build_index(tmp_path / "index", [world / "features"], load_embedder(str(old), "fake", "fake"))
-    assert open_index(tmp_path / "index", device="cpu").search("dog runs").hits
+    assert open_single_index(tmp_path / "index", device="cpu").search("dog runs").hits
     assert read_manifest(tmp_path / "index").model["visual"] == "fake"
 
 

@@ -27,7 +27,7 @@ from holmes.encoders.checkpoint import read_manifest as read_checkpoint
 from holmes.errors import HolmesError
 from holmes.index import embedders
 from holmes.index.builder import build_index
-from holmes.index.manifest import read_manifest as read_index
+from holmes.index.index_manifest import read_manifest as read_index
 from holmes.index.zero_shot import ZeroShot
 from holmes.manifests import checksum
 from holmes.media.feature_folder import FeatureFolder

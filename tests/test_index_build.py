@@ -19,15 +19,15 @@ from holmes.evidence.calibration_record import EXTRA, Calibration
 from holmes.index import builder, embedders, intake
 from holmes.index.builder import add_videos, build_index
 from holmes.index.embedders import TrainedHolmes, check_same_model, load_embedder
+from holmes.index.index_manifest import Manifest
+from holmes.index.index_store import IndexStore
 from holmes.index.index_writer import IndexWriter, create_index
-from holmes.index.manifest import Manifest
 from holmes.index.parts import pooled_spans, row_spans
-from holmes.index.searcher import open_index
-from holmes.index.store import IndexStore
+from holmes.index.searcher import open_single_index
 from holmes.index.upkeep import compact_index
 from holmes.index.zero_shot import ZeroShot
 from holmes.media.backbones.base import JointBackbone
-from holmes.media.extract import ExtractionSummary, Failure
+from holmes.media.extraction import ExtractionSummary, Failure
 from holmes.media.feature_folder import FeatureFolder, Fingerprint
 from holmes.records import VideoEmbedding
 from holmes.similarity import reference_scores
@@ -132,7 +132,7 @@ def test_another_model_or_other_features_are_refused(tmp_path: Path, fake: type[
     for attempt in (
         lambda: build_index(index, [features.path], ZeroShot(fake())),
         lambda: add_videos(index, [features.path]),
-        lambda: open_index(index, device="cpu").search("dog runs"),
+        lambda: open_single_index(index, device="cpu").search("dog runs"),
     ):
         with pytest.raises(HolmesError, match=r"made with 'fake' \(d1d1d1d1d1d1\), not with 'fake' \(e2e2"):
             attempt()
@@ -161,10 +161,13 @@ def test_an_index_of_before_cuts_goes_on_as_it_was_begun(tmp_path: Path, fake: t
     write_features(features, {name: films[name] for name in ("a", "short")})
     build_index(new, [features], ZeroShot(fake()))
     build_index(old, [features], ZeroShot(fake(), cut_cosine=None))
-    assert "cut_cosine" not in IndexStore.open(old).manifest.model  # as indexes of before are
+    assert "cut_cosine" not in IndexStore.open(old).manifest.model  # like an index of an earlier version
     write_features(features, films)
     assert build_index(old, [features], ZeroShot(fake())).added == add_videos(new, [features]).added == 1
-    assert open_index(old, device="cpu").search("dog runs").hits[0].video in ("/films/a.mp4", "/films/b.mp4")
+    assert open_single_index(old, device="cpu").search("dog runs").hits[0].video in (
+        "/films/a.mp4",
+        "/films/b.mp4",
+    )
     seen_2D = np.concatenate([fake().sentences([scene]) for scene, _ in scenes])
     seen_2D /= np.linalg.norm(seen_2D, axis=1, keepdims=True)
     for index, name, mixed in (
@@ -210,7 +213,7 @@ def test_a_trained_model_scores_as_in_training(tmp_path: Path, fake: type[FakeJo
     features, index = write_features(tmp_path / "features", FILMS), tmp_path / "index"
     build_index(index, [features.path], load_embedder(str(tmp_path / "run"), "fake", "fake"))
     sentences = ["dog barks cat", "water boils", "sun"]
-    answers = open_index(index, device="cpu").search_many(sentences, top=3)
+    answers = open_single_index(index, device="cpu").search_many(sentences, top=3)
     for sentence, answer in zip(sentences, answers, strict=True):
         expected = {str(video.source): slow_score(network, video.rows, sentence) for video in features}
         assert [hit.video for hit in answer.hits] == sorted(expected, key=expected.get, reverse=True)
@@ -250,13 +253,13 @@ def test_a_checkpoint_may_move_but_not_change(tmp_path: Path, fake: type[FakeJoi
     with pytest.raises(
         HolmesError, match=f"no longer in {tmp_path / 'run'}; say with --model where it is now"
     ):
-        open_index(index, device="cpu").search("dog")
+        open_single_index(index, device="cpu").search("dog")
     with pytest.raises(HolmesError, match=f"no longer in {tmp_path / 'films'}; say with --model"):
-        open_index(index, device="cpu", model=str(tmp_path / "films")).search("dog")
-    assert open_index(index, device="cpu", model=str(tmp_path / "moved")).search("dog").hits
+        open_single_index(index, device="cpu", model=str(tmp_path / "films")).search("dog")
+    assert open_single_index(index, device="cpu", model=str(tmp_path / "moved")).search("dog").hits
     checkpoint(tmp_path / "moved", dual=False, seed=1)
     with pytest.raises(HolmesError, match="build another index"):
-        open_index(index, device="cpu", model=str(tmp_path / "moved")).search("dog")
+        open_single_index(index, device="cpu", model=str(tmp_path / "moved")).search("dog")
 
 
 def test_the_folder_of_an_encoder_is_found_from_anywhere(
@@ -288,16 +291,16 @@ def test_a_calibrated_checkpoint_says_how_sure(tmp_path: Path, fake: type[FakeJo
     calibration = Calibration(embedder.record["digest"], 2, 0.4, 0.6, 0.05, 0.02, 0.5, 100, 50)
     update_extras(run, {EXTRA: calibration.to_dict()})
     build_index(index, [write_features(tmp_path / "features", FILMS).path], embedder)
-    answer = open_index(index, device="cpu").search("dog barks cat")
+    answer = open_single_index(index, device="cpu").search("dog barks cat")
     first, second, third = answer.hits
     assert answer.diagnosis.kind in ("precise", "several_fit", "too_little") and answer.diagnosis.advice
     assert answer.diagnosis.probability == first.probability >= second.probability > 0
     assert third.probability is None, "beyond the candidates nothing is known"
     assert {"vacuity", "conflict", "uncertainty"} <= answer.to_dict()["diagnosis"].keys()
-    assert open_index(index, device="cpu").search("dog", abstain_below=1.0).abstained
+    assert open_single_index(index, device="cpu").search("dog", abstain_below=1.0).abstained
     update_extras(run, {EXTRA: calibration.to_dict() | {"model": "another"}})
     with pytest.raises(HolmesError, match="belongs to another model"):
-        open_index(index, device="cpu").search("dog")
+        open_single_index(index, device="cpu").search("dog")
 
 
 @pytest.mark.parametrize("rate", [-1.0, 0.0, float("nan"), float("inf"), 101.0])

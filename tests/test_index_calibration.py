@@ -14,7 +14,7 @@ from holmes.index.builder import add_videos, build_index
 from holmes.index.calibration import calibrate_index, every_score, keep_guess, read_captions
 from holmes.index.judge import FILE, guess, judge_of, read_own
 from holmes.index.languages import is_foreign
-from holmes.index.searcher import Index, open_index
+from holmes.index.searcher import Index, open_single_index
 from holmes.index.zero_shot import ZeroShot
 from index_fakes import FILMS, FakeJoint, meaning, write_features
 
@@ -27,7 +27,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
     build_index(
         tmp_path / "index", [write_features(tmp_path / "features", FILMS).path], ZeroShot(FakeJoint())
     )
-    return open_index(tmp_path / "index", device="cpu")
+    return open_single_index(tmp_path / "index", device="cpu")
 
 
 def test_every_score_is_the_best_match_over_the_stored_rows(index: Index) -> None:
@@ -51,7 +51,10 @@ def test_a_model_without_calibration_guesses_and_says_so(index: Index) -> None:
     kept = json.loads((index.store.path / FILE).read_bytes())
     again = guess(index.embedder, index.gallery)
     assert kept["rough"] and kept["score_temperature"] == pytest.approx(again.score_temperature)
-    assert open_index(index.store.path, device="cpu").search("dog runs beach").to_dict() == answer.to_dict()
+    assert (
+        open_single_index(index.store.path, device="cpu").search("dog runs beach").to_dict()
+        == answer.to_dict()
+    )
 
 
 def own_judge(index: Index) -> Any:
@@ -63,7 +66,7 @@ def test_a_guess_is_made_anew_when_the_collection_has_grown(index: Index, tmp_pa
     kept = read_own(index.store.path, index.embedder)
     more = {f"film{number}": [("birds fly south", 20), (f"scene {number}", 20)] for number in range(12)}
     add_videos(index.store.path, [write_features(tmp_path / "more", more).path])
-    grown = open_index(index.store.path, device="cpu")
+    grown = open_single_index(index.store.path, device="cpu")
     used = own_judge(grown).calibration
     assert kept is not None and used.rough and used.videos == grown.gallery.live > kept.videos
     assert used == guess(grown.embedder, grown.gallery)
@@ -76,7 +79,7 @@ def test_own_sentences_teach_an_index(index: Index) -> None:
     captions = [(scene, f"{name}.mp4") for scene, name in SCENES] * 3
     taught = calibrate_index(index, captions)
     assert (taught.sentences, taught.videos, taught.first) == (30, 3, 1.0) and taught.said > 0.8
-    answer = open_index(index.store.path, device="cpu").search("dog runs beach")
+    answer = open_single_index(index.store.path, device="cpu").search("dog runs beach")
     assert not answer.diagnosis.rough and answer.diagnosis.kind == "precise"
     keep_guess(index)
     assert not json.loads((index.store.path / FILE).read_bytes())["rough"], "a guess replaces nothing taught"
@@ -93,7 +96,7 @@ def test_what_cannot_teach_is_one_line(index: Index, tmp_path: Path) -> None:
             read_captions(tmp_path / name)
     (index.store.path / FILE).write_text("{")
     with pytest.raises(HolmesError, match=r"calibration\.json is damaged"):
-        open_index(index.store.path, device="cpu").search("dog")
+        open_single_index(index.store.path, device="cpu").search("dog")
 
 
 def test_captions_are_read_from_csv_and_jsonl(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ import pytest
 from holmes.cli.main import main
 from holmes.evidence.diagnosis import Diagnoser, Diagnosis
 from holmes.index import embedders
+from holmes.index.index_manifest import Manifest
 from holmes.index.index_writer import create_index
-from holmes.index.manifest import Manifest
 from holmes.index.segment import Segment
 from holmes.index.upkeep import compact_index
-from holmes.media import extract as extraction
+from holmes.media import extraction as extraction
 from holmes.media.feature_folder import Fingerprint
 from index_fakes import FILMS, FakeJoint, write_features
 

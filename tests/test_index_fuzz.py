@@ -13,11 +13,11 @@ import torch
 from by_hand import reseal
 from holmes.errors import HolmesError
 from holmes.index.gallery import open_gallery
+from holmes.index.index_manifest import Manifest
+from holmes.index.index_store import IndexStore
 from holmes.index.index_writer import IndexWriter, create_index
-from holmes.index.manifest import Manifest
 from holmes.index.nearest import nearest_videos
 from holmes.index.scan import make_probes
-from holmes.index.store import IndexStore
 from holmes.records import QueryEmbedding
 from test_index_store import CLIPS, WIDTH, make_video
 

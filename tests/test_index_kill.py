@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from holmes.index.index_manifest import Manifest
+from holmes.index.index_store import IndexStore
 from holmes.index.index_writer import IndexWriter, create_index
-from holmes.index.manifest import Manifest
-from holmes.index.store import IndexStore
 from holmes.index.stored_video import StoredVideo, pack_video
 
 KILLS = 40

@@ -14,10 +14,10 @@ pytest.importorskip("av")
 from colour_films import Colour, Library, encoded_by, library
 from holmes.errors import HolmesError
 from holmes.index.builder import FEATURES, add_videos
+from holmes.index.index_store import IndexStore
 from holmes.index.intake import Intake
 from holmes.index.library import SyncSummary, sync_index
-from holmes.index.searcher import open_index
-from holmes.index.store import IndexStore
+from holmes.index.searcher import open_single_index
 from holmes.index.upkeep import compact_index
 from holmes.index.watch import looks
 from holmes.media import origin
@@ -39,7 +39,7 @@ def rows(library: Library, name: str) -> bytes:
 def test_a_folder_that_moved_is_known_again(library: Library) -> None:
     before = rows(library, "films/a.mp4")
     moved = library.films.rename(library.root / "elsewhere")
-    hit = open_index(library.index, device="cpu").search("dog").hits[0]
+    hit = open_single_index(library.index, device="cpu").search("dog").hits[0]
     assert hit.gone
     summaries: list[SyncSummary] = []
     assert encoded_by(lambda: summaries.append(sync_index(library.index, [moved]))) == 0
@@ -47,7 +47,7 @@ def test_a_folder_that_moved_is_known_again(library: Library) -> None:
     assert (summary.added, len(summary.moved), summary.removed) == (0, 3, ())
     assert names(library) == {f"elsewhere/{name}.mp4" for name in "abc"}
     assert rows(library, "elsewhere/a.mp4") == before
-    assert not open_index(library.index, device="cpu").search("dog").hits[0].gone
+    assert not open_single_index(library.index, device="cpu").search("dog").hits[0].gone
     assert sync_index(library.index, [moved]).changes == 0
     assert len(FeatureFolder.open(library.index / FEATURES)) == 3, "the features moved along"
 

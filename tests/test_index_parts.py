@@ -17,13 +17,13 @@ from holmes.evidence.film_parts import best_by_video, count_videos, sum_by_video
 from holmes.index import embedders
 from holmes.index.builder import build_index
 from holmes.index.gallery import open_gallery
+from holmes.index.index_manifest import Manifest
+from holmes.index.index_store import IndexStore
 from holmes.index.index_writer import IndexWriter, create_index
-from holmes.index.manifest import Manifest
 from holmes.index.nearest import nearest_videos
 from holmes.index.parts import part_bounds
 from holmes.index.scan import make_probes
 from holmes.index.searcher import Index
-from holmes.index.store import IndexStore
 from holmes.index.stored_video import StoredVideo, pack_parts
 from holmes.index.zero_shot import ZeroShot
 from holmes.records import QueryEmbedding, Scores

@@ -13,12 +13,12 @@ from holmes.errors import HolmesError
 from holmes.index import rescore
 from holmes.index import scan as scanning
 from holmes.index.gallery import Gallery, GallerySlab, open_gallery
+from holmes.index.index_manifest import Manifest
+from holmes.index.index_store import IndexStore
 from holmes.index.index_writer import IndexWriter, create_index
-from holmes.index.manifest import Manifest
 from holmes.index.nearest import nearest_videos
 from holmes.index.rescore import score_pairs
 from holmes.index.scan import Probes, make_probes, scan
-from holmes.index.store import IndexStore
 from holmes.index.stored_video import StoredVideo, pack_parts, pack_video, video_key
 from holmes.index.threads import in_threads
 from holmes.records import QueryEmbedding, VideoEmbedding

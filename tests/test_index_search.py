@@ -19,10 +19,10 @@ from holmes.evidence.confidence import Background
 from holmes.evidence.diagnosis import Diagnosis
 from holmes.index import embedders
 from holmes.index.builder import add_videos, build_index
+from holmes.index.index_store import IndexStore
 from holmes.index.index_writer import IndexWriter
 from holmes.index.nearest import nearest_videos
 from holmes.index.searcher import Index
-from holmes.index.store import IndexStore
 from holmes.index.zero_shot import ZeroShot
 from holmes.records import Scores
 from index_fakes import FILMS, FakeJoint, write_features

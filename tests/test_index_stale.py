@@ -13,9 +13,9 @@ import pytest
 
 from holmes.errors import HolmesError
 from holmes.index import index_writer
+from holmes.index.index_manifest import Manifest
+from holmes.index.index_store import IndexStore
 from holmes.index.index_writer import IndexWriter, create_index
-from holmes.index.manifest import Manifest
-from holmes.index.store import IndexStore
 from test_index_store import CLIPS, WIDTH, make_video
 
 FLOCK = fcntl.flock

@@ -13,9 +13,9 @@ import pytest
 
 from holmes.errors import HolmesError
 from holmes.index import index_writer
+from holmes.index.index_manifest import Manifest
+from holmes.index.index_store import IndexStore
 from holmes.index.index_writer import IndexWriter, create_index
-from holmes.index.manifest import Manifest
-from holmes.index.store import IndexStore
 from holmes.index.stored_video import TILE, StoredVideo, pack_video
 
 WIDTH, CLIPS = 8, 32

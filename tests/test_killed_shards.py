@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from holmes.cluster.building import build_shards
-from holmes.cluster.manifest import read_shards
 from holmes.cluster.places import Place
+from holmes.cluster.shards_manifest import read_shards
 from holmes.cluster.writing import seal_shards, split_index
 from holmes.index import embedders
 from holmes.index.builder import add_videos, build_index
-from holmes.index.store import IndexStore
+from holmes.index.index_store import IndexStore
 from holmes.index.zero_shot import ZeroShot
 from index_fakes import FILMS, FakeJoint, write_features
 from killing import every_kill

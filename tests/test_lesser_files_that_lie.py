@@ -20,8 +20,8 @@ import pytest
 pytest.importorskip("av")
 from altering import VALUES, altered, places, run_holmes
 from data_layouts import Miniature
-from holmes.cluster.manifest import read_shards
 from holmes.cluster.places import Place
+from holmes.cluster.shards_manifest import read_shards
 from holmes.cluster.writing import split_index
 from holmes.data.check import check_store
 from holmes.data.pack import Source, pack
@@ -33,10 +33,10 @@ from holmes.index import embedders
 from holmes.index.builder import build_index
 from holmes.index.calibration import keep_guess
 from holmes.index.left_out import note_left_out, read_left_out
-from holmes.index.searcher import open_index
+from holmes.index.searcher import open_single_index
 from holmes.index.zero_shot import ZeroShot
 from holmes.manifests import checksum
-from holmes.media.extract import Failure
+from holmes.media.extraction import Failure
 from holmes.media.pictures import ThumbnailStrip
 from holmes.media.reader import ReadingPlace
 from holmes.media.unfinished import Unfinished, keep, take_up
@@ -69,7 +69,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Any:
         patch.setattr(embedders, "load_visual", lambda name, device="auto": FakeJoint())
         patch.setattr(embedders, "load_text", lambda name, device="auto": FakeJoint())
         build_index(folder / "index", [features.path], ZeroShot(FakeJoint()))
-        keep_guess(open_index(folder / "index", device="cpu"))
+        keep_guess(open_single_index(folder / "index", device="cpu"))
         partial = Failure(Path("/films/coast.mp4"), "in part")
         note_left_out(
             folder / "index", [Failure(Path("/films/x.mp4"), "empty")], [partial], {"/films/coast.mp4"}
@@ -81,7 +81,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 READERS: dict[str, Callable[[Path], object]] = {
-    "index/calibration.json": lambda folder: open_index(folder / "index", device="cpu").search("dog runs"),
+    "index/calibration.json": lambda folder: open_single_index(folder / "index", device="cpu").search(
+        "dog runs"
+    ),
     "index/left_out.json": lambda folder: json.dumps(read_left_out(folder / "index")),
     "shards/shards.json": lambda folder: read_shards(Place(folder / "shards")),
     "sweep.json": lambda folder: drawn(read_sweeps(folder / "sweep.json")),

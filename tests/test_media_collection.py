@@ -10,10 +10,10 @@ pytest.importorskip("av")
 from holmes.data.pack import Source, pack
 from holmes.errors import HolmesError
 from holmes.media.collection import VideoCaption, write_collection
-from holmes.media.extract import extract
+from holmes.media.extraction import extract
 from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.worlds.rendered import RenderSettings, render_world
-from holmes.worlds.rendered.captions import world_captions
+from holmes.worlds.rendered.scene_captions import world_captions
 from test_media_extract import MeanColour, seconds_of_gray
 
 

@@ -20,7 +20,7 @@ from PIL import Image as Pillow
 from safetensors.numpy import save_file
 
 from holmes.errors import HolmesError
-from holmes.media.extract import extract
+from holmes.media.extraction import extract
 from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.find import find_videos
 from holmes.media.pictures import ThumbnailStrip

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("av")
 from holmes.errors import HolmesError
 from holmes.media import one_video, reader
-from holmes.media.extract import extract
+from holmes.media.extraction import extract
 from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.reader import LARGEST_SHAPE, VideoReader
 from media_files import gray_video, video

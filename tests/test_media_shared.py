@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("av")
-from holmes.media import extract as extraction
-from holmes.media.extract import extract
+from holmes.media import extraction as extraction
+from holmes.media.extraction import extract
 from holmes.media.feature_folder import video_id
 from media_files import gray_video
 from test_media_extract import MeanColour

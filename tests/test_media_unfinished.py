@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("av")
 from holmes.media import one_video
-from holmes.media.extract import extract
+from holmes.media.extraction import extract
 from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.film_progress import FilmProgress
 from holmes.media.pool import Outcome, Sign

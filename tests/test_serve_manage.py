@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 
 from browser import chromium, launched, serving, until
 from holmes.index import embedders
+from holmes.index.index_store import FEATURES, IndexStore
 from holmes.index.left_out import note_left_out, read_left_out
-from holmes.index.store import FEATURES, IndexStore
 from holmes.media.backbones.base import Identity
-from holmes.media.extract import Failure
+from holmes.media.extraction import Failure
 from holmes.media.feature_folder import FeatureFolder
 from holmes.progress import progress_bar, reported_to
 from holmes.serve import jobs

@@ -12,7 +12,7 @@ from holmes.errors import HolmesError
 from holmes.media.reader import VideoReader
 from holmes.records import QueryKind
 from holmes.worlds.rendered import RenderedWorld, RenderSettings, Scene, render_world
-from holmes.worlds.rendered.words import BACKGROUNDS, COLOURS, SHAPES
+from holmes.worlds.rendered.scene_words import BACKGROUNDS, COLOURS, SHAPES
 
 SMALL = RenderSettings(train_videos=3, test_videos=4, size=(96, 72), seed=3)
 

@@ -27,7 +27,7 @@ _DOORS = {
     "RemoteIndex": "holmes.serve.client",
     "RunOptions": "holmes.training.run",
     "RunReport": "holmes.results",
-    "ShardedIndex": "holmes.cluster.searcher",
+    "ShardedIndex": "holmes.cluster.sharded_index",
     "Store": "holmes.data.store",
     "TrainingResult": "holmes.results",
     "build_index": "holmes.api",

@@ -1,6 +1,6 @@
 from holmes.api import build_index, evaluate, load_checkpoint, train
 from holmes.cluster.opening import open_index
-from holmes.cluster.searcher import ShardedIndex
+from holmes.cluster.sharded_index import ShardedIndex
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig
 from holmes.data.store import Store

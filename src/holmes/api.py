@@ -123,7 +123,8 @@ def build_index(
         model: A joint encoder by name or folder, or a run or checkpoint of `holmes train`.
         visual: The frame encoder of a checkpoint's features, where it does not remember it.
         text: The text encoder of a checkpoint's features, where it does not remember it.
-        rate: Samples per second; by default the rate that the model was trained on, or its encoder's own.
+        rate: Samples per second; by default the rate that the model was trained on, or its encoder's
+            own. A trained model refuses another rate than its own.
         fast: Decode only key frames where they are dense enough.
         workers: Processes that decode; by default one per core.
         progress: Draw progress bars.
@@ -132,13 +133,13 @@ def build_index(
     from holmes.index.builder import build_index as build
     from holmes.index.calibration import keep_guess
     from holmes.index.embedders import load_embedder
-    from holmes.index.searcher import open_index
+    from holmes.index.searcher import open_single_index
 
     named = [videos] if isinstance(videos, str | Path) else list(videos)
     embedder = load_embedder(str(model), visual, text, device)
     summary = build(path, named, embedder, rate=rate, fast=fast, workers=workers, progress=progress)
     if embedder.calibration is None:  # the collection itself gives a rough guess of how sure to be
-        opened = open_index(path, device="cpu")
+        opened = open_single_index(path, device="cpu")
         opened.embedder = embedder
         keep_guess(opened)
     return summary

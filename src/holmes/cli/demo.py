@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from holmes.config.schema import HolmesConfig
 
 TRAIN_VIDEOS, VAL_VIDEOS, TEST_VIDEOS = 100, 30, 24
-SECONDS_A_SCENE = (2.0, 3.5)
+SECONDS_PER_SCENE = (2.0, 3.5)
 VAGUER = 3  # sentences for every video that several fit, and as many that say too little
-FRAMES_A_SECOND = 1.0
+FRAMES_PER_SECOND = 1.0
 PRESET = "small"
 SETTINGS = {
     "width": 64,
@@ -118,16 +118,16 @@ def announced(what: str) -> Iterator[None]:
 def render(parts: Demo) -> None:
     from holmes.worlds.rendered import RenderSettings, render_world
 
-    settings = RenderSettings(TRAIN_VIDEOS, TEST_VIDEOS, VAL_VIDEOS, vaguer=VAGUER, seconds=SECONDS_A_SCENE)
+    settings = RenderSettings(TRAIN_VIDEOS, TEST_VIDEOS, VAL_VIDEOS, vaguer=VAGUER, seconds=SECONDS_PER_SCENE)
     world = render_world(parts.world, settings, progress=True)
     seconds = sum(video.duration for video in world.videos)
     say(f"{len(world.videos)} videos, {seconds / 60:.0f} minutes, {len(world.captions)} captions")
 
 
 def extract_features(parts: Demo) -> None:
-    from holmes.media.extract import extract
+    from holmes.media.extraction import extract
 
-    summary = extract([parts.world], parts.features, rate=FRAMES_A_SECOND, progress=True)
+    summary = extract([parts.world], parts.features, rate=FRAMES_PER_SECOND, progress=True)
     say_files(summary.partial, summary.failures)
 
 
@@ -137,7 +137,7 @@ def pack_store(parts: Demo) -> None:
     from holmes.media.collection import write_collection
     from holmes.media.feature_folder import FeatureFolder
     from holmes.worlds.rendered import RenderedWorld
-    from holmes.worlds.rendered.captions import world_captions
+    from holmes.worlds.rendered.scene_captions import world_captions
 
     if not parts.collection.exists():
         features = FeatureFolder.open(parts.features)
@@ -205,7 +205,7 @@ def ask(parts: Demo) -> None:
 
     from holmes.cli.search import search
     from holmes.evidence.answer_kinds import AnswerKind
-    from holmes.index.searcher import open_index
+    from holmes.index.searcher import open_single_index
     from holmes.records import QueryKind
     from holmes.worlds.rendered import RenderedWorld
 
@@ -215,7 +215,7 @@ def ask(parts: Demo) -> None:
     table.add_column("", no_wrap=True)
     for column in ("sentences", *(kind.words for kind in AnswerKind)):
         table.add_column(column, justify="right")
-    index = open_index(parts.index, device="cpu")
+    index = open_single_index(parts.index, device="cpu")
     for kind, name in zip(QueryKind, ("precise", "polysemous", "under-determined"), strict=True):
         of_kind = sorted((c for c in captions if c.kind is kind), key=lambda caption: len(caption.also_fits))
         typical = of_kind[len(of_kind) // 2]

@@ -37,7 +37,7 @@ def extract(
     A file that cannot be read is left out and listed with the reason; the exit code is then 1. One that
     can be read in part is kept, and listed too.
     """
-    from holmes.media.extract import extract as run
+    from holmes.media.extraction import extract as run
 
     crew = None
     if ray is not None:

@@ -92,7 +92,7 @@ def add(
     """Add videos to an index; those that have changed since they were added are renewed."""
     from holmes.index.builder import add_videos
     from holmes.index.embedders import recorded_embedder
-    from holmes.index.manifest import read_manifest
+    from holmes.index.index_manifest import read_manifest
 
     embedder = recorded_embedder(read_manifest(index).model, model)
     report(index, add_videos(index, videos, embedder, fast=fast, workers=workers, progress=True))
@@ -175,10 +175,10 @@ def info(
     json: Annotated[bool, typer.Option("--json", help="Print JSON that lists every video.")] = False,
 ) -> None:
     """Show what an index contains and how it was made."""
-    from holmes.cluster.manifest import is_sharded
     from holmes.cluster.places import Place
+    from holmes.cluster.shards_manifest import is_sharded
     from holmes.index.index_description import describe_store
-    from holmes.index.store import IndexStore
+    from holmes.index.index_store import IndexStore
 
     if is_sharded(Place(index)):
         show_shards(index, json)
@@ -221,16 +221,16 @@ def calibrate(
 ) -> None:
     """Teach an index, sharded or not, how sure it can be, from sentences whose videos you know."""
     from holmes.cluster.calibrating import calibrate_shards
-    from holmes.cluster.manifest import is_sharded
     from holmes.cluster.places import Place
+    from holmes.cluster.shards_manifest import is_sharded
     from holmes.index.calibration import calibrate_index, read_captions
-    from holmes.index.searcher import open_index
+    from holmes.index.searcher import open_single_index
 
     pairs = read_captions(captions)
     if is_sharded(Place(index)):
         taught = calibrate_shards(index, pairs, model)
     else:
-        taught = calibrate_index(open_index(index, device="cpu", model=model), pairs)
+        taught = calibrate_index(open_single_index(index, device="cpu", model=model), pairs)
     say(
         f"{counted(taught.sentences, 'sentence')} about {counted(taught.videos, 'video')}: "
         f"{taught.first:.0%} find their video first; searches will claim {taught.said:.0%} on average."
@@ -243,10 +243,10 @@ def calibrate(
 def check(index: IndexFolder) -> None:
     """Verify every byte of an index, sharded or not."""
     from holmes.cluster.checking import check_shards
-    from holmes.cluster.manifest import is_sharded
     from holmes.cluster.places import Place
+    from holmes.cluster.shards_manifest import is_sharded
     from holmes.errors import HolmesError
-    from holmes.index.manifest import damaged
+    from holmes.index.index_manifest import damaged
     from holmes.index.upkeep import feature_faults, index_faults
 
     if is_sharded(Place(index)):
@@ -281,8 +281,8 @@ def compact(index: IndexFolder) -> None:
 def _guess_confidence(index: Path, embedder: Embedder) -> None:
     """Where nothing has taught the model how sure to be, the collection itself gives a rough guess."""
     from holmes.index.calibration import keep_guess
-    from holmes.index.searcher import open_index
+    from holmes.index.searcher import open_single_index
 
-    opened = open_index(index, device="cpu")
+    opened = open_single_index(index, device="cpu")
     opened.embedder = embedder
     keep_guess(opened)

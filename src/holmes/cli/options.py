@@ -17,7 +17,7 @@ from holmes.printable import printable
 if TYPE_CHECKING:
     from holmes.config.schema import HolmesConfig
     from holmes.evaluation.tables import Grid
-    from holmes.media.extract import Failure
+    from holmes.media.extraction import Failure
     from holmes.training.experiments import Study
     from holmes.training.protocol import Protocol
 

@@ -16,7 +16,7 @@ from holmes.printable import printable
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from holmes.cluster.searcher import ShardedIndex
+    from holmes.cluster.sharded_index import ShardedIndex
     from holmes.index.answers import Answer, Hit
     from holmes.index.searcher import Index
 

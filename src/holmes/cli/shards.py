@@ -53,7 +53,7 @@ def export(
     """Put the embeddings into a vector database that scores by MaxSim (docs/cluster.md)."""
     from holmes.cluster.vector_database import export_to_qdrant, open_qdrant
     from holmes.errors import unknown
-    from holmes.index.store import IndexStore
+    from holmes.index.index_store import IndexStore
 
     if to != "qdrant":
         raise unknown("vector database", to, ("qdrant",))
@@ -64,9 +64,9 @@ def export(
 
 
 def show_shards(index: Path, json: bool) -> None:
-    from holmes.cluster.manifest import read_shards
     from holmes.cluster.places import Place
-    from holmes.index.store import IndexStore
+    from holmes.cluster.shards_manifest import read_shards
+    from holmes.index.index_store import IndexStore
 
     shards = read_shards(Place(index))
     if json:

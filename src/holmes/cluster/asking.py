@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from holmes.cluster.connect import import_ray, reason_of
-from holmes.cluster.copies import Copies, Copy
-from holmes.cluster.manifest import Shards
 from holmes.cluster.shard import NotOpenError
+from holmes.cluster.shard_copies import Copies, Copy
+from holmes.cluster.shards_manifest import Shards
 from holmes.errors import HolmesError
 
 AGAIN = 0.1  # seconds until a copy that failed is asked again, if there is no other

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from holmes.cluster.fleet import LocalFleet
 from holmes.cluster.generation import Generation
-from holmes.cluster.manifest import FILE_NAME, read_shards
 from holmes.cluster.places import Place
+from holmes.cluster.shards_manifest import FILE_NAME, read_shards
 from holmes.cluster.writer import ShardsWriter
 from holmes.cluster.writing import check_count, create_shards, seal_shards
 from holmes.errors import HolmesError
 from holmes.index.builder import BuildSummary, add_videos, first_manifest
 from holmes.index.embedder_protocol import Embedder
+from holmes.index.index_manifest import FILE_NAME as INDEX_FILE
 from holmes.index.judge import FEWEST_VIDEOS
-from holmes.index.manifest import FILE_NAME as INDEX_FILE
-from holmes.media.extract import Crew
+from holmes.media.extraction import Crew
 
 
 def build_shards(

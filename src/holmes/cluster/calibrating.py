@@ -1,7 +1,7 @@
 """A sharded index is taught how sure it can be, as one index is, and to the last bit the same.
 
-What it learned stands in its own manifest, so it is taken up with a generation, by all shards at once. Each
-shard gets it too, for those who search it alone.
+What it learned is in its own manifest, so all shards take it up at once, with a generation. Each shard gets
+it too, for people who search that shard alone.
 
 Q queries, V videos
 """
@@ -16,9 +16,9 @@ import torch
 
 from holmes.cluster.fleet import LocalFleet
 from holmes.cluster.generation import Generation
-from holmes.cluster.manifest import read_shards, write_shards
 from holmes.cluster.places import Place
 from holmes.cluster.shard import sent
+from holmes.cluster.shards_manifest import read_shards, write_shards
 from holmes.errors import HolmesError
 from holmes.index.calibration import Taught, learn
 from holmes.index.judge import FILE, write_values

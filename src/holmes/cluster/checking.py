@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from holmes.cluster.copying import open_shard
-from holmes.cluster.manifest import Shards, check_belongs, read_shards
 from holmes.cluster.places import Place
-from holmes.index.manifest import damaged
+from holmes.cluster.shards_manifest import Shards, check_belongs, read_shards
+from holmes.index.index_manifest import damaged
 from holmes.index.upkeep import feature_faults
 
 

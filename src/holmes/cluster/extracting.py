@@ -20,7 +20,7 @@ import holmes
 from holmes.cluster.connect import check_version, connect, import_ray, reason_of
 from holmes.errors import HolmesError
 from holmes.media.backbones import VisualBackbone, load_visual
-from holmes.media.extract import Crew, Work
+from holmes.media.extraction import Crew, Work
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures, video_id
 from holmes.media.one_video import extract_video, outcome_of
 from holmes.media.pool import PATIENCE, Outcome, Sign
@@ -31,7 +31,7 @@ PER_CORE = 2  # tasks under way, so that no core waits for this process
 
 
 def crew_at(address: str, share_of_gpu: float | None = None) -> Crew:
-    """A crew for `holmes.media.extract`, on the cluster at `address`.
+    """A crew for `holmes.media.extraction`, on the cluster at `address`.
 
     Where nodes have GPUs, their cores share them, unless `share_of_gpu` says how much of one a video takes.
     """

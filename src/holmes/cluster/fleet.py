@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from holmes.cluster.manifest import Shards
 from holmes.cluster.places import Place
 from holmes.cluster.shard import Shard
+from holmes.cluster.shards_manifest import Shards
 
 
 class Fleet(Protocol):

@@ -10,8 +10,8 @@ from typing import Any
 
 from holmes.cluster.fleet import Fleet
 from holmes.cluster.gather import sums_of
-from holmes.cluster.manifest import FILE_NAME, Shards
 from holmes.cluster.shard import sent
+from holmes.cluster.shards_manifest import FILE_NAME, Shards
 from holmes.errors import HolmesError
 from holmes.evidence.calibration_record import Calibration
 from holmes.index.diagnose import Diagnose
@@ -19,10 +19,10 @@ from holmes.index.embedder_protocol import Embedder
 from holmes.index.embedders import recorded_embedder
 from holmes.index.everyday import SENTENCES
 from holmes.index.group import Groups
+from holmes.index.index_store import fitting, no_video_fits
 from holmes.index.judge import choose_judge, guess_from, own_calibration
 from holmes.index.looks import merged
 from holmes.index.scan import Probes, make_probes
-from holmes.index.store import fitting, no_video_fits
 
 Names = dict[str, Collection[str] | None]  # the shards to ask, and which of their videos; None: all
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from holmes.cluster.connect import LOCAL, connect
 from holmes.cluster.fleet import Fleet, LocalFleet
 from holmes.cluster.generation import Generation
-from holmes.cluster.manifest import Shards, is_sharded, read_shards
 from holmes.cluster.places import Place
 from holmes.cluster.ray_fleet import RayFleet
-from holmes.cluster.searcher import ShardedIndex
+from holmes.cluster.sharded_index import ShardedIndex
+from holmes.cluster.shards_manifest import Shards, is_sharded, read_shards
 from holmes.devices import device_named
 from holmes.errors import HolmesError
 from holmes.index import searcher
@@ -46,7 +46,7 @@ def open_index(
     if ray is None and not is_sharded(place):
         if place.folder is None:
             read_shards(place)  # the error says what is there instead
-        return searcher.open_index(path, device=device, model=model, diagnose=diagnose)
+        return searcher.open_single_index(path, device=device, model=model, diagnose=diagnose)
     shards = read_shards(place)
     if ray is not None:
         fleet: Fleet = open_fleet(place, shards, ray, device, copies, cache, patience)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-REMEMBERED = 32  # answers of a kind
+REMEMBERED = 32  # answers of each kind
 FAR_LONGER = 3.0  # times the median
 
 
@@ -23,13 +23,13 @@ class Pace:
         self._seconds.setdefault(_kind(method, order), deque(maxlen=REMEMBERED)).extend(seconds)
 
     def slow(self, method: str, order: tuple[Any, ...], least: float) -> float:
-        """From how many seconds on an answer is late; `least` where nothing is known."""
+        """The seconds after which an answer is late; `least` where nothing is known."""
         known = self._seconds.get(_kind(method, order))
         return max(least, FAR_LONGER * statistics.median(tuple(known))) if known else least
 
 
 def _kind(method: str, order: tuple[Any, ...]) -> tuple[str, int]:
-    """What most of the time depends on: the first thing sent is the sentences' arrays, or a list."""
+    """What was asked, and for how many sentences: the first thing sent is their arrays, or a list."""
     first: Any = order[0] if order else ()
     arrays = isinstance(first, tuple) and first and isinstance(first[0], np.ndarray)
     return method, len(first[0] if arrays else first).bit_length()

@@ -25,7 +25,7 @@ class Place:
 
     def __init__(self, url: str | Path) -> None:
         text = os.fspath(url)
-        if isinstance(url, Path):  # which makes one stroke of two
+        if isinstance(url, Path):  # a path has one slash where the URL has two
             text = re.sub(r"^([a-z][a-z0-9]+):/(?!/)", r"\1://", text)
         self.folder = None if "://" in text else Path(text)
         self.url = text if self.folder is None else str(Path(text))

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from holmes.cluster.connect import import_ray
-from holmes.cluster.copies import Copies, Copy
-from holmes.cluster.manifest import ShardEntry
 from holmes.cluster.node import NodeShard
+from holmes.cluster.shard_copies import Copies, Copy
+from holmes.cluster.shards_manifest import ShardEntry
 from holmes.errors import HolmesError
 
 USUAL = 2  # copies of a shard
-CPUS = 0.005  # of a node that a copy reserves: none goes to a head without any, and nodes get equally many
+CPUS = 0.005  # CPUs that a copy reserves: none is placed on a head without CPUs, and nodes get equally many
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ import numpy as np
 import holmes
 from holmes.cluster.asking import Asking
 from holmes.cluster.connect import import_ray, reason_of
-from holmes.cluster.copies import Copies, Copy
-from holmes.cluster.manifest import Shards
 from holmes.cluster.pace import Pace
 from holmes.cluster.places import Place
 from holmes.cluster.placing import Order, place_copies
+from holmes.cluster.shard_copies import Copies, Copy
+from holmes.cluster.shards_manifest import Shards
 from holmes.errors import HolmesError
 
 KEEP_EVERY = 0.5  # seconds between two looks at the copies

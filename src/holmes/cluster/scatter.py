@@ -23,7 +23,7 @@ from holmes.index.nearest import Nearest
 from holmes.index.scan import Probes
 from holmes.moments import Moment
 
-LOOKED_AT = 2  # first hits of equal score whose looks come with their moments; hardly anybody asks for more
+LOOKED_AT = 2  # first hits of equal score whose looks come with their moments; more are seldom needed
 
 Alike = Callable[[Tensor], Tensor]  # of the hits' scores, Q × H: how many first ones may be the same
 
@@ -121,7 +121,7 @@ def _merged(names: Names, replies: Mapping[str, ShardReply], amount: Amount) -> 
 def _videos(
     now: Generation, shards: list[str], probes: Sent, nearest: Nearest, alike: Alike | None
 ) -> tuple[dict[tuple[int, int], Found], dict[tuple[int, int], View], list[str]]:
-    """The video of every hit, what some look like, and the shards that did not say."""
+    """The video of every hit, what some look like, and the shards that did not answer."""
     looked_at = [0] * len(nearest.hit_QH)
     if alike is not None:
         alike_Q = alike(nearest.hit_score_QH)

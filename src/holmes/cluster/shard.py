@@ -64,7 +64,7 @@ def sent(probes: Probes) -> Sent:
 
 
 def received(arrays: Sent) -> Probes:
-    # What travels through shared memory cannot be written to, which torch insists on.
+    # Arrays that come through shared memory are read-only, and torch wants writable ones.
     rows_QTD, frame_weight_QT, clip_weight_QT, *codes = (torch.from_numpy(np.array(a)) for a in arrays)
     probes = Probes(rows_QTD, frame_weight_QT, clip_weight_QT)
     probes.__dict__["codes"] = ProbeCodes(*codes)
@@ -72,7 +72,7 @@ def received(arrays: Sent) -> Probes:
 
 
 def packed(view: View) -> View:
-    """A view to travel: its rows are of float16, as they lie in the index, which loses nothing."""
+    """A view in the form that is sent: its rows are float16, as in the index, so nothing is lost."""
     return View(view.rows_FD.astype(np.float16), view.inside_F)
 
 

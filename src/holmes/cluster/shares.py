@@ -1,8 +1,9 @@
 """How much each shard is asked for at first, and whether that was enough.
 
-Of the best of a whole index a shard has about its share, as videos are spread by chance. So it is asked for
-that and a few more, which saves most of the exact scores. What it does not name scores no more than the last
-one it names; where that is as good as the last of the best of all, it may have more, and is asked for all.
+Since videos are spread at random, a shard has about its share of the best of a whole index. So it is asked
+for that and a few more, which saves most of the exact scores. What it does not name scores no more than the
+last one it names; where that is as good as the last of the best of all, it may have more, and is asked for
+all.
 
 Q queries, K best parts, H hits
 """
@@ -17,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holmes.cluster.generation import Names
-from holmes.cluster.manifest import Shards
 from holmes.cluster.shard import ShardReply
+from holmes.cluster.shards_manifest import Shards
 from holmes.index.nearest import Nearest
 
-DEVIATIONS = 3.0  # beyond the expected share: one shard in a thousand has more
+DEVIATIONS = 3.0  # added to the expected share: one shard in a thousand has more
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Amount:
     parts: int
 
     def share(self, part: float) -> Amount:
-        """Of a shard that holds this part of all videos."""
+        """The request to a shard that holds this part of all videos."""
         return Amount(_share(self.videos, part), _share(self.parts, part))
 
 

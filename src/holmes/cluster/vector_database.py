@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holmes.errors import HolmesError
+from holmes.index.index_store import IndexStore
 from holmes.index.scan import Probes
-from holmes.index.store import IndexStore
 from holmes.index.stored_video import StoredVideo
 from holmes.progress import progress_bar
 

@@ -7,11 +7,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from holmes.cluster.manifest import read_shards
 from holmes.cluster.places import Place
+from holmes.cluster.shards_manifest import read_shards
 from holmes.cluster.writing import shard_of
+from holmes.index.index_manifest import Manifest
 from holmes.index.index_writer import IndexWriter
-from holmes.index.manifest import Manifest
 from holmes.index.stored_video import StoredVideo
 
 

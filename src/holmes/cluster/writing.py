@@ -15,7 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from holmes.cluster.manifest import (
+from holmes.cluster.places import Place
+from holmes.cluster.shards_manifest import (
     FILE_NAME,
     MOST_SHARDS,
     ShardEntry,
@@ -24,17 +25,16 @@ from holmes.cluster.manifest import (
     read_shards,
     write_shards,
 )
-from holmes.cluster.places import Place
 from holmes.errors import HolmesError
 from holmes.files import UMASK, sync_folder, write_json
+from holmes.index.index_manifest import FILE_NAME as INDEX_FILE
+from holmes.index.index_manifest import Manifest, damaged, read_manifest
+from holmes.index.index_store import FEATURES, IndexStore
 from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.judge import FILE as CALIBRATION
 from holmes.index.judge import read_values
-from holmes.index.manifest import FILE_NAME as INDEX_FILE
-from holmes.index.manifest import Manifest, damaged, read_manifest
 from holmes.index.sealed import seal, unseal
 from holmes.index.segment import CODES
-from holmes.index.store import FEATURES, IndexStore
 from holmes.index.stored_video import video_key
 from holmes.progress import progress_bar
 

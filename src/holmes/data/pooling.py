@@ -46,7 +46,7 @@ def video_clips(rows_ND: Array, clips: int = CLIPS) -> Rows:
 
 
 def overlapping_clips(rows_ND: Array, least: float, cuts: Array | None = None) -> Rows:
-    """32 unit rows at the places of `video_clips`, each the mean of at least so many rows around its own.
+    """32 unit rows at the places of `video_clips`, each the mean of at least this many rows around its own.
 
     No mean reaches across a cut, a row that begins something new.
     """

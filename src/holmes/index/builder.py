@@ -19,10 +19,11 @@ from holmes.index.embedders import (
     extraction_record,
     recorded_embedder,
 )
+from holmes.index.index_manifest import FILE_NAME, Manifest
+from holmes.index.index_store import FEATURES
 from holmes.index.index_writer import IndexWriter, create_index
 from holmes.index.intake import Intake
 from holmes.index.left_out import note_left_out
-from holmes.index.manifest import FILE_NAME, Manifest
 from holmes.index.recognise import (
     Duplicate,
     FeatureCatalogue,
@@ -32,10 +33,9 @@ from holmes.index.recognise import (
     old_name,
     recognise,
 )
-from holmes.index.store import FEATURES
 from holmes.index.upkeep import sweep_parts
 from holmes.media.backbones.base import identify
-from holmes.media.extract import Crew, Failure, extract
+from holmes.media.extraction import Crew, Failure, extract
 from holmes.media.feature_folder import MANIFEST as FEATURE_MANIFEST
 from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.find import find_videos

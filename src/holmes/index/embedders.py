@@ -229,7 +229,7 @@ def recorded_embedder(record: dict[str, Any], folder: str | None = None, device:
 
 
 def as_begun(record: dict[str, Any], embedder: Embedder) -> Embedder:
-    """An index that was begun before cuts were looked for goes on without them."""
+    """An index that was begun before cuts were looked for continues without them."""
     if isinstance(embedder, ZeroShot) and "cut_cosine" not in record:
         return ZeroShot(embedder.backbone, embedder.device, cut_cosine=None)
     return embedder

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from holmes.errors import HolmesError
+from holmes.index.index_store import IndexStore
 from holmes.index.segment import Slab, mapping_of
-from holmes.index.store import IndexStore
 
 SHARE_OF_FREE_MEMORY = 0.8  # of a GPU, which embeddings may fill
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from holmes.index.store import IndexStore
+from holmes.index.index_store import IndexStore
 from holmes.results import Json
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from holmes.errors import HolmesError
-from holmes.index.store import LOCK
+from holmes.index.index_store import LOCK
 
 
 def lock_index(path: Path) -> IO[str]:

@@ -15,10 +15,17 @@ from typing import IO, Any
 
 from holmes.errors import HolmesError
 from holmes.index.index_lock import lock_folder, lock_index
-from holmes.index.manifest import FILE_NAME, Manifest, SegmentEntry, damaged, read_manifest, write_manifest
+from holmes.index.index_manifest import (
+    FILE_NAME,
+    Manifest,
+    SegmentEntry,
+    damaged,
+    read_manifest,
+    write_manifest,
+)
+from holmes.index.index_store import FEATURES, LEFT_OUT, LOCK, SEGMENTS, IndexStore
 from holmes.index.sealed import sealed_segments
 from holmes.index.segment import Segment, write_segment
-from holmes.index.store import FEATURES, LEFT_OUT, LOCK, SEGMENTS, IndexStore
 from holmes.index.stored_video import TILE, StoredVideo
 
 UNFINISHED = f".{FILE_NAME}.*.part"  # a manifest that a killed process was writing

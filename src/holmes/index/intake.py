@@ -14,7 +14,7 @@ from holmes.index.embedder_protocol import Embedder
 from holmes.index.index_writer import IndexWriter
 from holmes.index.parts import embed_videos
 from holmes.index.stored_video import StoredVideo
-from holmes.media.extract import Failure
+from holmes.media.extraction import Failure
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures
 
 MOST_BYTES = 2**27  # bytes of features held at once: a two-hour film of the widest encoder has half of that

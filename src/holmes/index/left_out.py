@@ -14,8 +14,8 @@ from typing import Any
 
 from holmes.errors import HolmesError
 from holmes.files import read_json, write_json
-from holmes.index.store import LEFT_OUT
-from holmes.media.extract import Failure
+from holmes.index.index_store import LEFT_OUT
+from holmes.media.extraction import Failure
 from holmes.typed import build
 
 KINDS = ("left_out", "partial")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from holmes.index.store import IndexStore
+from holmes.index.index_store import IndexStore
 from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.origin import Fingerprint, Origin, content_digest, is_away
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from holmes.errors import HolmesError
 from holmes.files import atomic_file, read_file
-from holmes.index.manifest import FILE_NAME, Manifest, read_manifest
+from holmes.index.index_manifest import FILE_NAME, Manifest, read_manifest
 
 DIGITS = 16  # of the digest, in the name of the file
 

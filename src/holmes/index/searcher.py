@@ -24,12 +24,12 @@ from holmes.index.embedders import recorded_embedder
 from holmes.index.gallery import Gallery, open_gallery
 from holmes.index.group import Groups, Views
 from holmes.index.index_description import IndexDescription, describe_store
+from holmes.index.index_manifest import read_manifest
+from holmes.index.index_store import IndexStore
 from holmes.index.judge import judge_of
 from holmes.index.looks import View, sketches_of, view_of
-from holmes.index.manifest import read_manifest
 from holmes.index.nearest import Nearest, nearest_videos
 from holmes.index.scan import Probes, make_probes
-from holmes.index.store import IndexStore
 from holmes.index.stored_video import StoredVideo
 from holmes.index.timeline import find_moments, frame_at, timeline_of
 from holmes.records import QueryEmbedding
@@ -209,10 +209,10 @@ class Index:
         return torch.tensor(allowed_S, device=self.device)
 
 
-def open_index(
+def open_single_index(
     path: Path | str, *, device: str = "auto", model: str | None = None, diagnose: Diagnose | None = None
 ) -> Index:
-    """Open an index for searching; its model is loaded with the first search.
+    """Open an index that is not sharded; its model is loaded with the first search.
 
     `device` is cpu, cuda or auto, for the embeddings, the model and its encoders; `model` says where a
     trained checkpoint is now, if it has moved; `diagnose` judges the answers in place of the model's judge.

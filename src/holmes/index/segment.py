@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from holmes.errors import HolmesError
 from holmes.files import sha256_file, sync_folder
-from holmes.index.manifest import SegmentEntry, damaged
+from holmes.index.index_manifest import SegmentEntry, damaged
 from holmes.index.stored_video import StoredVideo, video_key
 from holmes.manifests import FileEntry
 

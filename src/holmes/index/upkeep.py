@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from holmes.errors import HolmesError
+from holmes.index.index_manifest import read_manifest
+from holmes.index.index_store import FEATURES, IndexStore
 from holmes.index.index_writer import IndexWriter
-from holmes.index.manifest import read_manifest
-from holmes.index.store import FEATURES, IndexStore
 from holmes.media.feature_folder import MANIFEST, FeatureFolder, video_id
 from holmes.media.unfinished import SUFFIX as UNFINISHED
 

@@ -19,7 +19,7 @@ from holmes.records import QueryEmbedding
 # five they find more.
 CLIP_SECONDS = 5.0
 # A long video goes from one thing to another, and what is averaged across the cut is neither. There is a cut
-# where the means of so many seconds before and after have a cosine below this. Short ones are mostly about
+# where the means of this many seconds before and after have a cosine below this. Short ones are mostly about
 # one thing, and lose by it.
 CUT_SECONDS, CUT_COSINE = 2.0, 0.3
 PART_SECONDS = 64.0  # the longest part of a video; its 32 clips then lie two seconds apart

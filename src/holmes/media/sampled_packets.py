@@ -1,8 +1,8 @@
 """Which packets of a video need no decoding, because no sample shows what is in them.
 
 Samples are few: two of the twenty-five frames of a second. A frame that none of them shows is marked, and the
-decoder leaves it out where no other frame is built from it. Behind the last frame that is shown before a
-fresh start, a key frame that all later ones are independent by, nothing is decoded at all. The frames that
+decoder leaves it out where no other frame is built from it. Between the last frame that is shown and a fresh
+start, a key frame after which no frame depends on earlier ones, nothing is decoded at all. The frames that
 are shown come out as if everything had been decoded.
 
 Packets come in the order of decoding. What a frame is followed by on the screen is known a few packets later.
@@ -18,9 +18,9 @@ from typing import Any
 
 from holmes.media.containers import LARGEST_GAP
 
-REORDERED = 17  # packets after which one that is shown before has come: decoders hold 16 frames at most
+REORDERED = 17  # packets after which all frames shown earlier have come: decoders hold at most 16
 AHEAD = 128  # packets looked ahead to the next fresh start
-BYTES_AHEAD = 2**26  # of them, however large each is
+BYTES_AHEAD = 2**26  # bytes of them, however large each is
 HEAD = 2**12  # bytes of a packet in which its first slice begins
 
 Shows = Callable[[float, float], bool]  # whether a sample's moment lies between two times of the file
@@ -87,7 +87,7 @@ class SampledPackets:
         return _Planned(packet, start, self._slices.is_fresh(packet))
 
     def _follows(self, packet: Any) -> bool:
-        """Whether the clock has gone on as clocks do."""
+        """Whether the timestamps have advanced as they should."""
         last, self._last_dts = self._last_dts, packet.dts
         return last is None or 0 <= (packet.dts - last) * self._tick <= LARGEST_GAP
 
@@ -122,7 +122,7 @@ class SampledPackets:
 
 
 class _Slices:
-    """Tells which packets begin afresh; of H.264 and H.265 by the heads of their first slices."""
+    """Tells which packets are fresh starts; for H.264 and H.265 by the headers of their first slices."""
 
     def __init__(self, codec: Any) -> None:
         self._name, extra = codec.name, bytes(codec.extradata or b"")

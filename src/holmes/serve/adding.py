@@ -13,7 +13,7 @@ from typing import Any
 from holmes.errors import HolmesError
 from holmes.index.builder import add_videos
 from holmes.index.embedders import recorded_embedder
-from holmes.index.manifest import read_manifest
+from holmes.index.index_manifest import read_manifest
 from holmes.progress import reported_to
 
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from holmes.errors import HolmesError
-from holmes.index.store import FEATURES
+from holmes.index.index_store import FEATURES
 from holmes.media.feature_folder import FeatureFolder, Thumbnail
 from holmes.media.pictures import thumbnail
 from holmes.media.reader import VideoReader

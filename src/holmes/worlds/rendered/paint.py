@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from holmes.worlds.rendered.words import COLOURS
+from holmes.worlds.rendered.scene_words import COLOURS
 
 Plane: TypeAlias = npt.NDArray[Any]  # H × W floats
 OUTLINE = np.array((20, 20, 20), np.float32)  # so that a green shape shows on a meadow

@@ -11,7 +11,7 @@ import numpy as np
 from holmes.errors import HolmesError
 from holmes.records import QueryKind
 from holmes.typed import Matching, PlainName
-from holmes.worlds.rendered import words
+from holmes.worlds.rendered import scene_words
 
 T = TypeVar("T")
 VAGUE_SHARE = 0.25  # a caption that fits more of its group than this is under-determined
@@ -97,10 +97,10 @@ def plan_captions(settings: RenderSettings, videos: list[Video]) -> list[Caption
             continue
         rng = np.random.default_rng([settings.seed, *f"{video.id} captions".encode()])
         others = [other for other in videos if other.group == video.group]
-        templates = [(scene, t) for scene in video.scenes for t in _some(rng, words.PRECISE, 2)]
+        templates = [(scene, t) for scene in video.scenes for t in _some(rng, scene_words.PRECISE, 2)]
         for _ in range(settings.vaguer):
-            templates += [(_one(rng, video.scenes), _one(rng, words.POLYSEMOUS))]
-            templates += [(_one(rng, video.scenes), _one(rng, words.UNDERDETERMINED))]
+            templates += [(_one(rng, video.scenes), _one(rng, scene_words.POLYSEMOUS))]
+            templates += [(_one(rng, video.scenes), _one(rng, scene_words.UNDERDETERMINED))]
         told = [
             _caption(f"{video.id}#enc#{number}", video, scene, template, others, rng)
             for number, (scene, template) in enumerate(templates)
@@ -115,9 +115,9 @@ def _caption(
     named = {name for _, name, _, _ in Formatter().parse(template) if name}
     text = template.format(
         colour=scene.colour,
-        shape=_one(rng, words.SHAPES[scene.shape]),
-        background=_one(rng, words.BACKGROUNDS[scene.background]),
-        motion=_one(rng, words.MOTIONS[scene.motion]),
+        shape=_one(rng, scene_words.SHAPES[scene.shape]),
+        background=_one(rng, scene_words.BACKGROUNDS[scene.background]),
+        motion=_one(rng, scene_words.MOTIONS[scene.motion]),
     )
     seen = named & set(ATTRIBUTES)
     fits = [
@@ -144,14 +144,16 @@ def _scenes(
         end = start + frames / settings.frames_per_second
         if not looks:
             looks.extend(_looks(rng))
-        scenes.append(Scene(start, end, *looks.pop(), _one(rng, tuple(words.MOTIONS))))
+        scenes.append(Scene(start, end, *looks.pop(), _one(rng, tuple(scene_words.MOTIONS))))
         start = end
     return tuple(scenes)
 
 
 def _looks(rng: np.random.Generator) -> list[tuple[str, str, str]]:
     """Every colour with every shape on every background, once, in random order: few scenes look the same."""
-    looks = [(c, s, b) for c in words.COLOURS for s in words.SHAPES for b in words.BACKGROUNDS]
+    looks = [
+        (c, s, b) for c in scene_words.COLOURS for s in scene_words.SHAPES for b in scene_words.BACKGROUNDS
+    ]
     return [looks[i] for i in rng.permutation(len(looks))]
 
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import torch
 
 from holmes.cluster.generation import Generation
-from holmes.cluster.manifest import read_shards
 from holmes.cluster.places import Place
 from holmes.cluster.scatter import gather
 from holmes.cluster.shard import sent
+from holmes.cluster.shards_manifest import read_shards
 from holmes.errors import HolmesError
 from holmes.evidence.answer_kinds import SMALL_GROUP
 from holmes.index.answers import Answer, Hit, Timeline

@@ -18,8 +18,8 @@ from typing import Annotated, Any
 from holmes.cluster.places import Place
 from holmes.errors import HolmesError
 from holmes.index.index_description import IndexDescription
-from holmes.index.manifest import FILE_NAME as INDEX_FILE
-from holmes.index.manifest import Manifest, Side
+from holmes.index.index_manifest import FILE_NAME as INDEX_FILE
+from holmes.index.index_manifest import Manifest, Side
 from holmes.manifests import Form
 from holmes.typed import Count, Matching, Sha256, Within
 

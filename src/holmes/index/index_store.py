@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 
 from holmes.errors import HolmesError
-from holmes.index.manifest import Manifest, damaged, read_manifest
+from holmes.index.index_manifest import Manifest, damaged, read_manifest
 from holmes.index.segment import Segment
 from holmes.index.stored_video import StoredVideo
 
