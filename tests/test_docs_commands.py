@@ -41,16 +41,20 @@ ELSEWHERE = {
     "torchrun --nproc-per-node 4 -m holmes train STORE --preset tvr --out RUN": (
         "needs several devices; tests/test_training_distributed.py runs it with two processes"
     ),
-    "torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint FIRST:29500 -m holmes train "
-    "STORE --preset tvr --out RUN": "needs several machines",
+    **{
+        f"torchrun --nnodes 2 --node-rank {rank} --nproc-per-node 4 --master-addr FIRST --master-port 29500 "
+        "-m holmes train STORE --preset tvr --out RUN": "needs several machines"
+        for rank in (0, 1)
+    },
     "holmes evaluate PUBLISHED.ckpt STORE": "needs a published file; tests/test_released.py has one",
     "holmes index build INDEX VIDEOS… --model RUN": "tests/test_demo.py indexes with a trained run",
     "holmes index seal SHARDS": "needs shards that were changed; tests/test_cluster_shards.py has some",
     "holmes serve SHARDS --ray HOST:6379": ON_RAY,
     "holmes serve SHARDS --ray HOST:6379 --copies 2 --cache /fast/disk": ON_RAY,
     "holmes serve SHARDS --ray local": ON_RAY,
-    "holmes serve SHARDS --ray auto": ON_RAY,
+    "holmes serve SHARDS --ray HEAD:6379": ON_RAY,
     "holmes extract VIDEOS… --out FEATURES --ray HOST:6379": ON_RAY,
+    "holmes extract VIDEOS… --out FEATURES --ray HEAD:6379": ON_RAY,
     "holmes index build SHARDS VIDEOS… --shards N --ray HOST:6379": ON_RAY,
     "ray start --head --port 6379 --num-cpus 0": ON_RAY,
     "ray start --address HEAD:6379": ON_RAY,
