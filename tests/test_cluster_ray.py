@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -24,7 +25,7 @@ from holmes.cli.main import main
 from holmes.cluster import ray_fleet
 from holmes.cluster.building import build_shards
 from holmes.cluster.extracting import crew_at
-from holmes.cluster.one_machine import SmallCluster
+from holmes.cluster.one_machine import SmallCluster, children_of
 from holmes.cluster.ray_fleet import RayFleet
 from holmes.cluster.sharded_index import ShardedIndex
 from holmes.cluster.writing import seal_shards, shard_name, split_index
@@ -392,3 +393,27 @@ def test_an_index_built_on_a_cluster_is_the_one_built_here(
     assert len(FeatureFolder.open(tmp_path / "there" / "features")) == 9
     again = build_shards(tmp_path / "there", [films], embedder, 2, crew=crew_at(cluster.address))
     assert again.added == 0 and again.unchanged == 9 and len(notes(notebook / "done")) == 9
+
+
+def test_processes_are_found_while_threads_and_processes_end() -> None:
+    """A node that is to be killed goes on starting and ending them."""
+    ended = threading.Event()
+
+    def start_and_end() -> None:
+        while not ended.is_set():
+            one = threading.Thread(target=subprocess.run, args=(["true"],))
+            one.start()
+            one.join()
+
+    busy = [threading.Thread(target=start_and_end) for _ in range(4)]
+    lasting = subprocess.Popen(["sleep", "60"])
+    try:
+        for thread in busy:
+            thread.start()
+        assert all(lasting.pid in children_of(os.getpid()) for _ in range(50))
+    finally:
+        ended.set()
+        lasting.kill()
+        lasting.wait()
+        for thread in busy:
+            thread.join()

@@ -61,7 +61,8 @@ class SmallCluster:
         """Inside the block, a node is there and does nothing, like a machine that hangs."""
         processes = processes_of(node)
         for process in processes:
-            os.kill(process, signal.SIGSTOP)
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGSTOP)
         try:
             yield
         finally:
@@ -87,12 +88,15 @@ class SmallCluster:
 def processes_of(node: Any) -> list[int]:
     """The processes of a node: Ray's own, and those in which it runs actors and tasks."""
     raylet = int(node.all_processes["raylet"][0].process.pid)
-    return [raylet, *_children(raylet)]
+    return [raylet, *children_of(raylet)]
 
 
-def _children(process: int) -> list[int]:
+def children_of(process: int) -> list[int]:
+    """All that a process has started, and what these have; a thread or a process may end meanwhile."""
     found = []
-    for task in Path(f"/proc/{process}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            found += [child, *_children(child)]
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{process}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                for child in map(int, (task / "children").read_text().split()):
+                    found += [child, *children_of(child)]
     return found
