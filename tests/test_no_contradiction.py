@@ -82,7 +82,7 @@ def test_what_is_said_of_one_query_agrees(calibration, seed, shape, candidates, 
     videos = min(candidates, 40) + (more if candidates >= 40 else 0)
     copies_Q = torch.tensor([min(copies, videos)])
     (said,) = Diagnoser(calibration)(scores, videos, copies_Q=copies_Q)
-    agrees(said, videos, int(copies_Q), calibration.here_floor)
+    assert not contradictions(said, videos, int(copies_Q), calibration.here_floor)
 
 
 @given(calibrations, st.integers(0, 10_000), st.integers(2, 40), st.integers(1, 8))
@@ -90,40 +90,53 @@ def test_what_is_said_of_films_in_parts_agrees(calibration, seed, candidates, fi
     scores = score_rows(seed, "few", candidates, 0.05)
     video_QK = torch.from_numpy(np.random.default_rng(seed).integers(0, films, (1, candidates)))
     (said,) = Diagnoser(calibration)(scores, candidates, video_QK=video_QK)
-    agrees(said, candidates, 1, calibration.here_floor, in_parts=True)
+    assert not contradictions(said, candidates, 1, calibration.here_floor, in_parts=True)
 
 
-def agrees(said: Diagnosis, videos: int, copies: int, here_floor: float, in_parts: bool = False) -> None:
+def contradictions(
+    said: Diagnosis, videos: int, copies: int, here_floor: float, in_parts: bool = False
+) -> list[str]:
+    """What cannot be true beside the probabilities, in words."""
     shares, group = said.probabilities, said.group
-    assert all(0 <= share <= 1 for share in shares) and sum(shares) <= 1 + 1e-4
-    assert said.probability == shares[0]
-    assert in_parts or shares[0] >= max(shares) - 1e-6, "the first hit is the most probable one"
-
-    assert said.words == WORDS[said.kind]
-    begun = [kind for kind, words in BEGINNINGS.items() if re.match(words, said.explanation)]
-    assert begun == [said.kind]
-
     held, others = sum(shares[:group]), shares[group:]
     read = re.findall(r"(?:under |over )?\d+%", said.explanation)
+    begun = [kind for kind, words in BEGINNINGS.items() if re.match(words, said.explanation)]
+    little = said.here < here_floor
+    doubted = "on little evidence: it may be missing" in said.explanation
+    true = {
+        "a probability lies between 0 and 1": all(0 <= share <= 1 for share in shares),
+        "all together are at most 1": sum(shares) <= 1 + 1e-4,
+        "the probability is the first hit's": said.probability == shares[0],
+        "the first hit is the most probable one": in_parts or shares[0] >= max(shares) - 1e-6,
+        "the words are the kind's": said.words == WORDS[said.kind],
+        "the sentence is the kind's": begun == [said.kind],
+        "what is missing has little evidence": little or said.kind != "not_here",
+        "what stands out on little evidence says so": doubted == (little and said.kind == "precise"),
+    }
     if said.kind == "precise":
         alone = group == 1
-        assert group == copies and ("One video stands out" in said.explanation) == alone
-        assert all(shares[0] > share for share in others), "another one is as probable as what stands out"
-        assert read == [spoken(shares[0] if alone else held)]
+        true |= {
+            "it is one video, or its copies": group == copies,
+            "one video is called one": ("One video stands out" in said.explanation) == alone,
+            "nothing else is as probable": all(shares[0] > share for share in others),
+            "the number is its probability": read == [spoken(shares[0] if alone else held)],
+        }
     elif said.kind == "several_fit":
-        assert 2 <= group <= max(2, min(6, len(shares))) or len(shares) == 1
-        assert NUMBERS[said.explanation.split()[0]] == group
-        assert read == [spoken(held), spoken(shares[0])]
-        assert shares[0] < 0.75, "one video with three quarters of the probability is the answer"
+        true |= {
+            "the group is small": 2 <= group <= max(2, min(6, len(shares))) or len(shares) == 1,
+            "the sentence counts the group": NUMBERS[said.explanation.split()[0]] == group,
+            "the numbers are the group's and the first's": read == [spoken(held), spoken(shares[0])],
+            "no video has three quarters of it": shares[0] < 0.75,
+        }
     else:
-        assert group == 0 and read == [spoken(shares[0])]
-        assert shares[0] < 0.75
-        if said.kind == "too_little":
-            assert sum(shares[: max(2, min(6, videos // 8))]) < 0.75, "a small group holds it"
-    little = said.here < here_floor
-    assert (said.kind == "not_here") <= little, "what is missing has little evidence"
-    doubted = "on little evidence: it may be missing" in said.explanation
-    assert doubted == (little and said.kind == "precise"), "what stands out on little evidence says so"
+        small = max(2, min(6, videos // 8))
+        true |= {
+            "there is no group": group == 0,
+            "the number is the first's": read == [spoken(shares[0])],
+            "no video has three quarters of it": shares[0] < 0.75,
+            "no small group holds it": said.kind != "too_little" or sum(shares[:small]) < 0.75,
+        }
+    return [statement for statement, holds in true.items() if not holds]
 
 
 def spoken(share: float) -> str:
