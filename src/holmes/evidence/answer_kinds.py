@@ -80,7 +80,7 @@ def kinds_of(
     first_Q = held_QK.gather(1, (copies_Q.clamp(max=last) - 1).unsqueeze(1)).squeeze(1)
     together_Q = held_QK[:, min(rules.small, last) - 1]
     size_Q = (held_QK < rules.group).sum(1) + 1
-    precise_Q = is_precise(first_Q, here_Q, rules) & stands_out(probability_QK, copies_Q)
+    precise_Q = is_precise(first_Q, here_Q, rules.precise, rules.sure) & stands_out(probability_QK, copies_Q)
     kinds_Q = torch.full_like(copies_Q, AnswerKind.TOO_LITTLE)
     kinds_Q = kinds_Q.masked_fill(together_Q >= rules.group, AnswerKind.SEVERAL_FIT)
     kinds_Q = kinds_Q.masked_fill(here_Q < rules.here, AnswerKind.NOT_HERE)
@@ -90,9 +90,9 @@ def kinds_of(
     return kinds_Q, group_Q.clamp(max=last)
 
 
-def is_precise(first_Q: Tensor, here_Q: Tensor, rules: KindRules) -> Tensor:
+def is_precise(first_Q: Tensor, here_Q: Tensor, most: float | Tensor, sure: float) -> Tensor:
     """Whether the first video, with its copies, has most of the probability and evidence enough."""
-    return ((first_Q >= rules.precise) & (here_Q >= rules.sure)) | (first_Q >= CLEAR)
+    return ((first_Q >= most) & (here_Q >= sure)) | (first_Q >= CLEAR)
 
 
 def stands_out(probability_QK: Tensor, copies_Q: Tensor) -> Tensor:

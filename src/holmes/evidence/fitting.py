@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from holmes.evidence.answer_kinds import CLEAR, MOST, small_group
+from holmes.evidence.answer_kinds import CLEAR, MOST, is_precise, small_group
 from holmes.evidence.calibration_record import Calibration
 from holmes.evidence.confidence import Background, background, fit_score_evidence, gallery_opinion
 from holmes.evidence.judgement import SMALLEST_VACUITY, Judgement, judge
@@ -108,7 +108,7 @@ def fit_known_kinds(fitted: Calibration, scores: Scores, known_Q: Tensor) -> Cal
     precise_S, group_S = (held_Q.quantile(share_S).clamp(max=CLEAR) for held_Q in (first_Q, together_Q))
 
     def met(here: float, sure: float) -> Tensor:
-        precise_SQ = (first_Q >= precise_S.unsqueeze(1)) & (judged.here_Q >= sure) | (first_Q >= CLEAR)
+        precise_SQ = is_precise(first_Q, judged.here_Q, precise_S.unsqueeze(1), sure)
         precise_SSQ = precise_SQ.unsqueeze(1).expand(-1, STEPS, -1)
         several_SSQ = (together_Q >= group_S.unsqueeze(1)) & (judged.here_Q >= here) & ~precise_SSQ
         said = precise_SSQ, several_SSQ, ~(precise_SSQ | several_SSQ)
