@@ -57,6 +57,13 @@ def test_lite2_equals_the_published_network() -> None:
     assert lite2.frames([]).shape == (0, 1280)
 
 
+def test_lite2_gives_the_same_rows_however_many_threads_share_them() -> None:
+    images = pictures(7, 260, 260)
+    one, three = (load_visual("lite2", threads=threads).frames(images) for threads in (1, 3))
+    np.testing.assert_array_equal(one, three)
+    np.testing.assert_array_equal(one[3:4], load_visual("lite2", threads=2).frames(images[3:4]))
+
+
 def test_the_graph_is_built_once_and_a_broken_one_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

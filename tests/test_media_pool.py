@@ -42,3 +42,20 @@ def test_answers_that_arrive_together_are_all_heard(tmp_path: Path, monkeypatch:
     assert not work.is_alive(), "the pool waits for an answer it has already been given"
     assert sorted(outcome.source for outcome in outcomes) == sources
     assert not any(outcome.failure for outcome in outcomes)
+
+
+def test_a_worker_computes_small_products_in_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "telling_worker.py").write_text(
+        "import json, os, sys\n"
+        "sys.stdin.readline()\n"
+        "threads = os.environ['OPENBLAS_NUM_THREADS']  # what the NumPy of its packages goes by\n"
+        "print(json.dumps({'failure': '', 'note': threads}), flush=True)\n"
+        "sys.stdin.readline()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.setenv(name, "3")
+    (outcome,) = run_jobs("telling_worker", {}, [Path("video")], workers=1)
+    assert outcome.note == "1", "NumPy's threads wait by spinning, on the cores of the other workers"

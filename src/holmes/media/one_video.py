@@ -20,7 +20,8 @@ from holmes.media.feature_folder import FeatureFolder, FolderGoneError, Thumbnai
 from holmes.media.origin import Fingerprint, Origin
 from holmes.media.pictures import ThumbnailStrip
 from holmes.media.pool import Outcome, Sign
-from holmes.media.reader import PlaceLostError, Sample, VideoReader
+from holmes.media.read_ahead import read_ahead
+from holmes.media.reader import PlaceLostError, ReadingPlace, Sample, VideoReader
 from holmes.media.unfinished import Unfinished, keep, take_up, unfinished_file
 
 ROWS_AT_ONCE = 16  # rows encoded together; with the encoder's window, the decoded frames held at a time
@@ -89,7 +90,7 @@ def _encode(
     rows: list[NDArray[Any]] = [earlier.rows] if earlier else []
     times: list[NDArray[Any]] = [earlier.times] if earlier else []
     kept_at = time.monotonic()
-    for block in _blocks(iter(reader), backbone.window):
+    for block, reached in read_ahead(_blocks(reader, backbone.window)):
         for sample in block:
             strip.offer(sample.time, sample.image)
         whole = len(block) % backbone.window == 0
@@ -98,7 +99,7 @@ def _encode(
         times.append(np.array([sample.time for sample in block]).reshape(-1, backbone.window).mean(axis=1))
         report(Sign(source, block[-1].time, min(1.0, block[-1].time / max(reader.promised, 1e-9))))
         if unfinished is not None and whole and time.monotonic() - kept_at >= KEEP_EVERY:
-            if (reached := reader.place()) is not None:
+            if reached is not None:
                 rows, times = [np.concatenate(rows)], [np.concatenate(times)]
                 keep(unfinished, made_of, Unfinished(rows[0], times[0], strip, reached))
             kept_at = time.monotonic()
@@ -114,20 +115,23 @@ def _encode(
     )
 
 
-def _blocks(samples: Iterator[Sample], window: int) -> Iterator[list[Sample]]:
-    """Samples for a few rows at a time, as many as memory allows; all but the last block fill whole rows."""
+def _blocks(reader: VideoReader, window: int) -> Iterator[tuple[list[Sample], ReadingPlace | None]]:
+    """Samples for a few rows at a time, as many as memory allows, and where the reading was after them.
+
+    All but the last block fill whole rows.
+    """
     block: list[Sample] = []
     pictures = size = 0
-    for sample in samples:
+    for sample in reader:
         if not block or block[-1].image is not sample.image:
             pictures, size = pictures + 1, size + sample.image.nbytes
         block.append(sample)
         full = pictures >= ROWS_AT_ONCE * window or size >= BYTES_AT_ONCE or len(block) >= SAMPLES_AT_ONCE
         if full and len(block) % window == 0:
-            yield block
+            yield block, reader.place()
             block, pictures, size = [], 0, 0
     if block:
-        yield block
+        yield block, None
 
 
 def encode_distinct(images: Sequence[Image], backbone: VisualBackbone) -> NDArray[np.float16]:

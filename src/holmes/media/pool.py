@@ -28,6 +28,8 @@ import holmes
 from holmes.media.backbones.base import VisualBackbone
 from holmes.media.shared_encoder import SERVED_AT_ONCE, SharedMemory, open_shared_memory, serve
 
+# For NumPy's small products. Its threads wait by spinning, and would take the cores from the other workers.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 PATIENCE = 600.0  # seconds without a sign of life before a worker counts as stuck
 
 
@@ -136,7 +138,7 @@ class _Worker:
             stderr=self._words,
             pass_fds=descriptors,
             bufsize=0,  # a buffer could hold a second line that the selector would never announce
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))},
+            env={**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, places))},
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._jobs, self._answers = self._process.stdin, self._process.stdout

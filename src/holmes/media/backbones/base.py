@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, TypeAlias, runtime_checkable
 
@@ -78,11 +78,15 @@ class JointBackbone(VisualBackbone, TextBackbone, Protocol):
 
 
 def encode_in_batches(
-    items: Sequence[Any], batch: int, width: int, encode: Callable[[Sequence[Any]], Matrix]
+    items: Sequence[Any],
+    batch: int,
+    width: int,
+    encode: Callable[[Sequence[Any]], Matrix],
+    over: Callable[..., Iterable[Matrix]] = map,
 ) -> Matrix:
-    """The rows of all items; no items give no rows."""
-    batches = (items[start : start + batch] for start in range(0, len(items), batch))
-    return np.concatenate([np.zeros((0, width), np.float32), *map(encode, batches)])
+    """The rows of all items; no items give no rows. `over` does what `map` does, perhaps with threads."""
+    batches = [items[start : start + batch] for start in range(0, len(items), batch)]
+    return np.concatenate([np.zeros((0, width), np.float32), *over(encode, batches)])
 
 
 def identify(backbone: VisualBackbone) -> Identity:
