@@ -2,25 +2,29 @@
 
     python benchmarks/extraction.py FOLDER_OF_CLIPS --work FOLDER
 
-Films of three sizes in two codings are made from the clips. For each, four things are timed: PyAV decoding
-every frame and doing nothing else; the encoder on frames that are decoded already; extraction as `holmes
-extract` does it, normally and with --fast. Each is one thread, and what counts is its processor time, which
-other work on the machine disturbs little; workers share nothing, so two idle cores do twice as much.
+Films of three sizes in two codings are made from the clips. For each, four things are timed on all cores: PyAV
+decoding every frame and doing nothing else, with FFmpeg's threads, of frames or of slices, whichever is
+faster; the encoder on frames that are decoded already; and extraction as `holmes extract` does it, of one film
+and of one film per core. What counts is the clock, without the time that a worker takes to start.
 
-Decoder alone and encoder alone have both cores to themselves; extraction divides them among the two. If an
-hour of video takes D core-seconds to decode and E to encode, the slower of the two alone takes max(D, E) / 2
-and both together (D + E) / 2: the "ceiling" is max(D, E) / (D + E). What need not be decoded brings
-extraction beyond it.
+The same once more on one core, in processor time, which other work on the machine disturbs little. There
+decoding alone does not pay for sharing a file among threads, so extraction has more to match. If an hour of
+video takes D core-seconds to decode and E to encode, the slower of the two alone takes max(D, E) and both
+together D + E: the "ceiling" is max(D, E) / (D + E). What need not be decoded brings extraction beyond it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,34 +35,42 @@ from extraction_films import CODECS, HEIGHTS, make_film
 
 from holmes.media.extraction import extract
 
-CORES = 2
 DECODE = """
-import av, sys
+import json, sys, time
+import av
+began, worked = time.perf_counter(), time.process_time()
 with av.open(sys.argv[1]) as container:
     stream = container.streams.video[0]
-    stream.codec_context.thread_count = 1
+    stream.thread_type, stream.codec_context.thread_count = sys.argv[3], int(sys.argv[2])
     for frame in container.decode(stream):
         pass
+print(json.dumps([time.perf_counter() - began, time.process_time() - worked]))
 """
 ENCODE = """
-import sys, time
+import json, sys, time
 from pathlib import Path
 from holmes.media.backbones import load_visual
 from holmes.media.reader import VideoReader
-encoder = load_visual(sys.argv[2], threads=1)
-reader = VideoReader(
-    Path(sys.argv[1]),
-    encoder.rate,
-    2 * encoder.side,
-    scaled_side=getattr(encoder, "scaled_side", None),
-)
-images = [sample.image for sample in reader]
+encoder = load_visual(sys.argv[3], threads=int(sys.argv[2]))
+scaled_side = getattr(encoder, "scaled_side", None)
+images = [sample.image for sample in VideoReader(Path(sys.argv[1]), encoder.rate, 2 * encoder.side, scaled_side=scaled_side)]
 encoder.frames(images[:16])
-began = time.process_time()
+began, worked = time.perf_counter(), time.process_time()
 for start in range(0, len(images), 16):
     encoder.frames(images[start : start + 16])
-print(time.process_time() - began)
+print(json.dumps([time.perf_counter() - began, time.process_time() - worked]))
 """
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Seconds of something, by the clock and of the processor."""
+
+    clock: float
+    processor: float
+
+    def without(self, start_up: Taken) -> Taken:
+        return Taken(max(1e-9, self.clock - start_up.clock), max(1e-9, self.processor - start_up.processor))
 
 
 def main(
@@ -71,56 +83,88 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder for the JSON file.")] = Path("benchmarks/results"),
 ) -> None:
     some = sorted(clips.glob("video*.mp4"))[:3] or sorted(clips.glob("*.mp4"))[:3]
-    rows = []
+    clock_rows, processor_rows = [], []
     with work_folder(work) as folder:
         still = make_film(folder / "still.mp4", some, HEIGHTS["360p"], "libx264", seconds=1, times=1)
-        start_up = min(_extracted(still, backbone, fast=False) for _ in range(3))
         for size in sizes.split(","):
             for coding, codec in CODECS.items():
                 film = make_film(folder / f"{size}-{coding}.mp4", some, HEIGHTS[size], codec, seconds, times)
-                rows.append(_row(film, backbone, seconds * times, start_up))
-                print_table(f"hours of video per hour, {CORES} cores, {backbone}", rows)
+                clock_rows.append(_by_the_clock(film, still, backbone, seconds * times))
+                processor_rows.append(_by_processor_time(film, still, backbone, seconds * times))
+                print_table(f"hours of video per hour by the clock, {backbone}", clock_rows)
+                print_table(f"core-seconds per hour of video, one core, {backbone}", processor_rows)
     print(machine(torch.device("cpu")))
-    save_json(out / "extraction.json", rows)
+    save_json(out / "extraction.json", {"clock": clock_rows, "processor": processor_rows})
 
 
-def _row(film: Path, backbone: str, length: float, start_up: float) -> dict[str, Any]:
-    decode = _processor(lambda: subprocess.run([sys.executable, "-c", DECODE, str(film)], check=True))
-    said = subprocess.run(
-        [sys.executable, "-c", ENCODE, str(film), backbone], check=True, capture_output=True, text=True
-    )
-    encode = float(said.stdout)
-    normal, fast = (max(1e-9, _extracted(film, backbone, fast) - start_up) for fast in (False, True))
-    taken = {"decode": decode, "encode": encode, "extract": normal, "--fast": fast}
+def _by_the_clock(film: Path, still: Path, backbone: str, length: float) -> dict[str, Any]:
+    cores = len(os.sched_getaffinity(0))
+    decode = min(_run(DECODE, film, cores, kind).clock for kind in ("FRAME", "SLICE"))
+    encode = _run(ENCODE, film, cores, backbone).clock
+    one = _extract(film, backbone).without(_extract(still, backbone)).clock
+    many = _extract(film, backbone, cores).without(_extract(still, backbone, cores)).clock / cores
     slower = max(decode, encode)
     return {
         "film": film.stem,
-        **{name: CORES * length / seconds for name, seconds in taken.items()},
-        "D, core-s an hour": 3600 * decode / length,
-        "E, core-s an hour": 3600 * encode / length,
-        "extract / slower": slower / normal,
-        "ceiling": slower / (decode + encode),
-        "--fast / slower": slower / fast,
+        **{
+            name: length / taken
+            for name, taken in {"decode": decode, "encode": encode, "one film": one, "many": many}.items()
+        },
+        "one film / slower": slower / one,
+        "many / slower": slower / many,
     }
 
 
-def _extracted(film: Path, backbone: str, fast: bool) -> float:
-    """Processor seconds of a worker that extracts one film."""
-    with tempfile.TemporaryDirectory() as folder:
-        return _processor(lambda: extract([film], Path(folder) / "f", backbone, workers=1, fast=fast))
+def _by_processor_time(film: Path, still: Path, backbone: str, length: float) -> dict[str, Any]:
+    with _one_core():
+        start_up = min((_extract(still, backbone) for _ in range(2)), key=lambda taken: taken.processor)
+        taken = {
+            "D": _run(DECODE, film, 1, "FRAME"),
+            "E": _run(ENCODE, film, 1, backbone),
+            "extract": _extract(film, backbone).without(start_up),
+            "--fast": _extract(film, backbone, fast=True).without(start_up),
+        }
+    core = {name: 3600 * it.processor / length for name, it in taken.items()}
+    slower = max(core["D"], core["E"])
+    return {
+        "film": film.stem,
+        **core,
+        "extract / slower": slower / core["extract"],
+        "ceiling": slower / (core["D"] + core["E"]),
+        "--fast / slower": slower / core["--fast"],
+    }
 
 
-def _processor(work: Callable[[], object]) -> float:
-    def children() -> float:
-        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return usage.ru_utime + usage.ru_stime
+@contextmanager
+def _one_core() -> Iterator[None]:
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
-    before = children()
-    work()
-    return children() - before
+
+def _run(script: str, film: Path, threads: int, argument: str) -> Taken:
+    command = [sys.executable, "-c", script, str(film), str(threads), argument]
+    return Taken(*json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+
+
+def _extract(film: Path, backbone: str, copies: int = 1, fast: bool = False) -> Taken:
+    """Extraction of so many films, as `holmes extract` does it."""
+    with tempfile.TemporaryDirectory(dir=film.parent) as folder:
+        films = [Path(folder) / f"{number}{film.suffix}" for number in range(copies)]
+        for copy in films:
+            os.link(film, copy)
+        began, worked = time.perf_counter(), _processor_of_children()
+        extract(films, Path(folder) / "features", backbone, fast=fast)
+        return Taken(time.perf_counter() - began, _processor_of_children() - worked)
+
+
+def _processor_of_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":
-    os.environ["OMP_NUM_THREADS"] = "1"
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core, so one thread for the decoder too
     typer.run(main)
