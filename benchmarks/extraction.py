@@ -2,10 +2,10 @@
 
     python benchmarks/extraction.py FOLDER_OF_CLIPS --work FOLDER
 
-Films of three sizes in two codings are made from the clips. For each, four things are timed on all cores: PyAV
-decoding every frame and doing nothing else, with FFmpeg's threads, of frames or of slices, whichever is
-faster; the encoder on frames that are decoded already; and extraction as `holmes extract` does it, of one film
-and of one film per core. What counts is the clock, without the time that a worker takes to start.
+Films of three sizes in two codings are made from the clips. For each, four things are timed on all cores:
+PyAV decoding every frame and doing nothing else, with FFmpeg's threads, of frames or of slices, whichever is
+faster; the encoder on frames that are decoded already; and extraction as `holmes extract` does it, of one
+film and of one film per core. What counts is the clock, without the time that a worker takes to start.
 
 The same once more on one core, in processor time, which other work on the machine disturbs little. There
 decoding alone does not pay for sharing a file among threads, so extraction has more to match. If an hour of
@@ -53,7 +53,8 @@ from holmes.media.backbones import load_visual
 from holmes.media.reader import VideoReader
 encoder = load_visual(sys.argv[3], threads=int(sys.argv[2]))
 scaled_side = getattr(encoder, "scaled_side", None)
-images = [sample.image for sample in VideoReader(Path(sys.argv[1]), encoder.rate, 2 * encoder.side, scaled_side=scaled_side)]
+reader = VideoReader(Path(sys.argv[1]), encoder.rate, 2 * encoder.side, scaled_side=scaled_side)
+images = [sample.image for sample in reader]
 encoder.frames(images[:16])
 began, worked = time.perf_counter(), time.process_time()
 for start in range(0, len(images), 16):

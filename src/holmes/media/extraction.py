@@ -123,12 +123,12 @@ def _outcomes(
     device: str,
     report: Callable[[Sign], None],
 ) -> Iterator[Outcome]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not isinstance(backbone, str):
         return (
-            outcome_of(source, lambda it: extract_video(it, folder, encoder, report=report, fast=fast))
+            outcome_of(source, lambda it: extract_video(it, folder, encoder, cores, report, fast))
             for source in waiting
         )
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(workers or cores, len(waiting)) or 1
     threads = max(1, cores // workers)
     setup = {"folder": str(folder.path), "backbone": backbone, "threads": threads, "fast": fast}

@@ -38,7 +38,7 @@ class Sampling:
 
     rate: float  # samples per second
     fast: bool = False  # only key frames, where they are dense
-    threads: int = 1  # threads of the decoder
+    threads: int = 1  # of the decoder; with one alone, decoding and encoding take turns
 
 
 def encode_video(
@@ -90,7 +90,8 @@ def _encode(
     rows: list[NDArray[Any]] = [earlier.rows] if earlier else []
     times: list[NDArray[Any]] = [earlier.times] if earlier else []
     kept_at = time.monotonic()
-    for block, reached in read_ahead(_blocks(reader, backbone.window)):
+    blocks = _blocks(reader, backbone.window)
+    for block, reached in blocks if sampling.threads == 1 else read_ahead(blocks):
         for sample in block:
             strip.offer(sample.time, sample.image)
         whole = len(block) % backbone.window == 0
