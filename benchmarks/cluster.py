@@ -32,6 +32,7 @@ from synthetic_index import build_index
 import holmes
 from holmes.cluster.asking import Asking
 from holmes.cluster.gather import merge
+from holmes.cluster.letters import sealed, unsealed
 from holmes.cluster.one_machine import SmallCluster
 from holmes.cluster.shard import ShardReply, sent
 from holmes.cluster.shard_copies import Copies, Copy
@@ -190,7 +191,7 @@ def total_copies(index: Any) -> int:
 def measure_gather(ray: Any, stubs: int, processes: int) -> list[dict[str, Any]]:
     """Questions to many shards that answer at once: asking, hearing and merging, without any search."""
     actors = [ray.remote(Stub).options(num_cpus=0).remote() for _ in range(processes)]
-    ray.get([actor.nearest.remote("", None, 1, 1, None) for actor in actors])
+    ray.get([actor.ready.remote() for actor in actors])
     entries = tuple(ShardEntry(shard_name(n), "0" * 64, 1, 1, 1.0, 1, 1) for n in range(stubs))
     shards = Shards({}, {}, WIDTH, CLIPS, 1, entries)
     held = frozenset({"0" * 64})
@@ -225,8 +226,14 @@ def measure_gather(ray: Any, stubs: int, processes: int) -> list[dict[str, Any]]
 class Stub:
     """A shard that answers at once, with as much data as a real one."""
 
-    def nearest(self, digest: str, probes: Any, top: int, candidates: int, names: Any) -> ShardReply:
-        queries = 1 if probes is None else len(probes[0])
+    def ready(self) -> None: ...
+
+    def answer(self, question: bytes, shared: bytes) -> bytes:
+        _, _, (top, candidates, _) = unsealed(question)
+        (probes,) = unsealed(shared)
+        return sealed(self.nearest(len(probes[0]), top, candidates))
+
+    def nearest(self, queries: int, top: int, candidates: int) -> ShardReply:
         rng = np.random.default_rng(0)
         score_QK = np.sort(rng.random((queries, candidates)))[:, ::-1]
         number_QK = rng.integers(2**40, size=(queries, candidates))

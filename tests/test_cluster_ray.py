@@ -22,7 +22,7 @@ import ray
 
 import holmes
 from holmes.cli.main import main
-from holmes.cluster import ray_fleet
+from holmes.cluster import asking
 from holmes.cluster.building import build_shards
 from holmes.cluster.extracting import crew_at
 from holmes.cluster.one_machine import SmallCluster, children_of
@@ -148,7 +148,7 @@ def test_answers_on_a_cluster_are_those_of_one_index(
     searched: ShardedIndex, made: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert answers_of(searched) == expected
-    monkeypatch.setattr(ray_fleet, "LARGE", 1)  # what all shards are sent is kept once
+    monkeypatch.setattr(asking, "LARGE", 1)  # what all shards are sent is kept once
     whole = holmes.open_index(made / "index", device="cpu")
     for how in ({"top": 200}, {"filter": "*film*1.mp4"}, {"abstain_below": 0.5}):
         ours, theirs = searched.search_many(SENTENCES, **how), whole.search_many(SENTENCES, **how)

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from holmes.cluster.connect import import_ray, reason_of
+from holmes.cluster.letters import Order, sealed, shared_and_own, unsealed
 from holmes.cluster.shard import NotOpenError
 from holmes.cluster.shard_copies import Copies, Copy
 from holmes.cluster.shards_manifest import Shards
 from holmes.errors import HolmesError
 
 AGAIN = 0.1  # seconds until a copy that failed is asked again, if there is no other
+LARGE = 2**16  # bytes: what all shards are asked is stored once if it is larger, instead of being sent to each
 
 
 class Asking:
@@ -23,13 +25,17 @@ class Asking:
         copies: Mapping[str, Copies],
         shards: Shards,
         method: str,
-        orders: Mapping[str, tuple[Any, ...]],
+        orders: Mapping[str, Order],
         patience: float,
         overtake: float,
     ) -> None:
-        self.copies, self.shards, self.method, self.orders = copies, shards, method, orders
+        self.copies, self.shards, self.method = copies, shards, method
         self.patience, self.overtake = patience, overtake
         self.ray = import_ray()
+        shared, self.own = shared_and_own(orders)
+        self.shared: Any = sealed(shared)
+        if len(self.shared) > LARGE and len(orders) > 1:
+            self.shared = self.ray.put(self.shared)
         self.seconds: list[float] = []  # that answers took
         self.found: dict[str, Any] = {}
         self.left = {  # the copies still to be asked
@@ -51,8 +57,8 @@ class Asking:
 
     def _send(self, name: str) -> None:
         copy = self.left[name].pop(0)
-        call = getattr(copy.actor, self.method)
-        answer = call.remote(self.shards[name].sha256, *self.orders[name])
+        question = sealed((self.method, self.shards[name].sha256, self.own[name]))
+        answer = copy.actor.answer.remote(question, self.shared)
         self.waiting[answer] = name, copy, time.monotonic()
 
     def _owes(self, copy: Copy, answer: Any) -> None:
@@ -82,7 +88,8 @@ class Asking:
         for at, answer in enumerate(done):
             name, copy, asked = self.waiting.pop(answer)
             try:
-                self.found[name] = values[at] if values is not None else self.ray.get(answer)
+                letter = values[at] if values is not None else self.ray.get(answer)
+                self.found[name] = unsealed(letter)
                 self.seconds.append(heard - asked)
             except Exception as error:
                 self._failed(name, copy, error)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from holmes.cluster.connect import check_version
-from holmes.cluster.shard import Sent, Shard, ShardReply
+from holmes.cluster.letters import sealed, unsealed
+from holmes.cluster.shard import Shard
 
 
 class NodeShard(Shard):
@@ -26,8 +27,8 @@ class NodeShard(Shard):
         self.release(states)
         return list(states)
 
-    def nearest(
-        self, digest: str, probes: Sent, top: int, candidates: int, names: Collection[str] | None
-    ) -> ShardReply:
+    def answer(self, question: bytes, shared: bytes) -> bytes:
+        """What a method answers: named in the question with the state and what only this shard is asked."""
         torch.set_num_threads(self.threads)  # Ray sets it to 1, and threads that start later inherit that
-        return super().nearest(digest, probes, top, candidates, names)
+        method, digest, own = unsealed(question)
+        return sealed(getattr(self, method)(digest, *unsealed(shared), *own))

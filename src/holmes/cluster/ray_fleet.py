@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
-
 import holmes
 from holmes.cluster.asking import Asking
 from holmes.cluster.connect import import_ray, reason_of
@@ -26,7 +24,6 @@ from holmes.cluster.shards_manifest import Shards
 from holmes.errors import HolmesError
 
 KEEP_EVERY = 0.5  # seconds between two looks at the copies
-LARGE = 2**16  # bytes: larger arrays for all shards are stored once instead of being sent to each
 GRACE = 30.0  # seconds that a state stays open after the next has taken its place, for questions under way
 
 
@@ -129,20 +126,10 @@ class RayFleet:
     def ask(self, shards: Shards, method: str, orders: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
         sample = next(iter(orders.values()), ())
         late = self._pace.slow(method, sample, self.overtake)
-        question = Asking(self._shards, shards, method, self._lightened(orders), self.patience, late)
+        question = Asking(self._shards, shards, method, orders, self.patience, late)
         replies = question.replies()
         self._pace.note(method, sample, question.seconds)
         return replies
-
-    def _lightened(self, orders: Mapping[str, tuple[Any, ...]]) -> Mapping[str, tuple[Any, ...]]:
-        """Store what all shards are sent once, where all nodes can get it."""
-        first = next(iter(orders.values()), ())
-        if len(orders) < 2 or not first or not _is_large(first[0]):
-            return orders
-        if any(order[0] is not first[0] for order in orders.values()):
-            return orders
-        kept = self._ray.put(first[0])
-        return {name: (kept, *order[1:]) for name, order in orders.items()}
 
     def _start(self, shards: Shards) -> None:
         """Actors for all shards that have none yet."""
@@ -210,8 +197,3 @@ class RayFleet:
         """Forget that a copy was slow once it has given the answers it owed."""
         if copy.overdue:
             _, copy.overdue = self._ray.wait(copy.overdue, num_returns=len(copy.overdue), timeout=0)
-
-
-def _is_large(value: Any) -> bool:
-    arrays = value if isinstance(value, tuple) else (value,)
-    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray)) > LARGE

@@ -64,8 +64,7 @@ def sent(probes: Probes) -> Sent:
 
 
 def received(arrays: Sent) -> Probes:
-    # Arrays that come through shared memory are read-only, and torch wants writable ones.
-    rows_QTD, frame_weight_QT, clip_weight_QT, *codes = (torch.from_numpy(np.array(a)) for a in arrays)
+    rows_QTD, frame_weight_QT, clip_weight_QT, *codes = map(torch.from_numpy, arrays)
     probes = Probes(rows_QTD, frame_weight_QT, clip_weight_QT)
     probes.__dict__["codes"] = ProbeCodes(*codes)
     return probes
