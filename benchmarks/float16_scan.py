@@ -19,7 +19,7 @@ from holmes.index.threads import in_threads
 
 def float16_search(gallery: Gallery, probes: Probes, top: int) -> Scored:
     """The best parts, exactly, by way of the float16 scan."""
-    return prove_best(gallery, probes, float16_scan(gallery, probes), top, len(gallery))
+    return prove_best(gallery, probes, float16_scan(gallery, probes), top)
 
 
 def float16_scan(gallery: Gallery, probes: Probes) -> Tensor:

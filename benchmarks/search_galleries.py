@@ -16,7 +16,7 @@ from rich.progress import track
 from synthetic_index import build_index
 
 from holmes.index.codes import LARGEST, SLACK, rotation
-from holmes.index.gallery import Gallery, GallerySlab, open_gallery
+from holmes.index.gallery import Gallery, GallerySlab, MappedRows, open_gallery
 from holmes.index.index_store import IndexStore
 from holmes.records import CLIPS, FRAMES
 
@@ -51,7 +51,7 @@ def disk_gallery(path: Path, videos: int, width: int, result: dict[str, Any]) ->
 
 def float16_gallery(path: Path) -> Gallery:
     """The same index once more, for scans of all its float16 rows, which then stay in memory."""
-    return replace(open_gallery(IndexStore.open(path), torch.device("cpu")), mapped_rows=())
+    return replace(open_gallery(IndexStore.open(path), torch.device("cpu")), mapped_rows=MappedRows())
 
 
 def device_gallery(videos: int, width: int, device: torch.device) -> Gallery:

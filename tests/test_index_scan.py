@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from holmes.errors import HolmesError
-from holmes.index import rescore
+from holmes.index import nearest, rescore
 from holmes.index import scan as scanning
 from holmes.index.gallery import Gallery, GallerySlab, open_gallery
 from holmes.index.index_manifest import Manifest
@@ -122,6 +123,23 @@ def test_near_ties_are_sorted(tmp_path: Path, queries: int) -> None:
     bound_QS, _ = scan(gallery, make_probes(query, 0.4, 0.6), None)
     exact_QS = _in_float64(gallery, make_probes(query, 0.4, 0.6))
     assert (bound_QS.argsort(1) != exact_QS.argsort(1)).any()
+
+
+@pytest.mark.parametrize(("caution", "expected"), [(-1.0, 2), (0.0, 2), (50.0, 1)])
+@pytest.mark.parametrize("dual", [False, True])
+def test_a_wrong_guess_of_what_the_last_scores_changes_nothing(
+    index: Path, caution: float, expected: int, dual: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes = []
+
+    def counted(*order: Any) -> Any:
+        passes.append(order)
+        return score_pairs(*order)
+
+    monkeypatch.setattr(nearest, "CAUTION", caution)
+    monkeypatch.setattr(nearest, "score_pairs", counted)
+    assert_exact(index, random_query(1, dual))
+    assert len(passes) == expected, "where it was guessed too high, the others are scored later"
 
 
 @pytest.mark.parametrize("width", [24, 256])

@@ -17,7 +17,7 @@ import holmes
 from holmes.errors import HolmesError
 from holmes.evidence.confidence import Background
 from holmes.evidence.diagnosis import Diagnosis
-from holmes.index import embedders
+from holmes.index import embedders, gallery
 from holmes.index.builder import add_videos, build_index
 from holmes.index.index_store import IndexStore
 from holmes.index.index_writer import IndexWriter
@@ -59,14 +59,18 @@ def test_a_sentence_finds_its_video_and_its_seconds(
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux says what is in memory")
-def test_a_search_keeps_no_float16_row_in_memory(index: Index) -> None:
+def test_searches_keep_few_float16_rows_in_memory(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are mapped twice the size of the codes, and few of them are read."""
     index.search_many(["dog runs beach", "water boils"])
-    rows = [segment.rows_ND for segment in index.store.segments]
-    assert rows and all(in_memory(segment.folder / "codes.i8") for segment in index.store.segments)
+    segments, mapped = index.store.segments, index.gallery.mapped_rows
+    assert all(in_memory(segment.folder / "codes.i8") for segment in segments)
+    kept = 1024 * sum(in_memory(segment.folder / "rows.f16") for segment in segments)
+    assert 0 < kept <= mapped.touched, "what a search may have left in memory is known"
+    monkeypatch.setattr(gallery, "MOST_RESIDENT", 0)
     nearest_videos(index.gallery, index._probes(["bus stops"]), 1)
-    assert not any(in_memory(segment.folder / "rows.f16") for segment in index.store.segments)
-    assert all(array.any() for array in rows), "they can still be read"
+    assert not any(in_memory(segment.folder / "rows.f16") for segment in segments)
+    assert mapped.touched == 0
+    assert all(segment.rows_ND.any() for segment in segments), "they can still be read"
 
 
 def in_memory(file: Path) -> int:

@@ -14,7 +14,7 @@ from holmes.cluster.shards_manifest import Shards
 from holmes.errors import HolmesError
 
 AGAIN = 0.1  # seconds until a copy that failed is asked again, if there is no other
-LARGE = 2**16  # bytes: what all shards are asked is stored once if it is larger, instead of being sent to each
+LARGE = 2**16  # bytes: larger things that all shards are asked are stored once, not sent to each
 
 
 class Asking:

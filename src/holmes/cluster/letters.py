@@ -1,7 +1,7 @@
 """Questions and answers as bytes, which Ray hands on as they are.
 
-Anything else it takes apart for each shard anew, argument by argument and array by array: half of what an empty
-question costs.
+Anything else it takes apart for each shard anew, argument by argument and array by array, at half the cost of
+a question that asks for nothing.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def _actor(
         num_gpus=bundle.get("GPU", 0),
         memory=bundle.get("memory"),
         max_restarts=-1,
-        enable_task_events=False,  # which list every call in Ray's dashboard, at a quarter of an empty call's cost
+        enable_task_events=False,  # every call in Ray's dashboard: a quarter of what an empty one costs
         scheduling_strategy=PlacementGroupSchedulingStrategy(group, at),
     )
     return options.remote(order.place, name, order.cache, order.device, threads)

@@ -30,14 +30,11 @@ SCALE, FRAME_ERROR, CLIP_ERROR = range(3)  # the columns of a part's numbers
 class ProbeCodes:
     """Queries as codes: coarse ones for the scan, and fine ones for the remainder."""
 
-    coarse_RD: Tensor  # int8
-    fine_RD: Tensor
-    scale_R: Tensor
-    fine_scale_R: Tensor
-    error_R: Tensor  # ρ_q of the coarse codes alone
-    fine_error_R: Tensor  # of both together
+    codes_R2D: Tensor  # int8
+    scale_R2: Tensor
+    error_R2: Tensor  # ρ_q of the coarse codes alone, and of both together
 
-    def __getitem__(self, at_R: Tensor) -> ProbeCodes:
+    def __getitem__(self, at_R: Tensor | slice) -> ProbeCodes:
         return ProbeCodes(*(value[at_R] for value in vars(self).values()))
 
 
@@ -75,11 +72,11 @@ def encode_probes(rows_RD: Tensor) -> ProbeCodes:
     coarse_RD, scale_R1 = _rounded(rotated_RD)
     left_RD = rotated_RD - scale_R1 * coarse_RD
     fine_RD, fine_scale_R1 = _rounded(left_RD)
-    error_R, fine_error_R = (rest.norm(dim=1) for rest in (left_RD, left_RD - fine_scale_R1 * fine_RD))
+    rest_R2D = torch.stack([left_RD, left_RD - fine_scale_R1 * fine_RD], 1)
     return ProbeCodes(
-        *(codes_RD.to(torch.int8) for codes_RD in (coarse_RD, fine_RD)),
-        *(scale_R1[:, 0].float() for scale_R1 in (scale_R1, fine_scale_R1)),
-        *(error_R.float() + SLACK for error_R in (error_R, fine_error_R)),
+        torch.stack([coarse_RD, fine_RD], 1).to(torch.int8),
+        torch.cat([scale_R1, fine_scale_R1], 1).float(),
+        rest_R2D.norm(dim=2).float() + SLACK,
     )
 
 

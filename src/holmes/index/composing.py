@@ -19,6 +19,7 @@ from holmes.index.diagnose import Diagnose, PlainDiagnose
 from holmes.index.group import Groups, Views
 from holmes.index.languages import with_language
 from holmes.index.nearest import Nearest
+from holmes.index.threads import one_thread_per_operation
 from holmes.moments import Moment
 from holmes.records import Scores
 
@@ -51,6 +52,7 @@ class Question:
         return replace(self, sentences=self.sentences[at])
 
 
+@one_thread_per_operation()  # on so little, threads do nothing but wait for each other
 def compose_answers(
     question: Question,
     nearest: Nearest,

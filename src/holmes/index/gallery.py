@@ -8,7 +8,7 @@ S parts of videos, P rows of a part, D width
 from __future__ import annotations
 
 import mmap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -23,6 +23,23 @@ from holmes.index.index_store import IndexStore
 from holmes.index.segment import Slab, mapping_of
 
 SHARE_OF_FREE_MEMORY = 0.8  # of a GPU, which embeddings may fill
+AROUND_ROW = 64 << 10  # bytes that the system maps where a row is read, at most
+MOST_RESIDENT = 256 << 20  # bytes of float16 rows that may stay mapped after a search
+
+
+@dataclass
+class MappedRows:
+    """The files of float16 rows, where they stay on the disk: every search reads a few, each time others."""
+
+    files: tuple[mmap.mmap, ...] = ()
+    touched: int = 0  # bytes that may have been mapped since they were let go of
+
+    def let_go(self) -> None:
+        """Take them out of this process' memory once there may be many; to map them again takes time."""
+        if self.touched > MOST_RESIDENT:
+            self.touched = 0
+            for file in self.files:
+                file.madvise(mmap.MADV_DONTNEED)
 
 
 @dataclass(frozen=True)
@@ -51,7 +68,7 @@ class Gallery:
     key_S: Tensor  # orders equal scores, in every index alike; belongs to the video
     live_S: Tensor  # false where a video has been removed
     device: torch.device
-    mapped_rows: tuple[mmap.mmap, ...] = ()  # the files of float16 rows, where they stay on the disk
+    mapped_rows: MappedRows = field(default_factory=MappedRows)
 
     def __len__(self) -> int:
         return len(self.places_S2)
@@ -71,10 +88,11 @@ class Gallery:
         """Whether any video that has not been removed has more than one part."""
         return bool(((self.video_S[1:] == self.video_S[:-1]) & self.live_S[1:]).any())
 
-    def let_go_of_rows(self) -> None:
-        """Take the float16 rows out of this process' memory: every search reads a few, each time others."""
-        for rows in self.mapped_rows:
-            rows.madvise(mmap.MADV_DONTNEED)
+    @cached_property
+    def usual_error_3(self) -> Tensor:
+        """The mean ρ of the parts' frames, that of their clips, and 1, as `Probes.error_Q3` weighs them."""
+        error_S2 = torch.cat([slab.numbers_S3[:, 1:] for slab in self.slabs])
+        return torch.cat([error_S2.mean(0), torch.ones_like(error_S2[0, :1])])
 
 
 def open_gallery(store: IndexStore, device: torch.device) -> Gallery:
@@ -105,7 +123,7 @@ def open_gallery(store: IndexStore, device: torch.device) -> Gallery:
         torch.from_numpy(whole.key_S).to(device),
         torch.from_numpy(whole.live_S).to(device),
         device,
-        () if rows_fit else tuple(mapping_of(segment.rows_ND) for segment in store.segments),
+        MappedRows(() if rows_fit else tuple(mapping_of(segment.rows_ND) for segment in store.segments)),
     )
 
 

@@ -19,7 +19,7 @@ from holmes.index.scan import Probes, scan
 from holmes.index.score_sums import ScoreSums
 from holmes.index.threads import in_threads, one_thread_per_operation
 
-MARGIN = 6  # parts scored again at first beyond those asked for
+CAUTION = 1.05  # times the usual error of the scan: how far below its bound the last of the best may score
 PAIRS_AT_ONCE = 2**20  # of queries and parts to score again
 QUERIES_PER_THREAD = 4  # queries of one probe each that a thread takes at a time
 
@@ -55,21 +55,20 @@ def nearest_videos(
     compared_S = _compared(gallery, allowed_S)
     bound_QS, all_scores = scan(gallery, probes, compared_S)
     wanted = min(max(top, candidates), all_scores.count)
-    best = prove_best(gallery, probes, bound_QS, wanted, all_scores.count)
+    best = prove_best(gallery, probes, bound_QS, wanted)
     hits = min(top, _count_videos(gallery, compared_S, all_scores.count))
-    hit_QH, hit_score_QH = best_of_each_video(gallery, probes, bound_QS, best, hits, all_scores.count)
-    gallery.let_go_of_rows()
+    hit_QH, hit_score_QH = best_of_each_video(gallery, probes, bound_QS, best, hits)
+    gallery.mapped_rows.let_go()
     video_QK = gallery.video_S[best[0]]
     video_parts_QK = _parts_of_each(gallery, compared_S)[video_QK]
     return Nearest(*best, video_QK, video_parts_QK, hit_QH, hit_score_QH, all_scores)
 
 
 @one_thread_per_operation()  # its pieces run in threads of their own
-def prove_best(gallery: Gallery, probes: Probes, bound_QS: Tensor, top: int, count: int) -> Scored:
-    """The best `top` of `count` parts, of which none scores more than its bound.
+def prove_best(gallery: Gallery, probes: Probes, bound_QS: Tensor, top: int) -> Scored:
+    """The best `top` parts, of which none scores more than its bound.
 
-    A few are scored first. Whatever has a bound below the `top`-th of them cannot belong among the best; all
-    the others are scored. Bounds have slack for the rounding of float32.
+    All are scored whose bounds reach what the `top`-th scores; bounds have slack for the rounding of float32.
     """
     at_once = max(1, QUERIES_PER_THREAD // probes.rows_QTD.shape[1])
     step = at_once if gallery.device.type == "cpu" else max(1, len(bound_QS))
@@ -77,31 +76,51 @@ def prove_best(gallery: Gallery, probes: Probes, bound_QS: Tensor, top: int, cou
 
     def prove(start: int) -> Scored:
         some = slice(start, start + step)
-        return _prove(gallery, probes[some], bound_QS[some], top, count)
+        return _prove(gallery, probes[some], bound_QS[some], top)
 
     parts, scores, frames, clips = zip(*in_threads(prove, starts, gallery.device), strict=True)
     return torch.cat(parts), torch.cat(scores), torch.cat(frames), torch.cat(clips)
 
 
-def _prove(gallery: Gallery, probes: Probes, bound_QS: Tensor, top: int, count: int) -> Scored:
-    """`prove_best`, in one thread."""
-    first_QM = bound_QS.topk(min(top + MARGIN, count)).indices.sort(1).values
-    query_QM = torch.arange(len(bound_QS), device=gallery.device).unsqueeze(1).expand_as(first_QM)
-    first = _score(gallery, probes, bound_QS, query_QM.flatten(), first_QM.flatten())
+def _prove(gallery: Gallery, probes: Probes, bound_QS: Tensor, top: int) -> Scored:
+    """`prove_best`, in one thread: what the `top`-th scores is guessed, and more are scored if it is less."""
+    first = bound_QS.topk(top)
     if not top:
-        return _best_of(gallery, probes, [first], first.score_N.new_zeros(len(bound_QS)), 0)
-    least_Q = first.score_N.view_as(first_QM).topk(top).values[:, -1]
-    open_QS = bound_QS >= least_Q.float().unsqueeze(1)
-    open_QS &= ~bound_QS.isneginf()
-    open_QS.scatter_(1, first_QM, False)
-    found = [first]
+        nothing_QK = first.values
+        return first.indices, nothing_QK.double(), nothing_QK, nothing_QK
+    usual_Q = CAUTION * (probes.error_Q3 @ gallery.usual_error_3)
+    guess_Q1 = _finite(first.values[:, -1] - usual_Q).unsqueeze(1)
+    open_QS = (bound_QS >= guess_Q1).scatter_(1, first.indices, True)
+    found = _score(gallery, probes, bound_QS, open_QS)
+    best_QK = _best_of(gallery, found, len(bound_QS), top)
+    least_Q1 = _finite(found.score_N[best_QK[:, -1:]].float())
+    if bool((least_Q1 < guess_Q1).any()):
+        left_QS = (bound_QS >= least_Q1) & ~open_QS
+        found = _joined([found, _score(gallery, probes, bound_QS, left_QS)])
+        best_QK = _best_of(gallery, found, len(bound_QS), top)
+    weights_QT2 = torch.stack([probes.frame_weight_QT, probes.clip_weight_QT], 2).double()
+    branches_QK2 = found.branches_N2[best_QK] / weights_QT2.sum(1, keepdim=True).clamp(min=1e-12)
+    frame_QK, clip_QK = branches_QK2.float().unbind(2)
+    return found.part_N[best_QK], found.score_N[best_QK], frame_QK, clip_QK
+
+
+def _finite(bound: Tensor) -> Tensor:
+    """Bounds that no part is above which was set aside."""
+    return bound.clamp(min=torch.finfo(bound.dtype).min)
+
+
+def _score(gallery: Gallery, probes: Probes, bound_QS: Tensor, open_QS: Tensor) -> Pairs:
+    """All pairs that are open, with their exact scores; those that were set aside have -inf."""
     # All queries at once, as long as their pairs are not too many.
+    found = []
     group_Q = open_QS.sum(1).cumsum(0) // PAIRS_AT_ONCE
     for start, queries in _runs(group_Q):
         query_N, part_N = open_QS[start : start + queries].nonzero().unbind(1)
-        if len(part_N):
-            found.append(_score(gallery, probes, bound_QS, query_N + start, part_N))
-    return _best_of(gallery, probes, found, least_Q, top)
+        query_N = query_N + start
+        pairs = score_pairs(gallery, probes, query_N, part_N)
+        aside_N1 = bound_QS[query_N, part_N].isneginf().unsqueeze(1)
+        found.append(replace(pairs, branches_N2=pairs.branches_N2.masked_fill(aside_N1, -torch.inf)))
+    return _joined(found)
 
 
 def _runs(group_Q: Tensor) -> list[tuple[int, int]]:
@@ -110,43 +129,28 @@ def _runs(group_Q: Tensor) -> list[tuple[int, int]]:
     return list(zip(accumulate([0, *counts]), counts, strict=False))
 
 
-def _score(gallery: Gallery, probes: Probes, bound_QS: Tensor, query_N: Tensor, part_N: Tensor) -> Pairs:
-    """Pairs with their exact scores; those that were set aside have -inf."""
-    pairs = score_pairs(gallery, probes, query_N, part_N)
-    aside_N = bound_QS[query_N, part_N].isneginf()
-    return replace(pairs, frame_N=pairs.frame_N.masked_fill(aside_N, -torch.inf))
+def _joined(found: list[Pairs]) -> Pairs:
+    """All of them, a query's in the order of their parts."""
+    if len(found) == 1:
+        return found[0]
+    query_N, part_N = (torch.cat([getattr(some, name) for some in found]) for name in ("query_N", "part_N"))
+    order_N = part_N.argsort()
+    branches_N2 = torch.cat([some.branches_N2 for some in found])
+    return Pairs(query_N[order_N], part_N[order_N], branches_N2[order_N])
 
 
-def _best_of(gallery: Gallery, probes: Probes, found: list[Pairs], least_Q: Tensor, top: int) -> Scored:
-    """The best `top` pairs of every query, none of which scores less than `least_Q`, sorted by score."""
-    pairs = Pairs(
-        *(torch.cat(values) for values in zip(*(vars(some).values() for some in found), strict=True))
-    )
-    kept_N = (pairs.score_N >= least_Q[pairs.query_N]).nonzero()[:, 0]
-    pairs = pairs[kept_N]
-    order_N = pairs.part_N.argsort(stable=True)
-    for value_N, falling in (
-        (gallery.key_S[pairs.part_N], False),
-        (pairs.score_N, True),
-        (pairs.query_N, False),
-    ):
+def _best_of(gallery: Gallery, pairs: Pairs, queries: int, top: int) -> Tensor:
+    """Where the best `top` pairs of every query are, best first."""
+    order_N = gallery.key_S[pairs.part_N].argsort(stable=True)  # of a query's pairs in the order of parts
+    for value_N, falling in ((pairs.score_N, True), (pairs.query_N, False)):
         order_N = order_N[value_N[order_N].argsort(stable=True, descending=falling)]
-    count_Q = pairs.query_N.bincount(minlength=len(least_Q))
+    count_Q = pairs.query_N.bincount(minlength=queries)
     start_Q1 = (count_Q.cumsum(0) - count_Q).unsqueeze(1)
-    best_QK = order_N[start_Q1 + torch.arange(top, device=gallery.device)]
-    weights = (
-        weight_QT.double().sum(1, keepdim=True).clamp(min=1e-12)
-        for weight_QT in (probes.frame_weight_QT, probes.clip_weight_QT)
-    )
-    frame_QK, clip_QK = (
-        (branch_N[best_QK] / weight_Q1).float()
-        for branch_N, weight_Q1 in zip((pairs.frame_N, pairs.clip_N), weights, strict=True)
-    )
-    return pairs.part_N[best_QK], pairs.score_N[best_QK], frame_QK, clip_QK
+    return order_N[start_Q1 + torch.arange(top, device=gallery.device)]
 
 
 def best_of_each_video(
-    gallery: Gallery, probes: Probes, bound_QS: Tensor, best: Scored, hits: int, count: int
+    gallery: Gallery, probes: Probes, bound_QS: Tensor, best: Scored, hits: int
 ) -> tuple[Tensor, Tensor]:
     """The best part of each of the best videos, and its score, Q × H.
 
@@ -171,7 +175,7 @@ def best_of_each_video(
         aside_QS = _parts_of(gallery, gallery.video_S[parts_QK[left_Q]])
         bound_QS = bound_QS[left_Q].masked_fill(aside_QS, -torch.inf)
         probes, open_Q, found_Q = probes[left_Q], open_Q[left_Q], found_Q[left_Q]
-        parts_QK, score_QK = prove_best(gallery, probes, bound_QS, hits, count)[:2]
+        parts_QK, score_QK = prove_best(gallery, probes, bound_QS, hits)[:2]
 
 
 def _compared(gallery: Gallery, allowed_S: Tensor | None) -> Tensor | None:

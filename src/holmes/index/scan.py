@@ -49,12 +49,26 @@ class Probes:
         """All probes, those of one query after the other's, as codes."""
         return encode_probes(self.rows_QTD.flatten(0, 1))
 
+    @cached_property
+    def error_Q3(self) -> Tensor:
+        """How much more a score can be than the scan's: for a part's ρ of frames, for that of clips, and for
+        any part."""
+        weights_QT2 = torch.stack([self.frame_weight_QT, self.clip_weight_QT], 2)
+        error_QT1 = self.codes.error_R2[:, 0].view_as(self.frame_weight_QT).unsqueeze(2)
+        of_parts_Q2 = ((1 + error_QT1) * weights_QT2).sum(1)
+        of_probes_Q = ((LONGEST_ROW * error_QT1 + SLACK) * weights_QT2).sum((1, 2))
+        return torch.cat([of_parts_Q2, of_probes_Q.unsqueeze(1)], 1)
+
     def __getitem__(self, at_Q: Tensor | slice) -> Probes:
         """Some of the queries, with their codes."""
         some = Probes(self.rows_QTD[at_Q], self.frame_weight_QT[at_Q], self.clip_weight_QT[at_Q])
-        number_QT = torch.arange(self.frame_weight_QT.numel(), device=self.rows_QTD.device)
-        number_QT = number_QT.view_as(self.frame_weight_QT)[at_Q]
-        some.__dict__["codes"] = self.codes[number_QT.flatten()]
+        codes = ProbeCodes(
+            *(
+                value.unflatten(0, self.frame_weight_QT.shape)[at_Q].flatten(0, 1)
+                for value in vars(self.codes).values()
+            )
+        )
+        some.__dict__.update(codes=codes, error_Q3=self.error_Q3[at_Q])
         return some
 
     def to(self, device: torch.device | str) -> Probes:
@@ -90,8 +104,8 @@ def scan(gallery: Gallery, probes: Probes, compared_S: Tensor | None) -> tuple[T
     Parts that are not compared get -inf; `compared_S` is None where all are.
     """
     queries, (codes, weights_R2, owner_R) = len(probes.rows_QTD), _in_use(probes)
-    score = block_scores(codes.coarse_RD, codes.scale_R.unsqueeze(1) * weights_R2)
-    error_Q3 = _by_query(_error_weights(codes, weights_R2), owner_R, queries)
+    coarse_RD, scale_R1 = codes.codes_R2D[:, 0].contiguous(), codes.scale_R2[:, :1]
+    score = block_scores(coarse_RD, scale_R1 * weights_R2)
     bound_QS = torch.zeros((queries, len(gallery)), device=gallery.device)
 
     def scan_block(block: GallerySlab) -> tuple[Tensor, Tensor, Tensor]:
@@ -101,7 +115,7 @@ def scan(gallery: Gallery, probes: Probes, compared_S: Tensor | None) -> tuple[T
         compared = None if compared_S is None else compared_S[at]
         sum_Q, squares_Q = sum_scores(score_QS, compared)
         errors_S3 = torch.cat([block.numbers_S3[:, 1:], torch.ones_like(block.numbers_S3[:, :1])], 1)
-        bound_QS[:, at] = torch.addmm(score_QS, error_Q3, errors_S3.T)
+        bound_QS[:, at] = torch.addmm(score_QS, probes.error_Q3, errors_S3.T)
         finite = bound_QS[:, at].isfinite().all()
         if compared is not None:
             bound_QS[:, at].masked_fill_(~compared, -torch.inf)
@@ -115,13 +129,6 @@ def scan(gallery: Gallery, probes: Probes, compared_S: Tensor | None) -> tuple[T
         raise HolmesError(NOT_FINITE)
     count = len(gallery) if compared_S is None else int(compared_S.sum())
     return bound_QS, ScoreSums(count, sum_BQ.sum(0), squares_BQ.sum(0))
-
-
-def _error_weights(codes: ProbeCodes, weights_R2: Tensor) -> Tensor:
-    """What each probe adds to the error for a part's ρ of frames, for that of clips, and for any part."""
-    of_parts_R2 = (1 + codes.error_R).unsqueeze(1) * weights_R2
-    of_probe_R = weights_R2.sum(1) * (LONGEST_ROW * codes.error_R + SLACK)
-    return torch.cat([of_parts_R2, of_probe_R.unsqueeze(1)], 1)
 
 
 def _by_query(value_RX: Tensor, owner_R: Tensor | None, queries: int) -> Tensor:

@@ -194,7 +194,9 @@ class Index:
     def video_of_part(self, number: int) -> StoredVideo:
         """The video that a part of the gallery belongs to."""
         segment, position = (int(place) for place in self.gallery.places_S2[number])
-        return self.store.segments[segment].video(position)
+        video = self.store.segments[segment].video(position)
+        self.gallery.mapped_rows.touched += video.rows_SPD.nbytes
+        return video
 
     def duration(self, video: str) -> float:
         """The seconds of one video."""
