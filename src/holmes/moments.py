@@ -73,13 +73,13 @@ def grow_moments(
     moments: list[Moment] = []
     while len(moments) < most:
         best = int(fit_F.argmax())
-        if np.isneginf(fit_F[best]):
+        if fit_F[best] == -np.inf:
             break
         if rows_FD is None:
             worth_F = (similarity_F - (background + reach * (peak - background))) * (
                 spans_F2[:, 1] - spans_F2[:, 0]
             )
-            ((first, last),) = grow_windows(np.where(free_F, worth_F, -np.inf)[None], np.array([best]))
+            first, last = grow_window(np.where(free_F, worth_F, -np.inf), best)
         else:
             first, last = window_around(best, similarity_F, spans_F2, rows_FD, free_F)
         free_F[first : last + 1], fit_F[first : last + 1] = False, -np.inf
@@ -96,18 +96,19 @@ def evidence_along(similarity_F: Timeline, spans_F2: Timeline, rows_FD: Timeline
     seeds_C = np.flatnonzero(similarity_F >= least)
     if len(seeds_C) > SEEDS:
         seeds_C = seeds_C[np.argsort(-similarity_F[seeds_C], kind="stable")[:SEEDS]]
-    middle_F = spans_F2.mean(axis=1)
-    before = seeds_C - np.searchsorted(middle_F, middle_F[seeds_C] - FAR)
-    after = np.searchsorted(middle_F, middle_F[seeds_C] + FAR, side="right") - seeds_C
+    middle_F = _middle(spans_F2)
+    middle_C = middle_F[seeds_C]
+    before = seeds_C - middle_F.searchsorted(middle_C - FAR)
+    after = middle_F.searchsorted(middle_C + FAR, side="right") - seeds_C
     near_CK = seeds_C[:, None] + np.arange(-before.max(), after.max())
     inside_CK = (near_CK >= 0) & (near_CK < len(middle_F))
     near_CK = near_CK.clip(0, len(middle_F) - 1)
-    away_CK = np.abs(middle_F[near_CK] - middle_F[seeds_C][:, None])
+    away_CK = np.abs(middle_F[near_CK] - middle_C[:, None])
     inside_CK &= away_CK <= FAR
     seen_CD = rows_FD[seeds_C]
     likeness_CK = (rows_FD[near_CK] @ seen_CD[:, :, None])[:, :, 0]
     every = max(1, len(rows_FD) // SAMPLE)
-    usual_C1 = np.quantile(seen_CD @ rows_FD[::every].T, BACKGROUND, axis=1, keepdims=True)
+    usual_C1 = _backgrounds(seen_CD @ rows_FD[::every].T)
     likeness_CK = (likeness_CK - usual_C1) / np.maximum(1 - usual_C1, SHORTEST)
     weight_CK = np.exp(-0.5 * (away_CK / AROUND) ** 2 + (likeness_CK - 1) / ALIKE) * inside_CK
     evidence_F: Timeline = np.full(len(similarity_F), -np.inf)
@@ -123,7 +124,7 @@ def window_around(
 
     The moment is looked for in the surroundings; one that fills them is looked for in larger ones.
     """
-    middle_F, length_F = spans_F2.mean(axis=1), spans_F2[:, 1] - spans_F2[:, 0]
+    middle_F, length_F = _middle(spans_F2), spans_F2[:, 1] - spans_F2[:, 0]
     away_F = np.abs(middle_F - middle_F[best])
     away_F[best] = 0
     look_D = rows_FD[away_F <= LOOK].mean(axis=0)
@@ -133,16 +134,16 @@ def window_around(
         around_F = free_F & (away_F <= reach)
         worth_F = (_on_the_way(similarity_F, best, around_F) + _on_the_way(alike_F, best, around_F)) / 2
         gain_F = np.where(around_F, (worth_F - LOOSE) * length_F, -np.inf)
-        ((first, last),) = grow_windows(gain_F[None], np.array([best]))
+        first, last = grow_window(gain_F, best)
         more_left = first > 0 and free_F[first - 1] and not around_F[first - 1]
         more_right = last + 1 < len(free_F) and free_F[last + 1] and not around_F[last + 1]
         if not (more_left or more_right):
             break
         reach *= 2
-    first, last = before_steps(worth_F, length_F, int(first), int(last), best)
+    first, last = before_steps(worth_F, length_F, first, last, best)
     gain_F = np.where(around_F, (worth_F - CORE) * length_F, -np.inf)
-    ((core_first, core_last),) = grow_windows(gain_F[None], np.array([best]))
-    return balanced(spans_F2, first, last, max(first, int(core_first)), min(last, int(core_last)))
+    core_first, core_last = grow_window(gain_F, best)
+    return balanced(spans_F2, first, last, max(first, core_first), min(last, core_last))
 
 
 def before_steps(worth_F: Timeline, length_F: Timeline, first: int, last: int, best: int) -> tuple[int, int]:
@@ -153,11 +154,13 @@ def before_steps(worth_F: Timeline, length_F: Timeline, first: int, last: int, b
     while first < last:
         inside = slice(first, last + 1)
         length, value = length_F[inside], worth_F[inside]
-        left, left_sum = np.cumsum(length)[:-1], np.cumsum(length * value)[:-1]
-        right, right_sum = length.sum() - left, (length * value).sum() - left_sum
+        sums = length * value
+        whole, whole_sum = length.sum(), sums.sum()
+        left, left_sum = length.cumsum()[:-1], sums.cumsum()[:-1]
+        right, right_sum = whole - left, whole_sum - left_sum
         down = left_sum / left - right_sum / right
-        explained = down**2 * left * right / length.sum()
-        spread = (length * (value - (length * value).sum() / length.sum()) ** 2).sum()
+        explained = down**2 * left * right / whole
+        spread = (length * (value - whole_sum / whole) ** 2).sum()
         cuts = np.arange(first + 1, last + 1)  # the first position to the right of each
         down = np.where(cuts <= best, -down, down)
         clear = (down >= STEP) & (explained >= CLEAR * spread)
@@ -185,7 +188,9 @@ def balanced(spans_F2: Timeline, first: int, last: int, core_first: int, core_la
 
 def _on_the_way(value_F: Timeline, best: int, around_F: NDArray[np.bool_]) -> Timeline:
     """How far values lie on the way from the background (0) to the best (1)."""
-    background = min(background_of(value_F[around_F]), background_of(value_F))
+    background = background_of(value_F)
+    if not around_F.all():
+        background = min(background, background_of(value_F[around_F]))
     height = max(float(value_F[best]) - background, SHORTEST)
     scaled_F: Timeline = np.minimum((value_F - background) / height, 1.0)
     return scaled_F
@@ -200,6 +205,26 @@ def background_of(value_F: Timeline) -> float:
     return below + (above - below) * (place - low)
 
 
+def _backgrounds(value_CF: Timeline) -> Timeline:
+    """`np.quantile` of each row, C × 1, to the last bit."""
+    ordered_CF = np.sort(value_CF, axis=1)
+    place = BACKGROUND * (ordered_CF.shape[1] - 1)
+    low = int(place)
+    below_C1, above_C1 = ordered_CF[:, low : low + 1], ordered_CF[:, low + 1 : low + 2]
+    if place == low:
+        return below_C1
+    between_C1, beyond = above_C1 - below_C1, place - low
+    nearer_C1: Timeline = (
+        below_C1 + between_C1 * beyond if beyond < 0.5 else above_C1 - between_C1 * (1 - beyond)
+    )
+    return nearer_C1
+
+
+def _middle(spans_F2: Timeline) -> Timeline:
+    middle_F: Timeline = (spans_F2[:, 0] + spans_F2[:, 1]) / 2
+    return middle_F
+
+
 def best_windows(similarity_NF: Timeline, reach: float = REACH) -> NDArray[np.int64]:
     """First and last position of each timeline's best moment (N × 2); all positions are equally long."""
     background_N1 = np.quantile(similarity_NF, BACKGROUND, axis=1, keepdims=True)
@@ -208,8 +233,14 @@ def best_windows(similarity_NF: Timeline, reach: float = REACH) -> NDArray[np.in
     return grow_windows(worth_NF, similarity_NF.argmax(axis=1))
 
 
-def grow_windows(worth_NF: Timeline, best_N: NDArray[np.int64]) -> NDArray[np.int64]:
+def grow_window(worth_F: Timeline, best: int) -> tuple[int, int]:
     """The window around `best` that is worth most, the longest among equals: a flat video is one moment."""
+    before, after = worth_F[best::-1].cumsum(), worth_F[best:].cumsum()
+    return int(before[::-1].argmax()), len(worth_F) - 1 - int(after[::-1].argmax())
+
+
+def grow_windows(worth_NF: Timeline, best_N: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`grow_window` of many timelines, N × 2."""
     positions = worth_NF.shape[1]
     offset_NF = np.arange(positions) - best_N[:, None]
     before_NF = np.cumsum(np.where(offset_NF <= 0, worth_NF, 0)[:, ::-1], axis=1)[:, ::-1]
