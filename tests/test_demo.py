@@ -11,6 +11,7 @@ pytest.importorskip("av")
 from holmes.cli import demo, main
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
+from holmes.errors import HolmesError
 from holmes.index.index_store import IndexStore
 
 
@@ -40,3 +41,11 @@ def test_the_whole_way(
     assert len(index) == 22 and store.info.encoders.rate == demo.FRAMES_PER_SECOND
     made = load_checkpoint(folder / "run" / "best").encoders
     assert (made.visual.name, made.text.name) == ("lite2", "minilm")
+
+
+def test_a_file_is_not_where_to_put_everything(tmp_path: Path) -> None:
+    file = tmp_path / "film.mp4"
+    file.touch()
+    with pytest.raises(HolmesError, match="is a file; name a folder"):
+        demo.demo(file)
+    assert list(tmp_path.iterdir()) == [file]

@@ -193,6 +193,7 @@ def test_mistakes_are_one_line(index: Index, tmp_path: Path) -> None:
         (lambda: index.search("caf\udce9 bar"), r"'caf\\udce9 bar' is not valid UTF-8"),
         (lambda: index.search("dog", min_probability=2), "a probability, 0 to 1, not 2"),
         (lambda: holmes.open_index(tmp_path / "nothing"), "is not an index"),
+        (lambda: holmes.open_index(next(index.store.path.rglob("*.f32"))), "is a file, not an index"),
         (lambda: holmes.open_index(index.store.path, device="tpu"), "unknown device"),
     ):
         with pytest.raises(HolmesError, match=words):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holmes.cli.options import say, say_files
+from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
     from holmes.config.schema import HolmesConfig
@@ -75,6 +76,8 @@ def demo(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to put everything.")] = Path("demo"),
 ) -> None:
     """Render videos, extract, train, evaluate, index, search: the whole way. Run it again to continue."""
+    if folder.exists() and not folder.is_dir():
+        raise HolmesError(f"{folder} is a file; name a folder, or one that is to be made.")
     began = time.monotonic()
     parts = Demo(folder)
     steps: list[tuple[str, Callable[[Demo], None]]] = [

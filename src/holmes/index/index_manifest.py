@@ -100,6 +100,8 @@ def write_manifest(folder: Path, manifest: Manifest, still_wanted: Callable[[], 
 
 def read_manifest(folder: Path, name: str = FILE_NAME) -> Manifest:
     path = folder / name
+    if folder.is_file():
+        raise HolmesError(f"{folder} is a file, not an index; name the folder 'holmes index build' made.")
     if not path.is_file():
         raise HolmesError(f"{folder} is not an index; make one: holmes index build {folder} VIDEOS…")
     return FORM.read(path, Manifest)
