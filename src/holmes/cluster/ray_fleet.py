@@ -23,7 +23,7 @@ from holmes.cluster.shard_copies import Copies, Copy
 from holmes.cluster.shards_manifest import Shards
 from holmes.errors import HolmesError
 
-KEEP_EVERY = 0.5  # seconds between two looks at the copies
+KEEP_EVERY = 1.0  # seconds between two looks at copies that are all ready
 GRACE = 30.0  # seconds that a state stays open after the next has taken its place, for questions under way
 
 

@@ -7,7 +7,7 @@ part, D width
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -47,6 +47,7 @@ class Nearest:
         return Nearest(*(value.to(device) for value in vars(self).values()))
 
 
+@torch.inference_mode()  # which every operation begins sooner in
 @one_thread_per_operation()  # its pieces run in threads of their own
 def nearest_videos(
     gallery: Gallery, probes: Probes, top: int, candidates: int = 0, allowed_S: Tensor | None = None
@@ -98,8 +99,8 @@ def _prove(gallery: Gallery, probes: Probes, bound_QS: Tensor, top: int) -> Scor
         left_QS = (bound_QS >= least_Q1) & ~open_QS
         found = _joined([found, _score(gallery, probes, bound_QS, left_QS)])
         best_QK = _best_of(gallery, found, len(bound_QS), top)
-    weights_QT2 = torch.stack([probes.frame_weight_QT, probes.clip_weight_QT], 2).double()
-    branches_QK2 = found.branches_N2[best_QK] / weights_QT2.sum(1, keepdim=True).clamp(min=1e-12)
+    weight_Q12 = probes.weights_QT2.double().sum(1, keepdim=True).clamp(min=1e-12)
+    branches_QK2 = found.branches_N2[best_QK] / weight_Q12
     frame_QK, clip_QK = branches_QK2.float().unbind(2)
     return found.part_N[best_QK], found.score_N[best_QK], frame_QK, clip_QK
 
@@ -111,11 +112,9 @@ def _finite(bound: Tensor) -> Tensor:
 
 def _score(gallery: Gallery, probes: Probes, bound_QS: Tensor, open_QS: Tensor) -> Pairs:
     """All pairs that are open, with their exact scores; those that were set aside have -inf."""
-    # All queries at once, as long as their pairs are not too many.
     found = []
-    group_Q = open_QS.sum(1).cumsum(0) // PAIRS_AT_ONCE
-    for start, queries in _runs(group_Q):
-        query_N, part_N = open_QS[start : start + queries].nonzero().unbind(1)
+    for start, end in _groups(open_QS.sum(1).tolist()):
+        query_N, part_N = open_QS[start:end].nonzero().unbind(1)
         query_N = query_N + start
         pairs = score_pairs(gallery, probes, query_N, part_N)
         aside_N1 = bound_QS[query_N, part_N].isneginf().unsqueeze(1)
@@ -123,10 +122,11 @@ def _score(gallery: Gallery, probes: Probes, bound_QS: Tensor, open_QS: Tensor) 
     return _joined(found)
 
 
-def _runs(group_Q: Tensor) -> list[tuple[int, int]]:
-    """Where queries of one group begin, and how many they are."""
-    counts = torch.unique_consecutive(group_Q, return_counts=True)[1].tolist()
-    return list(zip(accumulate([0, *counts]), counts, strict=False))
+def _groups(pairs_of_queries: list[int]) -> list[tuple[int, int]]:
+    """Queries to score together, from and to: all, as long as their pairs are not too many."""
+    group = [total // PAIRS_AT_ONCE for total in accumulate(pairs_of_queries)]
+    starts = [q for q in range(len(group)) if q == 0 or group[q] != group[q - 1]]
+    return list(pairwise([*starts, len(group)]))
 
 
 def _joined(found: list[Pairs]) -> Pairs:

@@ -46,7 +46,7 @@ class Pairs:
 def score_pairs(gallery: Gallery, probes: Probes, query_N: Tensor, part_N: Tensor) -> Pairs:
     """Pairs in the order of their queries, then of their parts."""
     branches_N2 = torch.zeros((len(part_N), 2), dtype=torch.float64, device=gallery.device)
-    weights_Q2T = torch.stack([probes.frame_weight_QT, probes.clip_weight_QT], 1).double()
+    weights_Q2T = probes.weights_QT2.transpose(1, 2).double()
     fused = HAS_TRITON and bool(gallery.slabs) and gallery.slabs[0].rows_SPD.is_cuda
     for slab, at in _chunks(gallery, part_N, fused):
         query, part = query_N[at], part_N[at] - slab.first
@@ -72,12 +72,12 @@ def best_rows(
     first, last = int(query_N[0]), int(query_N[-1])
     asked = slice(first * T, (last + 1) * T)
     own_N = query_N - first
-    similarity_NPT, error_N1T = _fine_similarity(slab, probes.codes[asked], T, own_N, part_N)
+    codes_NPD, numbers_N3 = slab.codes_SPD.index_select(0, part_N), slab.numbers_S3[part_N]
+    similarity_NPT, error_N1T = _fine_similarity(codes_NPD, probes.codes[asked], T, own_N)
+    similarity_NPT *= numbers_N3[:, SCALE, None, None]
     branches = similarity_NPT[:, : -gallery.clips], similarity_NPT[:, -gallery.clips :]
     # The best row is within twice the codes' error of the best code.
-    error_N2T = torch.addcmul(
-        LONGEST_ROW * error_N1T + SLACK, 1 + error_N1T, slab.numbers_S3[part_N, 1:].unsqueeze(2)
-    )
+    error_N2T = torch.addcmul(LONGEST_ROW * error_N1T + SLACK, 1 + error_N1T, numbers_N3[:, 1:].unsqueeze(2))
     least_N2T = torch.stack([branch_NPT.amax(1) for branch_NPT in branches], 1) - 2 * error_N2T
     least_N2T.masked_fill_(weights_N2T == 0, torch.inf)
     may_be_NPT = torch.cat([branches[at] >= least_N2T[:, at : at + 1] for at in range(2)], 1)
@@ -95,18 +95,15 @@ def best_rows(
     return best_N2T
 
 
-def _fine_similarity(
-    slab: GallerySlab, codes: ProbeCodes, T: int, own_N: Tensor, part_N: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Every row's similarity to the T probes of its pair's query, by fine codes, and the error of these."""
-    codes_SPD = slab.codes_SPD.index_select(0, part_N)
-    product_NPR = code_products(codes.codes_R2D.flatten(0, 1))(codes_SPD)
-    product_NPUT2 = product_NPR.view(*codes_SPD.shape[:2], -1, T, 2)
-    product_NPT2 = product_NPUT2[torch.arange(len(part_N), device=part_N.device), :, own_N]
-    scale_NT2 = codes.scale_R2.view(-1, T, 2)[own_N] * slab.numbers_S3[part_N, SCALE, None, None]
-    coarse_NPT, fine_NPT = (product_NPT2[..., at] * scale_NT2[:, None, :, at] for at in range(2))
-    error_N1T = codes.error_R2[:, 1].view(-1, 1, T)[own_N]
-    return coarse_NPT + fine_NPT, error_N1T
+def _fine_similarity(codes_NPD: Tensor, probes: ProbeCodes, T: int, own_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Every row's similarity to the T probes of its pair's query, by fine codes and still to be multiplied by
+    the parts' scales, and the error of these."""
+    product_NPR = code_products(probes.codes_R2D.flatten(0, 1))(codes_NPD)
+    product_NPUT2 = product_NPR.view(*codes_NPD.shape[:2], -1, T, 2)
+    product_NPT2 = product_NPUT2[torch.arange(len(own_N), device=own_N.device), :, own_N]
+    scale_N1T2 = probes.scale_R2.view(-1, 1, T, 2)[own_N]
+    coarse_NPT, fine_NPT = (product_NPT2 * scale_N1T2).unbind(3)
+    return coarse_NPT + fine_NPT, probes.error_R2[:, 1].view(-1, 1, T)[own_N]
 
 
 def _chunks(gallery: Gallery, part_N: Tensor, fused: bool) -> list[tuple[GallerySlab, Tensor]]:

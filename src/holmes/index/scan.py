@@ -50,13 +50,17 @@ class Probes:
         return encode_probes(self.rows_QTD.flatten(0, 1))
 
     @cached_property
+    def weights_QT2(self) -> Tensor:
+        """Those of frames and of clips."""
+        return torch.stack([self.frame_weight_QT, self.clip_weight_QT], 2)
+
+    @cached_property
     def error_Q3(self) -> Tensor:
         """How much more a score can be than the scan's: for a part's ρ of frames, for that of clips, and for
         any part."""
-        weights_QT2 = torch.stack([self.frame_weight_QT, self.clip_weight_QT], 2)
         error_QT1 = self.codes.error_R2[:, 0].view_as(self.frame_weight_QT).unsqueeze(2)
-        of_parts_Q2 = ((1 + error_QT1) * weights_QT2).sum(1)
-        of_probes_Q = ((LONGEST_ROW * error_QT1 + SLACK) * weights_QT2).sum((1, 2))
+        of_parts_Q2 = ((1 + error_QT1) * self.weights_QT2).sum(1)
+        of_probes_Q = ((LONGEST_ROW * error_QT1 + SLACK) * self.weights_QT2).sum((1, 2))
         return torch.cat([of_parts_Q2, of_probes_Q.unsqueeze(1)], 1)
 
     def __getitem__(self, at_Q: Tensor | slice) -> Probes:
@@ -68,7 +72,7 @@ class Probes:
                 for value in vars(self.codes).values()
             )
         )
-        some.__dict__.update(codes=codes, error_Q3=self.error_Q3[at_Q])
+        some.__dict__.update(codes=codes, error_Q3=self.error_Q3[at_Q], weights_QT2=self.weights_QT2[at_Q])
         return some
 
     def to(self, device: torch.device | str) -> Probes:
@@ -140,7 +144,7 @@ def _by_query(value_RX: Tensor, owner_R: Tensor | None, queries: int) -> Tensor:
 
 def _in_use(probes: Probes) -> tuple[ProbeCodes, Tensor, Tensor | None]:
     """The probes with weight, their weights, and the query of each; None where every query is one probe."""
-    weights_QT2 = torch.stack([probes.frame_weight_QT, probes.clip_weight_QT], 2)
+    weights_QT2 = probes.weights_QT2
     if weights_QT2.shape[1] == 1:
         return probes.codes, weights_QT2[:, 0], None
     used_QT = weights_QT2.sum(2) > 0

@@ -48,9 +48,14 @@ def in_threads(
     threads = min(getattr(_cores, "count", torch.get_num_threads()), len(pieces))
     if device.type != "cpu" or threads <= 1:
         return [work(piece) for piece in pieces]
-    allowed = torch.get_num_threads()
+    allowed, inference = torch.get_num_threads(), torch.is_inference_mode_enabled()
+
+    def apart(piece: Piece) -> Result:
+        with torch.inference_mode(inference):  # every thread has its own
+            return work(piece)
+
     try:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(work, pieces))
+            return list(pool.map(apart, pieces))
     finally:
         torch.set_num_threads(allowed)  # threads that start later inherit it
