@@ -113,9 +113,9 @@ def test_a_shard_that_has_more_than_its_share_is_asked_again(
     fleet, asked = parts.now.fleet, list[int]()
     ask = fleet.ask
 
-    def noted(states: Any, method: str, orders: Any) -> dict[str, Any]:
+    def noted(states: Any, method: str, orders: Any, *rest: Any) -> dict[str, Any]:
         asked.extend(len(order[0][0]) for order in orders.values() if method == "nearest")
-        return ask(states, method, orders)
+        return ask(states, method, orders, *rest)
 
     parts.search("dog")  # what is usual is known now
     monkeypatch.setattr(fleet, "ask", noted)
@@ -239,9 +239,9 @@ class Silent(LocalFleet):
 
     silent: ClassVar[dict[str, set[str]]] = {}
 
-    def ask(self, shards: Any, method: str, orders: Any) -> dict[str, Any]:
+    def ask(self, shards: Any, method: str, orders: Any, *rest: Any) -> dict[str, Any]:
         heard = {name: order for name, order in orders.items() if name not in self.silent.get(method, set())}
-        return super().ask(shards, method, heard)
+        return super().ask(shards, method, heard, *rest)
 
 
 @pytest.mark.parametrize("method", ["nearest", "found"])

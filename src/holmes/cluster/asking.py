@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holmes.cluster.connect import import_ray, reason_of
@@ -44,10 +44,13 @@ class Asking:
         self.waiting: dict[Any, tuple[str, Copy, float]] = {}  # answer → shard, copy, when it was asked
         self.again: dict[str, float] = {}  # when a shard whose copies all failed is asked again
 
-    def replies(self) -> dict[str, Any]:
+    def replies(self, meanwhile: Callable[[], None] | None = None) -> dict[str, Any]:
+        """What each shard answers; `meanwhile` is done while they are busy."""
         deadline = time.monotonic() + self.patience
         for name in self.left:
             self._send(name)
+        if meanwhile is not None:
+            meanwhile()
         while len(self.found) < len(self.left) and (now := time.monotonic()) < deadline:
             self._hear(min(deadline, self._next_event(now)) - now)
             self._ask_others(time.monotonic())

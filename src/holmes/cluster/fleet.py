@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from holmes.cluster.letters import Order
 from holmes.cluster.places import Place
 from holmes.cluster.shard import Shard
 from holmes.cluster.shards_manifest import Shards
@@ -22,8 +23,17 @@ class Fleet(Protocol):
         """Let other states go: only these will be asked for from now on."""
         ...
 
-    def ask(self, shards: Shards, method: str, orders: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
-        """What each named shard answers to its order; those that do not answer in time are left out."""
+    def ask(
+        self,
+        shards: Shards,
+        method: str,
+        orders: Mapping[str, Order],
+        meanwhile: Callable[[], None] | None = None,
+    ) -> dict[str, Any]:
+        """What each named shard answers to its order; those that do not answer in time are left out.
+
+        `meanwhile` is done while the shards are busy.
+        """
         ...
 
     def close(self) -> None: ...
@@ -50,7 +60,15 @@ class LocalFleet:
         for name, shard in self._open.items():
             shard.release([shards[name].sha256])
 
-    def ask(self, shards: Shards, method: str, orders: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    def ask(
+        self,
+        shards: Shards,
+        method: str,
+        orders: Mapping[str, Order],
+        meanwhile: Callable[[], None] | None = None,
+    ) -> dict[str, Any]:
+        if meanwhile is not None:
+            meanwhile()
         return {
             name: getattr(self._open[name], method)(shards[name].sha256, *order)
             for name, order in orders.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import add
@@ -10,6 +10,7 @@ from typing import Any
 
 from holmes.cluster.fleet import Fleet
 from holmes.cluster.gather import sums_of
+from holmes.cluster.letters import Order
 from holmes.cluster.shard import sent
 from holmes.cluster.shards_manifest import FILE_NAME, Shards
 from holmes.errors import HolmesError
@@ -101,8 +102,10 @@ class Generation:
             raise HolmesError(f"{', '.join(silent[:3])} did not answer; try again in a moment.")
         return {entry.name: replies[entry.name] for entry in self.shards.shards}
 
-    def ask(self, method: str, orders: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
-        return self.fleet.ask(self.shards, method, orders)
+    def ask(
+        self, method: str, orders: Mapping[str, Order], meanwhile: Callable[[], None] | None = None
+    ) -> dict[str, Any]:
+        return self.fleet.ask(self.shards, method, orders, meanwhile)
 
     def wanted(self, filter: str | Collection[str] | None) -> Names:
         """Which shards to ask for which videos."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -123,11 +123,17 @@ class RayFleet:
             if not copies.ready(entry.sha256) and len(faults) == len(copies.copies):
                 raise HolmesError(faults[0])
 
-    def ask(self, shards: Shards, method: str, orders: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    def ask(
+        self,
+        shards: Shards,
+        method: str,
+        orders: Mapping[str, tuple[Any, ...]],
+        meanwhile: Callable[[], None] | None = None,
+    ) -> dict[str, Any]:
         sample = next(iter(orders.values()), ())
         late = self._pace.slow(method, sample, self.overtake)
         question = Asking(self._shards, shards, method, orders, self.patience, late)
-        replies = question.replies()
+        replies = question.replies(meanwhile)
         self._pace.note(method, sample, question.seconds)
         return replies
 

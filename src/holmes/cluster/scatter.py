@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -58,10 +59,16 @@ class Gathered:
 
 
 def gather(
-    now: Generation, probes: Probes, top: int, candidates: int, names: Names, alike: Alike | None = None
+    now: Generation,
+    probes: Probes,
+    top: int,
+    candidates: int,
+    names: Names,
+    alike: Alike | None = None,
+    meanwhile: Callable[[Nearest], None] | None = None,
 ) -> Gathered:
     """Ask the shards for the best they have, then those with hits for moments, and for what hits look like
-    that may be the same.
+    that may be the same. `meanwhile` is done with the best while the shards look for moments.
 
     A shard that falls silent between the two is left out of both, so that no hit is described by halves.
     """
@@ -74,7 +81,8 @@ def gather(
         missing = tuple(shard for shard in shards if shard not in replies)
         nearest, silent = _proven(now, probes, amount, names, replies, asked)
         if not silent:
-            videos, seen, silent = _videos(now, shards, sent(probes), nearest, alike)
+            busy = None if meanwhile is None else partial(meanwhile, nearest)
+            videos, seen, silent = _videos(now, shards, sent(probes), nearest, alike, busy)
         if not silent:
             return Gathered(now, shards, nearest, videos, seen, missing)
         for shard in silent:
@@ -119,7 +127,12 @@ def _merged(names: Names, replies: Mapping[str, ShardReply], amount: Amount) -> 
 
 
 def _videos(
-    now: Generation, shards: list[str], probes: Sent, nearest: Nearest, alike: Alike | None
+    now: Generation,
+    shards: list[str],
+    probes: Sent,
+    nearest: Nearest,
+    alike: Alike | None,
+    meanwhile: Callable[[], None] | None,
 ) -> tuple[dict[tuple[int, int], Found], dict[tuple[int, int], View], list[str]]:
     """The video of every hit, what some look like, and the shards that did not answer."""
     looked_at = [0] * len(nearest.hit_QH)
@@ -133,7 +146,8 @@ def _videos(
             place, part = whose(number)
             places.setdefault(shards[place], []).append((q, rank))
             parts.setdefault(shards[place], []).append((q, part, rank < looked_at[q]))
-    replies = now.ask("found", {shard: (probes, hits) for shard, hits in parts.items()}) if parts else {}
+    orders = {shard: (probes, hits) for shard, hits in parts.items()}
+    replies = now.ask("found", orders, meanwhile) if orders else {}
     videos, seen = dict[tuple[int, int], Found](), dict[tuple[int, int], View]()
     for shard, found in replies.items():
         for hit, (video, view) in zip(places[shard], found, strict=True):

@@ -20,11 +20,13 @@ from holmes.cluster.shard import sent
 from holmes.cluster.shards_manifest import read_shards
 from holmes.errors import HolmesError
 from holmes.evidence.answer_kinds import SMALL_GROUP
+from holmes.evidence.diagnosis import Diagnosis
 from holmes.index.answers import Answer, Hit, Timeline
-from holmes.index.composing import Question, check_sentence, compose_answers, compose_hits
+from holmes.index.composing import Question, check_sentence, compose_answers, compose_hits, judge_answers
 from holmes.index.diagnose import Diagnose
 from holmes.index.embedder_protocol import Embedder
 from holmes.index.index_description import IndexDescription
+from holmes.index.nearest import Nearest
 from holmes.index.scan import make_probes
 from holmes.records import QueryEmbedding
 
@@ -98,7 +100,8 @@ class ShardedIndex:
             some = question.some(slice(start, start + QUERIES_AT_ONCE))
             enough = max(top, SMALL_GROUP)
             probes, count = now.probes(some.sentences), now.judge.candidates
-            gathered = gather(now, probes, enough, count, names, now.groups.alike)
+            judging = _Judging(some, now)
+            gathered = gather(now, probes, enough, count, names, now.groups.alike, judging)
             answers += compose_answers(
                 some,
                 gathered.nearest,
@@ -108,6 +111,7 @@ class ShardedIndex:
                 in_parts=now.shards.in_parts,
                 groups=now.groups,
                 views=gathered.views,
+                judged=judging.of(gathered.nearest),
                 missing=gathered.missing,
             )
         return answers
@@ -182,3 +186,21 @@ class ShardedIndex:
         if video not in now.owner:
             raise HolmesError(f"{self.place} contains no video named '{video}'.")
         return now.owner[video]
+
+
+@dataclass
+class _Judging:
+    """Judges what was found while the shards look for moments."""
+
+    question: Question
+    now: Generation
+    nearest: Nearest | None = None
+    diagnoses: Sequence[Diagnosis] = ()
+
+    def __call__(self, nearest: Nearest) -> None:
+        self.nearest = nearest
+        self.diagnoses = judge_answers(self.question, nearest, self.now.judge, self.now.shards.in_parts)
+
+    def of(self, nearest: Nearest) -> Sequence[Diagnosis] | None:
+        """The diagnoses of this; None if it was not judged, since a shard has fallen silent after that."""
+        return self.diagnoses if self.nearest is nearest else None

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import Diagnoser, Diagnosis
@@ -54,22 +55,10 @@ class Question:
 
 @torch.inference_mode()  # which every operation begins sooner in
 @one_thread_per_operation()  # on so little, threads do nothing but wait for each other
-def compose_answers(
-    question: Question,
-    nearest: Nearest,
-    judge: Diagnose,
-    model: dict[str, Any],
-    found: Callable[[int, int], Found],
-    *,
-    in_parts: bool,
-    groups: Groups,
-    views: Views,
-    missing: Sequence[str] = (),
-) -> list[Answer]:
-    """One answer for each sentence.
-
-    `found` gives the video of a query's hit, both by number, and `views` what such videos look like.
-    """
+def judge_answers(
+    question: Question, nearest: Nearest, judge: Diagnose, in_parts: bool, copies_Q: Tensor | None = None
+) -> Sequence[Diagnosis]:
+    """One diagnosis for each sentence; `copies_Q` says how many first hits are copies, where any are."""
     count = judge.candidates
     scores = Scores(nearest.frame_QK[:, :count], nearest.clip_QK[:, :count])
     # The video of each candidate; not needed where every video is a single part.
@@ -81,13 +70,39 @@ def compose_answers(
         about["here_floor"] = question.min_probability
     elif terse_Q.any():
         about["terse_Q"] = terse_Q
-    copies_Q = groups.copies(nearest.hit_score_QH, views)
-    if bool((copies_Q > 1).any()):
+    if copies_Q is not None:
         about["copies_Q"] = copies_Q
     compared = nearest.all_scores
     alone = nearest.hit_score_QH.shape[1] < 2  # of a single video nothing can be said but that it is one
     judge = PlainDiagnose() if (alone and isinstance(judge, Diagnoser)) or not compared.count else judge
-    diagnoses = judge(scores, compared.count, compared.background, **about)
+    return judge(scores, compared.count, compared.background, **about)
+
+
+@torch.inference_mode()
+@one_thread_per_operation()
+def compose_answers(
+    question: Question,
+    nearest: Nearest,
+    judge: Diagnose,
+    model: dict[str, Any],
+    found: Callable[[int, int], Found],
+    *,
+    in_parts: bool,
+    groups: Groups,
+    views: Views,
+    judged: Sequence[Diagnosis] | None = None,
+    missing: Sequence[str] = (),
+) -> list[Answer]:
+    """One answer for each sentence.
+
+    `found` gives the video of a query's hit, both by number, and `views` what such videos look like. `judged`
+    are the diagnoses if they are known already, from before it was known whether hits are copies.
+    """
+    copies_Q = groups.copies(nearest.hit_score_QH, views)
+    if bool((copies_Q > 1).any()):
+        diagnoses = judge_answers(question, nearest, judge, in_parts, copies_Q)
+    else:
+        diagnoses = judge_answers(question, nearest, judge, in_parts) if judged is None else judged
     answers = []
     for q, diagnosis in enumerate(diagnoses):
         least = question.abstain_below
