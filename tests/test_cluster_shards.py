@@ -244,8 +244,11 @@ class Silent(LocalFleet):
         return super().ask(shards, method, heard, *rest)
 
 
+@pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("method", ["nearest", "found"])
-def test_a_silent_shard_is_named_and_counts_as_not_searched(made: Path, shards: Path, method: str) -> None:
+def test_a_silent_shard_is_named_and_counts_as_not_searched(
+    made: Path, shards: Path, method: str, together: bool
+) -> None:
     fleet = Silent(Place(shards))
     Silent.silent = {method: {"shard-0002"}}
     sealed = read_shards(Place(shards))
@@ -253,8 +256,10 @@ def test_a_silent_shard_is_named_and_counts_as_not_searched(made: Path, shards: 
     parts = ShardedIndex(Place(shards), Generation(sealed, fleet))
     whole = holmes.open_index(made / "index", device="cpu")
     without = [name for name in whole.videos if shard_of(name, 5) != 2]
-    answers = parts.search_many(SENTENCES, 3)
-    for answer, expected in zip(answers, whole.search_many(SENTENCES, 3, filter=without), strict=True):
+    asked = [SENTENCES] if together else [[sentence] for sentence in SENTENCES]
+    answers = [answer for some in asked for answer in parts.search_many(some, 3)]
+    known = [answer for some in asked for answer in whole.search_many(some, 3, filter=without)]
+    for answer, expected in zip(answers, known, strict=True):
         if method == "found" and not answer.missing:
             continue  # it had no hit there, so nobody asked
         assert answer.missing == ("shard-0002",)
