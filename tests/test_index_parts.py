@@ -20,12 +20,15 @@ from holmes.index.gallery import open_gallery
 from holmes.index.index_manifest import Manifest
 from holmes.index.index_store import IndexStore
 from holmes.index.index_writer import IndexWriter, create_index
+from holmes.index.looks import view_of
 from holmes.index.nearest import nearest_videos
 from holmes.index.parts import part_bounds
 from holmes.index.scan import make_probes
 from holmes.index.searcher import Index
 from holmes.index.stored_video import StoredVideo, pack_parts
+from holmes.index.timeline import frames_of
 from holmes.index.zero_shot import ZeroShot
+from holmes.moments import Moment
 from holmes.records import QueryEmbedding, Scores
 from index_fakes import FakeJoint, write_features
 
@@ -165,6 +168,19 @@ def test_the_timeline_of_a_long_film_has_no_gaps_and_no_second_twice(index: Inde
 def test_more_like_a_moment_of_a_late_part(index: Index) -> None:
     (hit, *_) = index.like("/films/walk.mp4", 404.0, top=1)
     assert hit.video == "/films/saga.mp4" and 95 < hit.moments[0].start < 108
+
+
+@pytest.mark.parametrize("start", [0.0, 3.0, 600.0, 1170.0])
+def test_a_view_of_a_long_film_is_what_surrounds_its_moment(index: Index, start: float) -> None:
+    """However long the film, so that a thousand sentences can be compared; of a short one it is all there is."""
+    film, short = index.store["/films/saga.mp4"], index.store["/films/short.mp4"]
+    view = view_of(film, Moment(start, start + 7, 1.0))
+    assert view.rows_FD.shape == (256, film.rows_SPD.shape[2]) and view.rows_FD.base is None
+    frames_ND, first = frames_of(film), round(2 * start)  # two per second
+    np.testing.assert_array_equal(view.rows_FD[view.inside_F], frames_ND[first : first + 14])
+    begins = min(max(first + 7 - 128, 0), len(frames_ND) - 256)
+    assert abs(int(view.inside_F.argmax()) - (first - begins)) <= 1
+    np.testing.assert_array_equal(view_of(short, Moment(3, 9, 1.0)).rows_FD, frames_of(short))
 
 
 def calibration(**changes: float) -> Calibration:

@@ -22,11 +22,13 @@ Rows = NDArray[np.floating]
 PIECES = 3  # pieces of a video that say what is usual
 SAMPLED = 256  # videos that say what is usual in a collection
 SHORTEST = 1e-6
+# Frames of a view. A film of hours has twenty thousand, and a thousand sentences look at two hits each.
+MOST_FRAMES = 256
 
 
 @dataclass(frozen=True)
 class View:
-    """A hit's frames, and which of them are its best moment."""
+    """A hit's frames, of a long film those around its best moment, and which of them are that moment."""
 
     rows_FD: Rows
     inside_F: NDArray[np.bool_]
@@ -42,7 +44,11 @@ class Sketch:
 
 
 def view_of(video: StoredVideo, moment: Moment) -> View:
-    return View(frames_of(video), frames_of_moment(video, moment))
+    inside_F = frames_of_moment(video, moment)
+    middle = int(np.flatnonzero(inside_F).mean())
+    start = min(max(middle - MOST_FRAMES // 2, 0), max(len(inside_F) - MOST_FRAMES, 0))
+    around = slice(start, start + MOST_FRAMES)
+    return View(frames_of(video)[around].copy(), inside_F[around])  # a copy lets go of the others
 
 
 def sketches_of(key_S: Tensor, video_of_part: Callable[[int], StoredVideo]) -> list[Sketch]:
