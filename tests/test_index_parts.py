@@ -172,7 +172,7 @@ def test_more_like_a_moment_of_a_late_part(index: Index) -> None:
 
 @pytest.mark.parametrize("start", [0.0, 3.0, 600.0, 1170.0])
 def test_a_view_of_a_long_film_is_what_surrounds_its_moment(index: Index, start: float) -> None:
-    """However long the film, so that a thousand sentences can be compared; of a short one it is all there is."""
+    """However long the film, so that a thousand sentences can be compared; a short one is there whole."""
     film, short = index.store["/films/saga.mp4"], index.store["/films/short.mp4"]
     view = view_of(film, Moment(start, start + 7, 1.0))
     assert view.rows_FD.shape == (256, film.rows_SPD.shape[2]) and view.rows_FD.base is None
