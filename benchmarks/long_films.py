@@ -236,7 +236,9 @@ def answers(index: Index, asked: list[Asked], films: list[Film]) -> Iterator[Ans
             found,
             in_parts=index.gallery.in_parts,
             groups=index.groups,
-            views=index._viewer(nearest, with_moments),
+            # Which hits are copies of each other is not asked: it takes long, and no hit or probability
+            # depends on it.
+            views=lambda hits: [None] * len(hits),
         )
 
 
