@@ -152,18 +152,23 @@ def test_another_model_or_other_features_are_refused(tmp_path: Path, fake: type[
         load_embedder("fake", text="minilm")
 
 
-def test_an_index_of_before_cuts_goes_on_as_it_was_begun(tmp_path: Path, fake: type[FakeJoint]) -> None:
+def test_an_index_of_an_earlier_version_goes_on_as_it_was_begun(
+    tmp_path: Path, fake: type[FakeJoint]
+) -> None:
     """Clips of a long film no longer mix two scenes; in an index that was begun so, and in short films, they
-    do."""
+    do. One that was begun with fewer cuts keeps to these."""
     scenes = [("dog runs", 6), ("snow falls", 6)]
     films = {"a": scenes * 8, "b": scenes * 9, "short": scenes}
-    features, old, new = tmp_path / "features", tmp_path / "old", tmp_path / "new"
+    features, old, few, new = (tmp_path / name for name in ("features", "old", "few", "new"))
     write_features(features, {name: films[name] for name in ("a", "short")})
     build_index(new, [features], ZeroShot(fake()))
     build_index(old, [features], ZeroShot(fake(), cut_cosine=None))
     assert "cut_cosine" not in IndexStore.open(old).manifest.model  # like an index of an earlier version
+    build_index(few, [features], ZeroShot(fake(), cut_cosine=0.3))
     write_features(features, films)
     assert build_index(old, [features], ZeroShot(fake())).added == add_videos(new, [features]).added == 1
+    assert build_index(few, [features], ZeroShot(fake())).added == 1
+    assert [IndexStore.open(index).manifest.model.get("cut_cosine") for index in (few, new)] == [0.3, 0.5]
     assert open_single_index(old, device="cpu").search("dog runs").hits[0].video in (
         "/films/a.mp4",
         "/films/b.mp4",
@@ -173,6 +178,7 @@ def test_an_index_of_before_cuts_goes_on_as_it_was_begun(tmp_path: Path, fake: t
     for index, name, mixed in (
         (old, "a", True),
         (old, "b", True),
+        (few, "b", False),
         (new, "a", False),
         (new, "b", False),
         (new, "short", True),

@@ -48,19 +48,23 @@ def video_clips(rows_ND: Array, clips: int = CLIPS) -> Rows:
 def overlapping_clips(rows_ND: Array, least: float, cuts: Array | None = None) -> Rows:
     """32 unit rows at the places of `video_clips`, each the mean of at least this many rows around its own.
 
-    No mean reaches across a cut, a row that begins something new.
+    Where cuts are given, rows that begin something new, no mean reaches across one or beyond the ends: it is
+    moved to its own side.
     """
     rows_ND = np.asarray(rows_ND, np.float32)
     count = len(rows_ND)
     middle_L = (np.arange(CLIPS) + 0.5) * count / CLIPS
     half = max(least, count / CLIPS) / 2
-    start_L = np.rint(middle_L - half).clip(0, count - 1).astype(np.int64)
-    end_L = np.rint(middle_L + half).clip(max=count).astype(np.int64)
-    if cuts is not None:
-        edges = np.unique([0, *cuts, count])
+    start_L, end_L = (np.rint(middle_L + way * half).astype(np.int64) for way in (-1, 1))
+    if cuts is None:
+        start_L, end_L = start_L.clip(0, count - 1), end_L.clip(max=count)
+        end_L = np.maximum(end_L, start_L + 1)
+    else:
+        edges, size = np.unique([0, *cuts, count]), max(1, round(2 * half))
         own_L = np.searchsorted(edges, middle_L, side="right")
-        start_L, end_L = np.maximum(start_L, edges[own_L - 1]), np.minimum(end_L, edges[own_L])
-    end_L = np.maximum(end_L, start_L + 1)
+        from_L, to_L = edges[own_L - 1], edges[own_L]
+        start_L = np.maximum(np.minimum(start_L, to_L - size), from_L)
+        end_L = np.minimum(start_L + size, to_L)
     sums_ND = np.concatenate([np.zeros_like(rows_ND[:1], np.float64), np.cumsum(rows_ND, 0, np.float64)])
     return unit_rows((sums_ND[end_L] - sums_ND[start_L]) / (end_L - start_L)[:, None])
 

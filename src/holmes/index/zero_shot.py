@@ -21,7 +21,8 @@ CLIP_SECONDS = 5.0
 # A long video goes from one thing to another, and what is averaged across the cut is neither. There is a cut
 # where the means of this many seconds before and after have a cosine below this. Short ones are mostly about
 # one thing, and lose by it.
-CUT_SECONDS, CUT_COSINE = 2.0, 0.3
+CUT_SECONDS, CUT_COSINE = 2.0, 0.5
+EARLIER_CUT_COSINES = (None, 0.3)  # of indexes that were begun without cuts, or with fewer
 PART_SECONDS = 64.0  # the longest part of a video; its 32 clips then lie two seconds apart
 
 
@@ -35,7 +36,7 @@ class ZeroShot:
     def __init__(
         self, backbone: JointBackbone, device: str = "auto", cut_cosine: float | None = CUT_COSINE
     ) -> None:
-        """`cut_cosine` is None for an index from before cuts were looked for."""
+        """`cut_cosine` is None for an index that was begun before cuts were looked for."""
         self.backbone = self.visual = backbone
         self.device = device
         self.width, self.cut_cosine = backbone.width, cut_cosine
