@@ -34,6 +34,7 @@ from common import machine, print_table, save_json, work_folder
 from extraction_films import CODECS, HEIGHTS, make_film
 
 from holmes.media.extraction import extract
+from holmes.media.pool import ONE_THREAD
 
 DECODE = """
 import json, sys, time
@@ -148,7 +149,10 @@ def _one_core() -> Iterator[None]:
 
 def _run(script: str, film: Path, threads: int, argument: str) -> Taken:
     command = [sys.executable, "-c", script, str(film), str(threads), argument]
-    return Taken(*json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    said = subprocess.run(
+        command, check=True, capture_output=True, text=True, env={**os.environ, **ONE_THREAD}
+    )
+    return Taken(*json.loads(said.stdout))
 
 
 def _extract(film: Path, backbone: str, copies: int = 1, fast: bool = False) -> Taken:

@@ -28,6 +28,7 @@ def make_film(
     with av.open(str(once), "w") as container:
         stream: Any = container.add_stream(codec, rate=FRAMES_PER_SECOND)
         stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
+        stream.thread_type = "FRAME"  # or x264 would cut every frame into slices, which few films have
         stream.options = {"preset": PRESETS[codec], "g": str(KEY_SECONDS * FRAMES_PER_SECOND)}
         if codec == "libx265":
             stream.options |= {"x265-params": "log-level=none"}

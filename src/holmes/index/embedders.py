@@ -24,7 +24,7 @@ from holmes.errors import HolmesError
 from holmes.evidence.calibration_record import EXTRA as CALIBRATION
 from holmes.feature_origin import EncoderRecord, refuse_other_encoder
 from holmes.index.embedder_protocol import Embedder, Rows
-from holmes.index.zero_shot import EARLIER_CUT_COSINES, ZeroShot
+from holmes.index.zero_shot import CUT_SECONDS, ZeroShot
 from holmes.media.backbones import (
     BUILT_IN,
     JOINT_ENCODERS,
@@ -231,7 +231,7 @@ def recorded_embedder(record: dict[str, Any], folder: str | None = None, device:
 def as_begun(record: dict[str, Any], embedder: Embedder) -> Embedder:
     """An index of an earlier version goes on as it was begun: without cuts, or with fewer of them."""
     begun = record.get("cut_cosine")
-    if isinstance(embedder, ZeroShot) and begun in EARLIER_CUT_COSINES:
+    if isinstance(embedder, ZeroShot) and begun in (None, *CUT_SECONDS):
         return ZeroShot(embedder.backbone, embedder.device, begun)
     return embedder
 

@@ -19,10 +19,10 @@ from holmes.records import QueryEmbedding
 # five they find more.
 CLIP_SECONDS = 5.0
 # A long video goes from one thing to another, and what is averaged across the cut is neither. There is a cut
-# where the means of this many seconds before and after have a cosine below this. Short ones are mostly about
-# one thing, and lose by it.
-CUT_SECONDS, CUT_COSINE = 2.0, 0.5
-EARLIER_CUT_COSINES = (None, 0.3)  # of indexes that were begun without cuts, or with fewer
+# where the means of some seconds before and after have a cosine below this. Short ones are mostly about one
+# thing, and lose by it.
+CUT_COSINE = 0.7
+CUT_SECONDS = {CUT_COSINE: 5.0, 0.3: 2.0}  # by the cosine; .3 is that of indexes begun by an earlier version
 PART_SECONDS = 64.0  # the longest part of a video; its 32 clips then lie two seconds apart
 
 
@@ -74,7 +74,7 @@ class ZeroShot:
     def _clips(self, rows_ND: Rows, rate: float, of_longer: bool) -> Rows:
         cuts = None
         if self.cut_cosine is not None and of_longer:
-            cuts = find_cuts(rows_ND, max(1, round(CUT_SECONDS * rate)), self.cut_cosine)
+            cuts = find_cuts(rows_ND, max(1, round(CUT_SECONDS[self.cut_cosine] * rate)), self.cut_cosine)
         return overlapping_clips(rows_ND, CLIP_SECONDS * rate, cuts)
 
     def queries(self, sentences: Sequence[str]) -> QueryEmbedding:
