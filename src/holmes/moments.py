@@ -34,6 +34,7 @@ BACKGROUND = 0.25  # quantile of the similarities
 SURROUNDINGS = 40.0  # seconds to either side that a moment may reach, and that count as its surroundings
 LOOK = 1.0  # seconds to either side that say what the best position looks like
 SAMPLE = 256  # positions that say how alike a video usually looks
+STILL = 5e-3  # cosines nearer than this tell nothing apart: rounding alone moves those of a still picture
 SHORTEST = 1e-6
 
 
@@ -109,7 +110,7 @@ def evidence_along(similarity_F: Timeline, spans_F2: Timeline, rows_FD: Timeline
     likeness_CK = (rows_FD[near_CK] @ seen_CD[:, :, None])[:, :, 0]
     every = max(1, len(rows_FD) // SAMPLE)
     usual_C1 = _backgrounds(seen_CD @ rows_FD[::every].T)
-    likeness_CK = (likeness_CK - usual_C1) / np.maximum(1 - usual_C1, SHORTEST)
+    likeness_CK = np.minimum(1 + (likeness_CK - 1) / np.maximum(1 - usual_C1, STILL), 1)
     weight_CK = np.exp(-0.5 * (away_CK / AROUND) ** 2 + (likeness_CK - 1) / ALIKE) * inside_CK
     evidence_F: Timeline = np.full(len(similarity_F), -np.inf)
     around_C = (weight_CK * similarity_F[near_CK]).sum(axis=1) / weight_CK.sum(axis=1)
@@ -191,6 +192,8 @@ def _on_the_way(value_F: Timeline, best: int, around_F: NDArray[np.bool_]) -> Ti
     background = background_of(value_F)
     if not around_F.all():
         background = min(background, background_of(value_F[around_F]))
+    if abs(value_F[best] - background) < STILL:
+        background = float(value_F[best]) - STILL  # nothing is told apart: all of it lies at the best
     height = max(float(value_F[best]) - background, SHORTEST)
     scaled_F: Timeline = np.minimum((value_F - background) / height, 1.0)
     return scaled_F
