@@ -5,7 +5,6 @@ clips by their features. Only the amount of other footage grows with the length.
 several times. These ways are compared:
 
     parts     as `holmes index build` makes an index
-    uncut     the same, with means of clips that reach across cuts, as they did once
     whole     every film as one piece of at most 128 frames and 32 clips
     oracle    every clip indexed by itself; the film is that of the best clip
 
@@ -66,8 +65,8 @@ def main(
     minutes: Annotated[str, typer.Option(help="Lengths of the films.")] = "10,60,180",
     splices: Annotated[int, typer.Option(help="How often the films are spliced anew.")] = 3,
     ways: Annotated[
-        str, typer.Option(help="Of parts, uncut, whole, oracle; parts32 for parts of 32 s.")
-    ] = "parts,uncut,whole,oracle",
+        str, typer.Option(help="Of parts, whole, oracle; parts32 for parts of 32 s.")
+    ] = "parts,whole,oracle",
     half: Annotated[
         str,
         typer.Option(help="Ask sentences of all clips, of one half of them, or of the other half."),
@@ -192,7 +191,7 @@ class Remembering(ZeroShot):
 
 def made(way: str, pocket: Pocket) -> ZeroShot:
     """What makes the index; a number after "parts" is the length of the longest part."""
-    embedder = Remembering(pocket, cut_cosine=None) if way == "uncut" else Remembering(pocket)
+    embedder = Remembering(pocket)
     if way == "whole":
         embedder.part_seconds = 1e9
     elif way.startswith("parts") and way != "parts":

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holmes.data.pooling import (
-    find_cuts,
     overlapping_clips,
     pool_bounds,
     pool_rows,
@@ -96,45 +95,3 @@ def test_overlapping_clips_are_means_around_their_places(count: int, least: floa
         start = min(max(round(middle - half), 0), count - 1)
         mean_D = np.mean(rows_ND[start : max(round(middle + half), start + 1)], axis=0)
         np.testing.assert_allclose(clip_D, mean_D / np.linalg.norm(mean_D), atol=1e-4)
-
-
-def _slow_cuts(rows_ND: np.ndarray, around: int, cosine: float) -> list[int]:
-    def alike(at: int) -> float:
-        before, after = rows_ND[max(0, at - around) : at].mean(0), rows_ND[at : at + around].mean(0)
-        return float(before @ after / np.linalg.norm(before) / np.linalg.norm(after))
-
-    cosines = {at: alike(at) for at in range(1, len(rows_ND))}
-    return [
-        at
-        for at, own in cosines.items()
-        if own < cosine
-        and all(own <= other + 1e-6 for near, other in cosines.items() if abs(near - at) < around)
-    ]
-
-
-@pytest.mark.parametrize(("count", "around"), [(1, 4), (2, 1), (5, 4), (90, 1), (90, 3), (200, 4)])
-def test_cuts_are_where_what_follows_is_unlike_what_was(count: int, around: int) -> None:
-    rng = np.random.default_rng(count + around)
-    scenes = rng.normal(size=(count // 12 + 1, 8)).repeat(12, axis=0)[:count]
-    rows_ND = (scenes + 0.2 * rng.normal(size=scenes.shape)).astype(np.float32)
-    found = find_cuts(rows_ND, around, 0.3).tolist()
-    assert found == _slow_cuts(rows_ND, around, 0.3)
-    if count == 200:
-        assert len(found) > 5 and all(at % 12 == 0 for at in found)
-
-
-@pytest.mark.parametrize(("count", "cuts"), [(64, [20, 45]), (128, [1, 2, 64, 127]), (20, [7]), (9, [])])
-@pytest.mark.parametrize("least", [5.0, 10.0])
-def test_clips_move_to_their_own_side_of_a_cut(count: int, cuts: list[int], least: float) -> None:
-    """Each is one of the means of its length, or of all there is between two cuts, nearest to its place."""
-    rows_ND = np.random.default_rng(1).normal(size=(count, 6)).astype(np.float32)
-    size = round(max(least, count / 32))
-    for number, clip_D in enumerate(overlapping_clips(rows_ND, least, np.array(cuts, int))):
-        middle = (number + 0.5) * count / 32
-        low, high = next((a, b) for a, b in pairwise([0, *cuts, count]) if a <= middle < b)
-        own = min(size, high - low)
-        away = {start: abs(start + own / 2 - middle) for start in range(low, high - own + 1)}
-        nearest = [start for start, far in away.items() if far <= min(away.values()) + 1e-9]
-        means = [rows_ND[start : start + own].mean(axis=0) for start in nearest]
-        off = [np.abs(clip_D - mean_D / np.linalg.norm(mean_D)).max() for mean_D in means]
-        assert min(off) < 1e-4

@@ -61,7 +61,7 @@ def test_a_flat_video_is_one_moment_and_so_is_a_single_frame() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_still_picture_is_one_moment_whatever_its_rounding(seed: int) -> None:
-    """Rows of an index are float16: those of a still picture differ in their last digits, and nothing else."""
+    """Rows of an index are float16: those of a still picture differ in their last digits, and no more."""
     rng = np.random.default_rng(seed)
     look_D = rng.normal(size=256)
     looks_FD = look_D / np.linalg.norm(look_D) + rng.uniform(-3e-5, 3e-5, (120, 256))

@@ -45,45 +45,16 @@ def video_clips(rows_ND: Array, clips: int = CLIPS) -> Rows:
     return unit_rows(pool_rows(rows_ND, clips))
 
 
-def overlapping_clips(rows_ND: Array, least: float, cuts: Array | None = None) -> Rows:
-    """32 unit rows at the places of `video_clips`, each the mean of at least this many rows around its own.
-
-    Where cuts are given, rows that begin something new, no mean reaches across one or beyond the ends: it is
-    moved to its own side.
-    """
+def overlapping_clips(rows_ND: Array, least: float) -> Rows:
+    """32 unit rows at the places of `video_clips`, each the mean of at least so many rows around its own."""
     rows_ND = np.asarray(rows_ND, np.float32)
     count = len(rows_ND)
     middle_L = (np.arange(CLIPS) + 0.5) * count / CLIPS
     half = max(least, count / CLIPS) / 2
-    start_L, end_L = (np.rint(middle_L + way * half).astype(np.int64) for way in (-1, 1))
-    if cuts is None:
-        start_L, end_L = start_L.clip(0, count - 1), end_L.clip(max=count)
-        end_L = np.maximum(end_L, start_L + 1)
-    else:
-        edges, size = np.unique([0, *cuts, count]), max(1, round(2 * half))
-        own_L = np.searchsorted(edges, middle_L, side="right")
-        from_L, to_L = edges[own_L - 1], edges[own_L]
-        start_L = np.maximum(np.minimum(start_L, to_L - size), from_L)
-        end_L = np.minimum(start_L + size, to_L)
+    start_L = np.rint(middle_L - half).clip(0, count - 1).astype(np.int64)
+    end_L = np.maximum(np.rint(middle_L + half).clip(max=count).astype(np.int64), start_L + 1)
     sums_ND = np.concatenate([np.zeros_like(rows_ND[:1], np.float64), np.cumsum(rows_ND, 0, np.float64)])
     return unit_rows((sums_ND[end_L] - sums_ND[start_L]) / (end_L - start_L)[:, None])
-
-
-def find_cuts(rows_ND: Array, around: int, cosine: float) -> NDArray[np.int64]:
-    """Rows that begin something new: those from here on and those before, `around` of each, have means whose
-    cosine is below `cosine`, and below that of any row nearer than `around`."""
-    count = len(rows_ND)
-    at_N = np.arange(1, count)
-    if not len(at_N):
-        return at_N
-    sums_ND = np.concatenate([np.zeros_like(rows_ND[:1], np.float64), np.cumsum(rows_ND, 0, np.float64)])
-    before_ND = unit_rows(sums_ND[at_N] - sums_ND[np.maximum(at_N - around, 0)])
-    after_ND = unit_rows(sums_ND[np.minimum(at_N + around, count)] - sums_ND[at_N])
-    cosine_N = np.einsum("nd,nd->n", before_ND, after_ND)
-    padded_N = np.pad(cosine_N, around - 1, constant_values=np.inf)
-    lowest_N = np.lib.stride_tricks.sliding_window_view(padded_N, 2 * around - 1).min(axis=1)
-    found: NDArray[np.int64] = at_N[(cosine_N < cosine) & (cosine_N <= lowest_N)]
-    return found
 
 
 def video_frames(rows_ND: Array, frames: int = FRAMES) -> Rows:

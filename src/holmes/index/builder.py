@@ -13,7 +13,6 @@ from holmes.errors import HolmesError
 from holmes.index.embedder_protocol import Embedder
 from holmes.index.embedders import (
     TrainedHolmes,
-    as_begun,
     check_same_encoder,
     check_same_model,
     extraction_record,
@@ -224,7 +223,6 @@ def open_session(
         manifest = opened.store.manifest
         _check_extraction(path, manifest, rate)
         embedder = embedder or recorded_embedder(manifest.model, model)
-        embedder = as_begun(manifest.model, embedder)
         check_same_model(manifest.model, embedder)
         yield Session(path, opened, embedder, Intake(opened, embedder), fast, workers, progress, crew)
 

@@ -54,9 +54,9 @@ class Embedder(Protocol):
         ...
 
     def videos(
-        self, features: Sequence[Rows], seconds: Sequence[float], of_longer: Sequence[bool]
-    ) -> list[tuple[Rows, Rows]]:
-        """Frames and clips of videos, or of parts of longer ones, given by their feature rows and lengths."""
+        self, features: Sequence[Rows], seconds: Sequence[float], parts: Sequence[Sequence[slice]]
+    ) -> list[list[tuple[Rows, Rows]]]:
+        """Frames and clips of each part of each video, given by its feature rows, length and parts."""
         ...
 
     def queries(self, sentences: Sequence[str]) -> QueryEmbedding: ...

@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from holmes.errors import HolmesError
 from holmes.evidence.calibration_record import EXTRA as CALIBRATION
 from holmes.feature_origin import EncoderRecord, refuse_other_encoder
 from holmes.index.embedder_protocol import Embedder, Rows
-from holmes.index.zero_shot import CUT_SECONDS, ZeroShot
+from holmes.index.zero_shot import ZeroShot
 from holmes.media.backbones import (
     BUILT_IN,
     JOINT_ENCODERS,
@@ -153,12 +154,12 @@ class TrainedHolmes:
         refuse_other_encoder(known, found, str(self.folder), f"name with {option} where that encoder is now")
 
     def videos(
-        self, features: Sequence[Rows], seconds: Sequence[float], of_longer: Sequence[bool]
-    ) -> list[tuple[Rows, Rows]]:
-        starts = range(0, len(features), ENCODED_AT_ONCE)
-        return [
-            video for start in starts for video in self._encode(features[start : start + ENCODED_AT_ONCE])
-        ]
+        self, features: Sequence[Rows], seconds: Sequence[float], parts: Sequence[Sequence[slice]]
+    ) -> list[list[tuple[Rows, Rows]]]:
+        rows = [rows_ND[part] for rows_ND, own in zip(features, parts, strict=True) for part in own]
+        starts = range(0, len(rows), ENCODED_AT_ONCE)
+        encoded = (part for start in starts for part in self._encode(rows[start : start + ENCODED_AT_ONCE]))
+        return [list(islice(encoded, len(own))) for own in parts]
 
     def _encode(self, features: Sequence[Rows]) -> list[tuple[Rows, Rows]]:
         model = self.checkpoint.model
@@ -223,21 +224,13 @@ def recorded_embedder(record: dict[str, Any], folder: str | None = None, device:
         raise HolmesError(
             f"the model of this index is no longer in {name}; say with --model where it is now."
         )
-    embedder = as_begun(record, load_embedder(name, record.get("visual"), record.get("text"), device))
+    embedder = load_embedder(name, record.get("visual"), record.get("text"), device)
     check_same_model(record, embedder)
     return embedder
 
 
-def as_begun(record: dict[str, Any], embedder: Embedder) -> Embedder:
-    """An index of an earlier version goes on as it was begun: without cuts, or with fewer of them."""
-    begun = record.get("cut_cosine")
-    if isinstance(embedder, ZeroShot) and begun in (None, *CUT_SECONDS):
-        return ZeroShot(embedder.backbone, embedder.device, begun)
-    return embedder
-
-
 def check_same_model(record: dict[str, Any], embedder: Embedder) -> None:
-    for what in ("digest", "text_digest", "clip_seconds", "part_seconds", "cut_cosine"):
+    for what in ("digest", "text_digest", "clip_seconds", "part_seconds"):
         if record.get(what) != embedder.record.get(what):
             raise HolmesError(
                 f"the index was made with '{record.get('name')}' ({str(record.get(what))[:12]}), not with "

@@ -42,20 +42,20 @@ def embed_videos(
     """Videos as an index keeps them; all parts of all of them are embedded together."""
     spans = [row_spans(video.times, video.start, video.duration) for video in videos]
     bounds = [part_bounds(len(spans_N2), _seconds(spans_N2), embedder.part_seconds) for spans_N2 in spans]
-    parts = [(at, part) for at, own in enumerate(bounds) for part in own]
     embedded = embedder.videos(
-        [videos[at].rows[part] for at, part in parts],
-        [_seconds(spans[at][part]) for at, part in parts],
-        [len(bounds[at]) > 1 for at, _ in parts],
+        [video.rows for video in videos], [_seconds(spans_N2) for spans_N2 in spans], bounds
     )
-    pieces: list[list[tuple[NDArray[np.floating], ...]]] = [[] for _ in videos]
-    for (at, part), (frames_FD, clips_CD) in zip(parts, embedded, strict=True):
-        spans_N2 = spans[at][part]
-        spans_F2, spans_C2 = (pooled_spans(spans_N2, len(rows)) for rows in (frames_FD, clips_CD))
-        pieces[at].append((frames_FD, clips_CD, spans_F2, spans_C2))
     stored = []
-    for video, own in zip(videos, pieces, strict=True):
-        frames_SFD, clips_SCD, spans_SF2, spans_SC2 = (np.stack(arrays) for arrays in zip(*own, strict=True))
+    for video, spans_N2, own, parts in zip(videos, spans, bounds, embedded, strict=True):
+        pooled = [
+            (
+                frames_FD,
+                clips_CD,
+                *(pooled_spans(spans_N2[part], len(rows)) for rows in (frames_FD, clips_CD)),
+            )
+            for part, (frames_FD, clips_CD) in zip(own, parts, strict=True)
+        ]
+        frames_SFD, clips_SCD, spans_SF2, spans_SC2 = (np.stack(rows) for rows in zip(*pooled, strict=True))
         name, stamp = str(video.source), stamps[video.id]
         stored.append(pack_parts(name, video.duration, frames_SFD, clips_SCD, spans_SF2, spans_SC2, stamp))
     return stored

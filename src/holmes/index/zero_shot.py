@@ -6,23 +6,25 @@ N raw rows, D width
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from holmes.data.pooling import find_cuts, overlapping_clips, video_frames
+from holmes.data.pooling import overlapping_clips, unit_rows, video_frames
 from holmes.index.embedder_protocol import Rows
+from holmes.index.scenes import clips_in_scenes, find_cuts
 from holmes.media.backbones import JointBackbone
 from holmes.records import QueryEmbedding
 
 # A joint model sees single frames, and a clip of a minute's video would be two seconds of them. Averaged over
-# five they find more.
+# five they find more. In a long video clips stay inside scenes and are never cut short, and a little longer
+# ones do.
 CLIP_SECONDS = 5.0
-# A long video goes from one thing to another, and what is averaged across the cut is neither. There is a cut
-# where the means of some seconds before and after have a cosine below this. Short ones are mostly about one
-# thing, and lose by it.
-CUT_COSINE = 0.7
-CUT_SECONDS = {CUT_COSINE: 5.0, 0.3: 2.0}  # by the cosine; .3 is that of indexes begun by an earlier version
+FILM_CLIP_SECONDS = 6.0
+# What one more scene costs, in seconds of frames that have nothing in common with theirs: see `find_cuts`.
+SCENE_PRICE = 2.0
+LONGEST_SCENE = 32.0  # seconds; a longer one counts as several
 PART_SECONDS = 64.0  # the longest part of a video; its 32 clips then lie two seconds apart
 
 
@@ -33,13 +35,10 @@ class ZeroShot:
     frame_weight, clip_weight = 0.4, 0.6
     part_seconds = PART_SECONDS
 
-    def __init__(
-        self, backbone: JointBackbone, device: str = "auto", cut_cosine: float | None = CUT_COSINE
-    ) -> None:
-        """`cut_cosine` is None for an index that was begun before cuts were looked for."""
+    def __init__(self, backbone: JointBackbone, device: str = "auto") -> None:
         self.backbone = self.visual = backbone
         self.device = device
-        self.width, self.cut_cosine = backbone.width, cut_cosine
+        self.width = backbone.width
 
     @property
     def record(self) -> dict[str, Any]:
@@ -49,7 +48,7 @@ class ZeroShot:
             "digest": self.backbone.digest,
             "clip_seconds": CLIP_SECONDS,
             "part_seconds": self.part_seconds,
-        } | ({} if self.cut_cosine is None else {"cut_cosine": self.cut_cosine})
+        }
 
     @property
     def rate(self) -> float:
@@ -64,18 +63,19 @@ class ZeroShot:
         return ()
 
     def videos(
-        self, features: Sequence[Rows], seconds: Sequence[float], of_longer: Sequence[bool]
-    ) -> list[tuple[Rows, Rows]]:
+        self, features: Sequence[Rows], seconds: Sequence[float], parts: Sequence[Sequence[slice]]
+    ) -> list[list[tuple[Rows, Rows]]]:
         return [
-            (video_frames(rows_ND), self._clips(rows_ND, len(rows_ND) / max(length, 1e-3), longer))
-            for rows_ND, length, longer in zip(features, seconds, of_longer, strict=True)
+            self._parts(rows_ND, len(rows_ND) / max(length, 1e-3), own)
+            for rows_ND, length, own in zip(features, seconds, parts, strict=True)
         ]
 
-    def _clips(self, rows_ND: Rows, rate: float, of_longer: bool) -> Rows:
-        cuts = None
-        if self.cut_cosine is not None and of_longer:
-            cuts = find_cuts(rows_ND, max(1, round(CUT_SECONDS[self.cut_cosine] * rate)), self.cut_cosine)
-        return overlapping_clips(rows_ND, CLIP_SECONDS * rate, cuts)
+    def _parts(self, rows_ND: Rows, rate: float, parts: Sequence[slice]) -> list[tuple[Rows, Rows]]:
+        if len(parts) == 1:  # mostly about one thing; to keep its scenes apart finds less
+            return [(video_frames(rows_ND), overlapping_clips(rows_ND, CLIP_SECONDS * rate))]
+        cuts = find_cuts(unit_rows(rows_ND), SCENE_PRICE * rate, max(1, round(LONGEST_SCENE * rate)))
+        clips = partial(clips_in_scenes, rows_ND, least=FILM_CLIP_SECONDS * rate, cuts=cuts)
+        return [(video_frames(rows_ND[part]), clips(part)) for part in parts]
 
     def queries(self, sentences: Sequence[str]) -> QueryEmbedding:
         return QueryEmbedding(torch.from_numpy(self.backbone.sentences(sentences)))

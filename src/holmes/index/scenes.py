@@ -1,0 +1,74 @@
+"""The scenes of a long video, and clips that stay inside one: a mean of two scenes shows neither.
+
+N rows, L rows a scene may begin with, C clips, D width
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holmes.data.pooling import Rows, unit_rows
+from holmes.records import CLIPS
+
+BLOCK = 4  # scenes of the longest kind that are compared at once
+
+
+def find_cuts(rows_ND: Rows, price: float, longest: int) -> NDArray[np.int64]:
+    """The first rows of all scenes but the first.
+
+    Of all ways to cut rows of unit length into scenes of at most `longest` rows it is the one with the least
+    spread, the squared distances of rows from the mean of their scene, and `price` for every scene (kernel
+    temporal segmentation, Potapov et al. 2014).
+    """
+    count = len(rows_ND)
+    cost_N = np.zeros(count + 1)  # of the rows before each, cut in the best way
+    begin_N = np.zeros(count + 1, np.int64)  # of the last scene in it
+    for block in range(0, count, BLOCK * longest):
+        first = max(0, block - longest)
+        spread_NN = _spreads(rows_ND[first : block + BLOCK * longest])
+        for end in range(block + 1, min(block + BLOCK * longest, count) + 1):
+            start = max(0, end - longest)
+            cost_L = cost_N[start:end] + spread_NN[start - first : end - first, end - first]
+            best = int(cost_L.argmin())
+            cost_N[end], begin_N[end] = cost_L[best] + price, start + best
+    cuts, at = [], int(begin_N[count])
+    while at:
+        cuts.append(at)
+        at = int(begin_N[at])
+    return np.array(cuts[::-1], np.int64)
+
+
+def _spreads(rows_ND: Rows) -> NDArray[np.float64]:
+    """The spread of the rows from one (first axis) to before another (second axis), where it comes later."""
+    sums_ND = np.concatenate([np.zeros_like(rows_ND[:1], np.float64), np.cumsum(rows_ND, 0, np.float64)])
+    products_NN = sums_ND @ sums_ND.T
+    square_N = products_NN.diagonal()
+    at_N = np.arange(len(sums_ND))
+    rows_NN = np.maximum(at_N - at_N[:, None], 1)
+    spread_NN: NDArray[np.float64] = rows_NN - (square_N + square_N[:, None] - 2 * products_NN) / rows_NN
+    return spread_NN
+
+
+def clips_in_scenes(rows_ND: Rows, part: slice, least: float, cuts: Sequence[int] | NDArray[Any]) -> Rows:
+    """32 unit rows of a part, each the mean of at least `least` rows of the video around its place.
+
+    One that would reach into another scene is moved to its own side of the cut, and has fewer rows only where
+    its scene does. The ends of the part are no cuts: what lies beyond them belongs to the scene as well.
+    """
+    count = part.stop - part.start
+    middle_C = part.start + (np.arange(CLIPS) + 0.5) * count / CLIPS
+    size = max(1, round(max(least, count / CLIPS)))
+    edges = np.unique([0, *cuts, len(rows_ND)])
+    own_C = np.searchsorted(edges, middle_C, side="right")
+    from_C, to_C = edges[own_C - 1], edges[own_C]
+    start_C = np.maximum(np.minimum(np.rint(middle_C - size / 2).astype(np.int64), to_C - size), from_C)
+    end_C = np.minimum(start_C + size, to_C)
+    first, last = start_C.min(), end_C.max()
+    sums_ND = np.concatenate(
+        [np.zeros_like(rows_ND[:1], np.float64), np.cumsum(rows_ND[first:last], 0, np.float64)]
+    )
+    return unit_rows((sums_ND[end_C - first] - sums_ND[start_C - first]) / (end_C - start_C)[:, None])
