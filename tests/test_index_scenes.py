@@ -10,7 +10,7 @@ import pytest
 
 from holmes.data.pooling import unit_rows
 from holmes.index import scenes
-from holmes.index.scenes import clips_in_scenes, find_cuts
+from holmes.index.scenes import clips_in_scenes, find_scenes
 
 
 def some_rows(count: int, seed: int, noise: float = 0.5) -> np.ndarray:
@@ -43,40 +43,41 @@ def cost_of(scene_ND: np.ndarray) -> float:
 @pytest.mark.parametrize("longest", [1, 7, 16])
 def test_no_other_way_to_cut_costs_less(count: int, price: float, longest: int) -> None:
     rows_ND = some_rows(count, seed=count)
-    edges = [0, *find_cuts(rows_ND, price, longest).tolist(), count]
+    edges = find_scenes(rows_ND, price, longest).tolist()
+    assert edges[0] == 0 and edges[-1] == count
     assert all(0 < end - start <= longest for start, end in pairwise(edges))
     cost = sum(cost_of(rows_ND[start:end]) + price for start, end in pairwise(edges))
     assert cost == pytest.approx(slow_cost(rows_ND, price, longest), abs=1e-3)
 
 
-def test_cuts_are_where_the_looks_change() -> None:
-    assert find_cuts(some_rows(240, seed=1), 2.0, 32).tolist() == list(range(12, 240, 12))
-    assert find_cuts(some_rows(240, seed=1, noise=0.2), 2.0, 32).tolist() == list(range(12, 240, 12))
+def test_scenes_begin_where_the_looks_change() -> None:
+    assert find_scenes(some_rows(240, seed=1), 2.0, 32).tolist() == list(range(0, 241, 12))
+    assert find_scenes(some_rows(240, seed=1, noise=0.2), 2.0, 32).tolist() == list(range(0, 241, 12))
     still_ND = np.tile(some_rows(1, seed=2), (100, 1))
-    assert len(find_cuts(still_ND, 2.0, 200)) == 0
-    assert len(find_cuts(still_ND, 2.0, 32)) == 3, "no more scenes than their length asks for"
+    assert find_scenes(still_ND, 2.0, 200).tolist() == [0, 100]
+    assert len(find_scenes(still_ND, 2.0, 32)) == 5, "no more scenes than their length asks for"
 
 
-def test_cuts_do_not_depend_on_how_much_is_compared_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scenes_do_not_depend_on_how_much_is_compared_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rows_ND = some_rows(500, seed=3)
-    found = find_cuts(rows_ND, 1.0, 20).tolist()
+    found = find_scenes(rows_ND, 1.0, 20).tolist()
     monkeypatch.setattr(scenes, "BLOCK", 1)
-    assert find_cuts(rows_ND, 1.0, 20).tolist() == found
+    assert find_scenes(rows_ND, 1.0, 20).tolist() == found
 
 
 @pytest.mark.parametrize(
     "part", [slice(0, 64), slice(50, 178), slice(150, 200), slice(191, 200), slice(0, 200)]
 )
-@pytest.mark.parametrize("cuts", [[], [1, 2, 64, 120, 127, 199], list(range(20, 200, 20))])
+@pytest.mark.parametrize("edges", [[0, 200], [0, 1, 2, 64, 120, 127, 199, 200], list(range(0, 201, 20))])
 @pytest.mark.parametrize("least", [0.4, 5.0, 11.0])
-def test_clips_are_means_of_their_own_scene(part: slice, cuts: list[int], least: float) -> None:
+def test_clips_are_means_of_their_own_scene(part: slice, edges: list[int], least: float) -> None:
     """Each is one of the means of its length, or of its whole scene, that lie nearest to its place."""
     rows_ND = np.random.default_rng(1).normal(size=(200, 6)).astype(np.float32)
     count = part.stop - part.start
     size = max(1, round(max(least, count / 32)))
-    for number, clip_D in enumerate(clips_in_scenes(rows_ND, part, least, cuts)):
+    for number, clip_D in enumerate(clips_in_scenes(rows_ND, part, least, np.array(edges))):
         middle = part.start + (number + 0.5) * count / 32
-        low, high = next((a, b) for a, b in pairwise([0, *cuts, 200]) if a <= middle < b)
+        low, high = next((a, b) for a, b in pairwise(edges) if a <= middle < b)
         own = min(size, high - low)
         away = {start: abs(start + own / 2 - middle) for start in range(low, high - own + 1)}
         nearest = [start for start, far in away.items() if far <= min(away.values()) + 1e-9]

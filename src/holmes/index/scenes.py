@@ -5,9 +5,6 @@ N rows, L rows a scene may begin with, C clips, D width
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,8 +14,8 @@ from holmes.records import CLIPS
 BLOCK = 4  # scenes of the longest kind that are compared at once
 
 
-def find_cuts(rows_ND: Rows, price: float, longest: int) -> NDArray[np.int64]:
-    """The first rows of all scenes but the first.
+def find_scenes(rows_ND: Rows, price: float, longest: int) -> NDArray[np.int64]:
+    """The first row of each scene, and the end of the last.
 
     Of all ways to cut rows of unit length into scenes of at most `longest` rows it is the one with the least
     spread, the squared distances of rows from the mean of their scene, and `price` for every scene (kernel
@@ -35,11 +32,10 @@ def find_cuts(rows_ND: Rows, price: float, longest: int) -> NDArray[np.int64]:
             cost_L = cost_N[start:end] + spread_NN[start - first : end - first, end - first]
             best = int(cost_L.argmin())
             cost_N[end], begin_N[end] = cost_L[best] + price, start + best
-    cuts, at = [], int(begin_N[count])
-    while at:
-        cuts.append(at)
-        at = int(begin_N[at])
-    return np.array(cuts[::-1], np.int64)
+    edges = [count]
+    while edges[-1]:
+        edges.append(int(begin_N[edges[-1]]))
+    return np.array(edges[::-1], np.int64)
 
 
 def _spreads(rows_ND: Rows) -> NDArray[np.float64]:
@@ -53,16 +49,15 @@ def _spreads(rows_ND: Rows) -> NDArray[np.float64]:
     return spread_NN
 
 
-def clips_in_scenes(rows_ND: Rows, part: slice, least: float, cuts: Sequence[int] | NDArray[Any]) -> Rows:
+def clips_in_scenes(rows_ND: Rows, part: slice, least: float, edges: NDArray[np.int64]) -> Rows:
     """32 unit rows of a part, each the mean of at least `least` rows of the video around its place.
 
-    One that would reach into another scene is moved to its own side of the cut, and has fewer rows only where
-    its scene does. The ends of the part are no cuts: what lies beyond them belongs to the scene as well.
+    One that would reach into another scene is moved to its own side of the edge, with fewer rows only where
+    its scene does. The ends of the part are no edges: what lies beyond them belongs to the scene as well.
     """
     count = part.stop - part.start
     middle_C = part.start + (np.arange(CLIPS) + 0.5) * count / CLIPS
     size = max(1, round(max(least, count / CLIPS)))
-    edges = np.unique([0, *cuts, len(rows_ND)])
     own_C = np.searchsorted(edges, middle_C, side="right")
     from_C, to_C = edges[own_C - 1], edges[own_C]
     start_C = np.maximum(np.minimum(np.rint(middle_C - size / 2).astype(np.int64), to_C - size), from_C)

@@ -13,7 +13,7 @@ import torch
 
 from holmes.data.pooling import overlapping_clips, unit_rows, video_frames
 from holmes.index.embedder_protocol import Rows
-from holmes.index.scenes import clips_in_scenes, find_cuts
+from holmes.index.scenes import clips_in_scenes, find_scenes
 from holmes.media.backbones import JointBackbone
 from holmes.records import QueryEmbedding
 
@@ -22,7 +22,7 @@ from holmes.records import QueryEmbedding
 # ones do.
 CLIP_SECONDS = 5.0
 FILM_CLIP_SECONDS = 6.0
-# What one more scene costs, in seconds of frames that have nothing in common with theirs: see `find_cuts`.
+# What one more scene costs, in seconds of frames that have nothing in common with theirs: see `find_scenes`.
 SCENE_PRICE = 2.0
 LONGEST_SCENE = 32.0  # seconds; a longer one counts as several
 PART_SECONDS = 64.0  # the longest part of a video; its 32 clips then lie two seconds apart
@@ -73,8 +73,8 @@ class ZeroShot:
     def _parts(self, rows_ND: Rows, rate: float, parts: Sequence[slice]) -> list[tuple[Rows, Rows]]:
         if len(parts) == 1:  # mostly about one thing; to keep its scenes apart finds less
             return [(video_frames(rows_ND), overlapping_clips(rows_ND, CLIP_SECONDS * rate))]
-        cuts = find_cuts(unit_rows(rows_ND), SCENE_PRICE * rate, max(1, round(LONGEST_SCENE * rate)))
-        clips = partial(clips_in_scenes, rows_ND, least=FILM_CLIP_SECONDS * rate, cuts=cuts)
+        edges = find_scenes(unit_rows(rows_ND), SCENE_PRICE * rate, max(1, round(LONGEST_SCENE * rate)))
+        clips = partial(clips_in_scenes, rows_ND, least=FILM_CLIP_SECONDS * rate, edges=edges)
         return [(video_frames(rows_ND[part]), clips(part)) for part in parts]
 
     def queries(self, sentences: Sequence[str]) -> QueryEmbedding:
