@@ -12,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import holmes
+from holmes.evidence.case import Case
 from holmes.evidence.diagnosis import Diagnosis
 from holmes.index import embedders
 from holmes.index.builder import build_index
@@ -21,7 +22,6 @@ from holmes.index.zero_shot import ZeroShot
 from holmes.media.backbones.base import Identity
 from holmes.media.feature_folder import FeatureFolder, Fingerprint, Thumbnail, VideoFeatures, video_id
 from holmes.media.pictures import thumbnail
-from holmes.records import Scores
 from holmes.serve.app import create_app
 from holmes.serve.settings import Limits, ServeSettings
 from index_fakes import WIDTH, FakeJoint, meaning
@@ -120,8 +120,9 @@ class FakeDiagnose:
 
     candidates = 128
 
-    def __call__(self, scores: Scores, *args: object, **more: object) -> list[Diagnosis]:
-        return [KINDS[self.kind(row.tolist())] for row in 0.4 * scores.frame_QV + 0.6 * scores.clip_QV]
+    def __call__(self, case: Case) -> list[Diagnosis]:
+        score_QK = 0.4 * case.scores.frame_QV + 0.6 * case.scores.clip_QV
+        return [KINDS[self.kind(score_K)] for score_K in score_QK.tolist()]
 
     def kind(self, scores: list[float]) -> str:
         best, second = (*scores, 0.0, 0.0)[:2]
@@ -132,7 +133,7 @@ class FakeDiagnose:
 
 def open_fake(index: Path, monkeypatch: pytest.MonkeyPatch, diagnose: FakeDiagnose | None = None) -> Index:
     monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
-    return holmes.open_index(index, device="cpu", diagnose=diagnose)  # type: ignore[arg-type]
+    return holmes.open_index(index, device="cpu", diagnose=diagnose)
 
 
 @contextmanager

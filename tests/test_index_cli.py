@@ -89,7 +89,7 @@ def test_below_the_wanted_probability_it_says_so(shell: Shell, tmp_path: Path) -
     features, index = write_features(tmp_path / "features", FILMS).path, tmp_path / "index"
     shell("index", "build", index, features)
     sure = Diagnosis((0.9,), {}, "precise", "One fits.", "Name the dog.", 0.7, (0.7,))
-    shell.monkeypatch.setattr(Diagnoser, "__call__", lambda self, *scores, **parts: [sure])
+    shell.monkeypatch.setattr(Diagnoser, "__call__", lambda self, case: [sure])
     code, said, _ = shell("search", index, "dog", "--abstain-below", "0.6")
     assert code == 0 and "probability 0.70" in said and "/films/" in said
     code, said, _ = shell("search", index, "dog", "--abstain-below", "0.8")

@@ -11,6 +11,7 @@ import torch
 
 import holmes
 from holmes.evidence.calibration_record import Calibration
+from holmes.evidence.case import Case
 from holmes.evidence.confidence import Background, ScoreEvidence, background, gallery_opinion
 from holmes.evidence.diagnosis import Diagnoser
 from holmes.evidence.film_parts import best_by_video, count_videos, sum_by_video
@@ -198,10 +199,10 @@ def test_a_videos_probability_is_the_sum_of_its_parts() -> None:
     parts = gallery_opinion(score, compared, evidence, background).probability_QK[0].tolist()
     expected = [parts[0] + parts[2] + parts[3], parts[1] + parts[4], parts[5]]
     judge = Diagnoser(calibration())
-    (said,) = judge(Scores(score, score), compared, background, video_QK=video)
+    (said,) = judge(Case(Scores(score, score), compared, background, video_QK=video))
     assert said.probabilities == pytest.approx(expected, rel=1e-5)
     assert said.probability == said.probabilities[0] and len(said.beliefs) == 3
-    alone = judge(Scores(score, score), compared, background)[0]
+    alone = judge(Case(Scores(score, score), compared, background))[0]
     assert sum(said.beliefs) == pytest.approx(sum(alone.beliefs)) and alone.beliefs[0] < said.beliefs[0]
     assert said.quantities["margin"] == pytest.approx(0.05)
 
@@ -210,11 +211,13 @@ def test_many_parts_of_one_film_are_not_many_videos_that_fit() -> None:
     score = torch.tensor([[0.8, 0.8, 0.8, 0.8, 0.3, 0.2]])
     background = Background(torch.tensor([0.2]), torch.tensor([0.05]))
     judge = Diagnoser(calibration())
-    (film,) = judge(Scores(score, score), 300, background, video_QK=torch.tensor([[0, 0, 0, 0, 1, 2]]))
-    (videos,) = judge(Scores(score, score), 300, background, video_QK=torch.tensor([[0, 1, 2, 3, 4, 5]]))
+    (film,) = judge(Case(Scores(score, score), 300, background, video_QK=torch.tensor([[0, 0, 0, 0, 1, 2]])))
+    (videos,) = judge(
+        Case(Scores(score, score), 300, background, video_QK=torch.tensor([[0, 1, 2, 3, 4, 5]]))
+    )
     assert (film.kind, film.quantities["fits"]) == ("precise", 1)
     assert (videos.kind, videos.quantities["fits"]) == ("several_fit", 4)
-    assert videos == judge(Scores(score, score), 300, background)[0]
+    assert videos == judge(Case(Scores(score, score), 300, background))[0]
 
 
 def test_parts_that_are_no_candidates_count_for_their_films() -> None:

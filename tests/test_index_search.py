@@ -15,7 +15,7 @@ import torch
 
 import holmes
 from holmes.errors import HolmesError
-from holmes.evidence.confidence import Background
+from holmes.evidence.case import Case
 from holmes.evidence.diagnosis import Diagnosis
 from holmes.index import embedders, gallery
 from holmes.index.builder import add_videos, build_index
@@ -24,7 +24,6 @@ from holmes.index.index_writer import IndexWriter
 from holmes.index.nearest import nearest_videos
 from holmes.index.searcher import Index
 from holmes.index.zero_shot import ZeroShot
-from holmes.records import Scores
 from index_fakes import FILMS, FakeJoint, write_features
 
 
@@ -139,20 +138,10 @@ class Judge:
 
     candidates = 2
 
-    def __call__(
-        self,
-        scores: Scores,
-        videos: int,
-        all_scores: Background,
-        copies_Q=None,
-        here_floor=None,
-        terse_Q=None,
-    ) -> Sequence[Diagnosis]:
-        self.here_floor, self.terse_Q = here_floor, terse_Q
-        self.seen = (tuple(scores.frame_QV.shape), tuple(scores.clip_QV.shape), videos)
-        self.all_scores = all_scores
+    def __call__(self, case: Case) -> Sequence[Diagnosis]:
+        self.case = case
         said = Diagnosis((0.6, 0.3), {"u": 0.1}, "precise", "One fits.", "Say more.", 0.7, (0.7, 0.2))
-        return [said for _ in scores.frame_QV]
+        return [said for _ in case.scores.frame_QV]
 
 
 def test_a_diagnosis_can_be_plugged_in_and_abstains(
@@ -163,20 +152,23 @@ def test_a_diagnosis_can_be_plugged_in_and_abstains(
     index, judge = holmes.open_index(tmp_path / "whole", device="cpu"), Judge()
     index.diagnose = judge
     answer = index.search("dog runs beach", top=3)
-    assert judge.seen == ((1, 2), (1, 2), 3)
+    assert judge.case.scores.frame_QV.shape == judge.case.scores.clip_QV.shape == (1, 2)
+    assert judge.case.videos == 3
     assert (answer.diagnosis.kind, answer.diagnosis.probability) == ("precise", 0.7)
     assert [hit.belief for hit in answer.hits] == [0.6, 0.3, 0.0]
     assert [hit.probability for hit in answer.hits] == [0.7, 0.2, None]
     scores = torch.tensor([hit.score for hit in answer.hits])
-    assert judge.all_scores.mean_Q.item() == pytest.approx(scores.mean().item(), abs=1e-3)
-    assert judge.all_scores.deviation_Q.item() == pytest.approx(scores.std(correction=0).item(), abs=1e-3)
+    assert judge.case.all_scores.mean_Q.item() == pytest.approx(scores.mean().item(), abs=1e-3)
+    assert judge.case.all_scores.deviation_Q.item() == pytest.approx(
+        scores.std(correction=0).item(), abs=1e-3
+    )
     index.search("dog", filter="st*", min_probability=0.3)
-    assert judge.here_floor == 0.3
-    assert judge.seen[2] == 1, "only what was compared counts"
-    assert judge.terse_Q is None, "a floor that was asked for is for every sentence"
-    assert index.search("dog", abstain_below=0.6).hits and judge.terse_Q.tolist() == [True]
+    assert judge.case.here_floor == 0.3
+    assert judge.case.videos == 1, "only what was compared counts"
+    assert judge.case.terse_Q is None, "a floor that was asked for is for every sentence"
+    assert index.search("dog", abstain_below=0.6).hits and judge.case.terse_Q.tolist() == [True]
     index.search_many(["dog", "a dog", "dog runs beach"])
-    assert judge.terse_Q.tolist() == [True, True, False]
+    assert judge.case.terse_Q.tolist() == [True, True, False]
     abstained = index.search("dog", abstain_below=0.8)
     assert abstained.abstained and abstained.hits == () and abstained.to_dict()["diagnosis"]["abstained"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holmes.cluster.connect import import_ray, reason_of
-from holmes.cluster.letters import Order, sealed, shared_and_own, unsealed
+from holmes.cluster.letters import Arguments, sealed, shared_and_own, unsealed
 from holmes.cluster.shard import NotOpenError
 from holmes.cluster.shard_copies import Copies, Copy
 from holmes.cluster.shards_manifest import Shards
@@ -25,21 +25,21 @@ class Asking:
         copies: Mapping[str, Copies],
         shards: Shards,
         method: str,
-        orders: Mapping[str, Order],
+        calls: Mapping[str, Arguments],
         patience: float,
         overtake: float,
     ) -> None:
         self.copies, self.shards, self.method = copies, shards, method
         self.patience, self.overtake = patience, overtake
         self.ray = import_ray()
-        shared, self.own = shared_and_own(orders)
+        shared, self.own = shared_and_own(calls)
         self.shared: Any = sealed(shared)
-        if len(self.shared) > LARGE and len(orders) > 1:
+        if len(self.shared) > LARGE and len(calls) > 1:
             self.shared = self.ray.put(self.shared)
         self.seconds: list[float] = []  # that answers took
         self.found: dict[str, Any] = {}
         self.left = {  # the copies still to be asked
-            name: copies[name].in_order(shards[name].sha256) for name in orders if name in copies
+            name: copies[name].in_order(shards[name].sha256) for name in calls if name in copies
         }
         self.waiting: dict[Any, tuple[str, Copy, float]] = {}  # answer → shard, copy, when it was asked
         self.again: dict[str, float] = {}  # when a shard whose copies all failed is asked again

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from holmes.cluster.letters import Order
+from holmes.cluster.letters import Arguments
 from holmes.cluster.places import Place
 from holmes.cluster.shard import Shard
 from holmes.cluster.shards_manifest import Shards
@@ -27,10 +27,10 @@ class Fleet(Protocol):
         self,
         shards: Shards,
         method: str,
-        orders: Mapping[str, Order],
+        calls: Mapping[str, Arguments],
         meanwhile: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
-        """What each named shard answers to its order; those that do not answer in time are left out.
+        """What each named shard answers to its call; those that do not answer in time are left out.
 
         `meanwhile` is done while the shards are busy.
         """
@@ -64,14 +64,14 @@ class LocalFleet:
         self,
         shards: Shards,
         method: str,
-        orders: Mapping[str, Order],
+        calls: Mapping[str, Arguments],
         meanwhile: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
         if meanwhile is not None:
             meanwhile()
         return {
-            name: getattr(self._open[name], method)(shards[name].sha256, *order)
-            for name, order in orders.items()
+            name: getattr(self._open[name], method)(shards[name].sha256, *arguments)
+            for name, arguments in calls.items()
         }
 
     def close(self) -> None:

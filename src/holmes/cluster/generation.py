@@ -10,7 +10,7 @@ from typing import Any
 
 from holmes.cluster.fleet import Fleet
 from holmes.cluster.gather import sums_of
-from holmes.cluster.letters import Order
+from holmes.cluster.letters import Arguments
 from holmes.cluster.shard import sent
 from holmes.cluster.shards_manifest import FILE_NAME, Shards
 from holmes.errors import HolmesError
@@ -94,18 +94,18 @@ class Generation:
     def _held(self) -> dict[str, dict[str, float]]:
         return self.all("durations")
 
-    def all(self, method: str, *order: Any) -> dict[str, Any]:
+    def all(self, method: str, *arguments: Any) -> dict[str, Any]:
         """The answers of all shards; a silent shard is an error."""
-        replies = self.ask(method, {entry.name: order for entry in self.shards.shards})
+        replies = self.ask(method, {entry.name: arguments for entry in self.shards.shards})
         silent = [entry.name for entry in self.shards.shards if entry.name not in replies]
         if silent:
             raise HolmesError(f"{', '.join(silent[:3])} did not answer; try again in a moment.")
         return {entry.name: replies[entry.name] for entry in self.shards.shards}
 
     def ask(
-        self, method: str, orders: Mapping[str, Order], meanwhile: Callable[[], None] | None = None
+        self, method: str, calls: Mapping[str, Arguments], meanwhile: Callable[[], None] | None = None
     ) -> dict[str, Any]:
-        return self.fleet.ask(self.shards, method, orders, meanwhile)
+        return self.fleet.ask(self.shards, method, calls, meanwhile)
 
     def wanted(self, filter: str | Collection[str] | None) -> Names:
         """Which shards to ask for which videos."""

@@ -1,7 +1,7 @@
 """Questions and answers as bytes, which Ray hands on as they are.
 
-Anything else it takes apart for each shard anew, argument by argument and array by array, at half the cost of
-a question that asks for nothing.
+Anything else it takes apart anew for each shard, argument by argument and array by array, which is half the
+cost of an empty call.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Mapping
 from typing import Any
 
-Order = tuple[Any, ...]  # what a method of a shard is called with, after the state
+Arguments = tuple[Any, ...]  # of a shard's method, after the state it is asked of
 
 
 def sealed(value: Any) -> bytes:
@@ -22,9 +22,9 @@ def unsealed(letter: bytes) -> Any:
     return pickle.loads(letter)
 
 
-def shared_and_own(orders: Mapping[str, Order]) -> tuple[Order, dict[str, Order]]:
-    """What all shards are asked alike, sealed only once: the first thing of their orders, or nothing."""
-    first = next(iter(orders.values()), ())[:1]
-    if not first or any(order[:1] == () or order[0] is not first[0] for order in orders.values()):
-        return (), dict(orders)
-    return first, {name: order[1:] for name, order in orders.items()}
+def shared_and_own(calls: Mapping[str, Arguments]) -> tuple[Arguments, dict[str, Arguments]]:
+    """What all shards are asked alike, to be sealed only once: the first of their arguments, or nothing."""
+    first = next(iter(calls.values()), ())[:1]
+    if not first or any(not own or own[0] is not first[0] for own in calls.values()):
+        return (), dict(calls)
+    return first, {name: own[1:] for name, own in calls.items()}

@@ -16,6 +16,7 @@ from typing import Any
 import holmes
 from holmes.cluster.asking import Asking
 from holmes.cluster.connect import import_ray, reason_of
+from holmes.cluster.letters import Arguments
 from holmes.cluster.pace import Pace
 from holmes.cluster.places import Place
 from holmes.cluster.placing import Order, place_copies
@@ -127,12 +128,12 @@ class RayFleet:
         self,
         shards: Shards,
         method: str,
-        orders: Mapping[str, tuple[Any, ...]],
+        calls: Mapping[str, Arguments],
         meanwhile: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
-        sample = next(iter(orders.values()), ())
+        sample = next(iter(calls.values()), ())
         late = self._pace.slow(method, sample, self.overtake)
-        question = Asking(self._shards, shards, method, orders, self.patience, late)
+        question = Asking(self._shards, shards, method, calls, self.patience, late)
         replies = question.replies(meanwhile)
         self._pace.note(method, sample, question.seconds)
         return replies

@@ -52,8 +52,8 @@ class Gathered:
                 place, part = whose(int(self.nearest.hit_QH[hit]))
                 asked.setdefault(self.shards[place], []).append((part, self.videos[hit][1][0]))
                 by_shard.setdefault(self.shards[place], []).append(hit)
-        orders = {shard: (wanted,) for shard, wanted in asked.items()}
-        for shard, views in (self.now.ask("views", orders) if orders else {}).items():
+        calls = {shard: (wanted,) for shard, wanted in asked.items()}
+        for shard, views in (self.now.ask("views", calls) if calls else {}).items():
             self.seen.update(zip(by_shard[shard], map(unpacked, views), strict=True))
         return [self.seen.get(hit) for hit in hits]
 
@@ -93,10 +93,10 @@ def _best(
     now: Generation, probes: Probes, asked: Mapping[str, Amount], names: Names
 ) -> dict[str, ShardReply]:
     travelling = sent(probes)
-    orders = {
+    calls = {
         shard: (travelling, amount.videos, amount.parts, names[shard]) for shard, amount in asked.items()
     }
-    return now.ask("nearest", orders)
+    return now.ask("nearest", calls)
 
 
 def _proven(
@@ -146,8 +146,8 @@ def _videos(
             place, part = whose(number)
             places.setdefault(shards[place], []).append((q, rank))
             parts.setdefault(shards[place], []).append((q, part, rank < looked_at[q]))
-    orders = {shard: (probes, hits) for shard, hits in parts.items()}
-    replies = now.ask("found", orders, meanwhile) if orders else {}
+    calls = {shard: (probes, hits) for shard, hits in parts.items()}
+    replies = now.ask("found", calls, meanwhile) if calls else {}
     videos, seen = dict[tuple[int, int], Found](), dict[tuple[int, int], View]()
     for shard, found in replies.items():
         for hit, (video, view) in zip(places[shard], found, strict=True):

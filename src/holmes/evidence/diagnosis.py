@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from torch import Tensor
-
 from holmes.evidence.answer_kinds import AnswerKind, explain
 from holmes.evidence.calibration_record import Calibration
-from holmes.evidence.confidence import Background
+from holmes.evidence.case import Case
 from holmes.evidence.film_parts import count_videos, sum_by_video
 from holmes.evidence.judgement import judge
-from holmes.records import Scores
 
 TOPS = (5, 10)  # "the answer is among the top k"
 
@@ -49,30 +46,9 @@ class Diagnoser:
     def candidates(self) -> int:
         return self.calibration.candidates
 
-    def __call__(
-        self,
-        scores: Scores,
-        videos: int,
-        all_scores: Background | None = None,
-        *,
-        video_QK: Tensor | None = None,
-        video_parts_QK: Tensor | None = None,
-        copies_Q: Tensor | None = None,
-        here_floor: float | None = None,
-        terse_Q: Tensor | None = None,
-    ) -> Sequence[Diagnosis]:
-        """One diagnosis for each query; see `judge`."""
-        judged = judge(
-            scores,
-            videos,
-            self.calibration,
-            all_scores,
-            video_QK=video_QK,
-            video_parts_QK=video_parts_QK,
-            copies_Q=copies_Q,
-            here_floor=here_floor,
-            terse_Q=terse_Q,
-        )
+    def __call__(self, case: Case) -> Sequence[Diagnosis]:
+        """One diagnosis for each query."""
+        judged, video_QK = judge(case, self.calibration), case.video_QK
         gallery, quantities = judged.gallery, judged.quantities
         probability_QK, score_QK = gallery.probability_QK, judged.score_QK
         shown = probability_QK.shape[1]
@@ -110,7 +86,7 @@ class Diagnoser:
                 judged.group_Q.tolist(),
                 judged.here_Q.tolist(),
                 judged.little_Q.tolist(),
-                [False] * len(score_QK) if terse_Q is None else terse_Q.tolist(),
+                [False] * len(score_QK) if case.terse_Q is None else case.terse_Q.tolist(),
                 rows,
                 probability_QK.tolist(),
                 belief_QK.tolist(),

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from holmes.evidence.answer_kinds import CLEAR, MOST, is_precise, small_group
 from holmes.evidence.calibration_record import Calibration
+from holmes.evidence.case import Case
 from holmes.evidence.confidence import Background, background, fit_score_evidence, gallery_opinion
 from holmes.evidence.judgement import SMALLEST_VACUITY, Judgement, judge
 from holmes.evidence.odds import fit_odds_correction
@@ -134,7 +135,7 @@ def _f1(said_SSQ: Tensor, known_Q: Tensor, kind: int) -> Tensor:
 def judge_all(scores: Scores, calibration: Calibration) -> Judgement:
     """Judge queries whose whole gallery was scored."""
     best, all_scores = best_candidates(scores, calibration)
-    return judge(best, scores.clip_QV.shape[1], calibration, all_scores)
+    return judge(Case(best, scores.clip_QV.shape[1], all_scores), calibration)
 
 
 def best_candidates(scores: Scores, calibration: Calibration) -> tuple[Scores, Background]:

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from holmes.evidence.answer_kinds import kinds_of
 from holmes.evidence.calibration_record import Calibration
-from holmes.evidence.confidence import Background, GalleryOpinion, gallery_opinion
+from holmes.evidence.case import Case
+from holmes.evidence.confidence import GalleryOpinion, gallery_opinion
 from holmes.evidence.film_parts import best_by_video
 from holmes.evidence.quantities import Quantities, candidate_quantities
 from holmes.records import Scores
@@ -36,42 +37,24 @@ class Judgement:
     group_Q: Tensor  # how many of the best candidates a sentence on the kind is about
 
 
-def judge(
-    scores: Scores,
-    videos: int,
-    calibration: Calibration,
-    all_scores: Background | None = None,
-    *,
-    video_QK: Tensor | None = None,
-    video_parts_QK: Tensor | None = None,
-    copies_Q: Tensor | None = None,
-    here_floor: float | None = None,
-    terse_Q: Tensor | None = None,
-) -> Judgement:
-    """Judge queries by the scores of their best candidates, Q × K, best first, in a gallery of `videos`.
-
-    `all_scores` is the mean and deviation of the score over the whole gallery; without it they are guessed
-    from the candidates. Where candidates are parts of long videos, `video_QK` says whose, and
-    `video_parts_QK` how many parts that video has: the gallery is one of parts, but the judgement is about
-    videos, in the order of their best parts. `copies_Q` is how many of the first videos show the very same
-    moment, and `here_floor` replaces the calibration's. `terse_Q` says which queries are a mere word or two:
-    they have little evidence wherever it is, so none of them is said not to be here.
-    """
+def judge(case: Case, calibration: Calibration) -> Judgement:
     candidates = calibration.candidates
-    scores = Scores(scores.frame_QV[:, :candidates], scores.clip_QV[:, :candidates])
+    scores = Scores(case.scores.frame_QV[:, :candidates], case.scores.clip_QV[:, :candidates])
     score_QK = calibration.score(scores)
-    gallery = gallery_opinion(score_QK, videos, calibration.evidence, all_scores, calibration.correction)
+    gallery = gallery_opinion(
+        score_QK, case.videos, calibration.evidence, case.all_scores, calibration.correction
+    )
     quantities = candidate_quantities(scores, candidates, calibration.temperature)
     here_Q = answered_with_less(gallery, calibration)
-    if video_QK is not None:
-        video_QK = video_QK[:, :candidates]
-        parts_QK = None if video_parts_QK is None else video_parts_QK[:, :candidates]
+    if case.video_QK is not None:
+        video_QK = case.video_QK[:, :candidates]
+        parts_QK = None if case.video_parts_QK is None else case.video_parts_QK[:, :candidates]
         gallery, score_QK = gallery.merged(video_QK, parts_QK), best_by_video(score_QK, video_QK)
-    rules = calibration.rules(videos)
-    if here_floor is not None:
-        rules = replace(rules, here=here_floor)
-    copies_Q = torch.ones_like(here_Q, dtype=torch.long) if copies_Q is None else copies_Q
-    seen_Q = here_Q if terse_Q is None else here_Q.masked_fill(terse_Q, 1)
+    rules = calibration.rules(case.videos)
+    if case.here_floor is not None:
+        rules = replace(rules, here=case.here_floor)
+    copies_Q = torch.ones_like(here_Q, dtype=torch.long) if case.copies_Q is None else case.copies_Q
+    seen_Q = here_Q if case.terse_Q is None else here_Q.masked_fill(case.terse_Q, 1)
     kinds_Q, group_Q = kinds_of(gallery.probability_QK, seen_Q, copies_Q, rules)
     return Judgement(quantities, gallery, here_Q, seen_Q < rules.here, score_QK, kinds_Q, group_Q)
 

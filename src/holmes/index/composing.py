@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from holmes.errors import HolmesError
+from holmes.evidence.case import Case
 from holmes.evidence.diagnosis import Diagnoser, Diagnosis
 from holmes.index.answers import Answer, Hit
 from holmes.index.diagnose import Diagnose, PlainDiagnose
@@ -59,23 +60,22 @@ def judge_answers(
     question: Question, nearest: Nearest, judge: Diagnose, in_parts: bool, copies_Q: Tensor | None = None
 ) -> Sequence[Diagnosis]:
     """One diagnosis for each sentence; `copies_Q` says how many first hits are copies, where any are."""
-    count = judge.candidates
-    scores = Scores(nearest.frame_QK[:, :count], nearest.clip_QK[:, :count])
-    # The video of each candidate; not needed where every video is a single part.
-    about: dict[str, Any] = {}
-    if in_parts:
-        about = {name: getattr(nearest, name)[:, :count] for name in ("video_QK", "video_parts_QK")}
+    compared, count = nearest.all_scores, judge.candidates
     terse_Q = torch.tensor([len(sentence.split()) < FEWEST_WORDS for sentence in question.sentences])
-    if question.min_probability is not None:
-        about["here_floor"] = question.min_probability
-    elif terse_Q.any():
-        about["terse_Q"] = terse_Q
-    if copies_Q is not None:
-        about["copies_Q"] = copies_Q
-    compared = nearest.all_scores
+    floor = question.min_probability
+    case = Case(
+        Scores(nearest.frame_QK[:, :count], nearest.clip_QK[:, :count]),
+        compared.count,
+        compared.background,
+        video_QK=nearest.video_QK[:, :count] if in_parts else None,
+        video_parts_QK=nearest.video_parts_QK[:, :count] if in_parts else None,
+        copies_Q=copies_Q,
+        terse_Q=terse_Q if floor is None and terse_Q.any() else None,
+        here_floor=floor,
+    )
     alone = nearest.hit_score_QH.shape[1] < 2  # of a single video nothing can be said but that it is one
-    judge = PlainDiagnose() if (alone and isinstance(judge, Diagnoser)) or not compared.count else judge
-    return judge(scores, compared.count, compared.background, **about)
+    plain = (alone and isinstance(judge, Diagnoser)) or not compared.count
+    return PlainDiagnose()(case) if plain else judge(case)
 
 
 @torch.inference_mode()
