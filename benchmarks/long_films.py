@@ -11,7 +11,9 @@ several times. These ways are compared:
     python benchmarks/long_films.py CLIPS --fill clips.npz --splits clips.json   # CLIPS: with captions.json
 
 The loss is the oracle's share of right films less that of the parts, sentence by sentence, and how much it
-grows is told beside the shortest films. Captions of one clip fare alike, so intervals are of clips.
+grows is told beside the shortest films. Captions of one clip fare alike, so intervals are of clips. Films of
+hours show their footage many times, and every copy of a clip is a rival of its own: whether probabilities
+hold is told by films that show it `--once`.
 """
 
 from __future__ import annotations
@@ -67,6 +69,7 @@ def main(
     ways: Annotated[
         str, typer.Option(help="Of parts, whole, oracle; parts32 for parts of 32 s.")
     ] = "parts,whole,oracle",
+    once: Annotated[bool, typer.Option(help="Show no piece of the other footage twice.")] = False,
     half: Annotated[
         str,
         typer.Option(help="Ask sentences of all clips, of one half of them, or of the other half."),
@@ -91,7 +94,7 @@ def main(
         without = {Path(piece.name).stem for piece in asked} | trained_on(splits)
         other += more_clips(pocket, fill, without) if fill else []
         for length in (int(part) for part in minutes.split(",")):
-            spliced = [splice(asked, other, length * 60, seed) for seed in range(splices)]
+            spliced = [splice(asked, other, length * 60, seed, once) for seed in range(splices)]
             for way in ways.split(","):
                 measured = [measure(way, films, captions, pocket) for films in spliced]
                 found[length, way] = {
@@ -112,6 +115,7 @@ def main(
     result = {
         "machine": machine(torch.device("cpu")),
         "splices": splices,
+        "once": once,
         "half": half,
         "rows": rows,
         "losses": losses,

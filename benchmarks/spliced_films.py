@@ -50,22 +50,29 @@ def more_clips(pocket: Pocket, file: Path, without: set[str]) -> list[Piece]:
     return pieces
 
 
-def splice(asked: list[Piece], other: list[Piece], seconds: float, seed: int) -> list[Film]:
+def splice(
+    asked: list[Piece], other: list[Piece], seconds: float, seed: int, once: bool = False
+) -> list[Film]:
     """Films of a length: the captioned clips dealt out among them, other footage at random in between.
 
-    A film shows a piece again only when it has shown all.
+    A film shows a piece again only when it has shown all, and with `once` no two films show the same.
     """
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(asked))
+    unseen: list[int] = rng.permutation(len(other)).tolist() if once else []
     films = []
     for number in range(FILMS):
         pieces = [asked[i] for i in order[number::FILMS]]
         missing = seconds * 2 - sum(len(piece.rows) for piece in pieces)
-        left: list[int] = []
+        left = unseen
         while missing > 0:
+            if once and not left:
+                raise SystemExit(
+                    f"the other footage does not fill {FILMS} films of {seconds / 60:g} minutes once"
+                )
             left = left or rng.permutation(len(other)).tolist()
             rows = other[left.pop()].rows
-            start = rng.integers(len(rows) // 2)  # not the same stretch of it everywhere
+            start = 0 if once else rng.integers(len(rows) // 2)  # not the same stretch of it everywhere
             pieces.append(Piece(rows[start:][: int(missing)]))
             missing -= len(pieces[-1].rows)
         films.append(Film(tuple(pieces[i] for i in rng.permutation(len(pieces)))))

@@ -277,6 +277,17 @@ def test_errors_say_why_and_can_be_tried_again(page: Any) -> None:
     assert page.locator("[role=alert]").count() == 0
 
 
+def test_an_unknown_address_leads_back_to_the_search(page: Any) -> None:
+    answer = page.goto("/no/such/page")
+    assert answer.status == 404 and page.get_by_role("heading").inner_text() == "There is no such page."
+    page.get_by_role("link", name="Search your videos").click()
+    page.wait_for_selector("#q")
+    told = page.request.get("/no/such/page", headers={"accept": "application/json"})
+    assert told.status == 404 and told.json() == {"error": "not found."}
+    told = page.request.get("/api/nothing", headers={"accept": "text/html"})
+    assert told.status == 404 and told.json() == {"error": "not found."}, "the API always answers in JSON"
+
+
 def test_it_shows_that_it_works_and_only_the_last_answer_counts(page: Any) -> None:
     ask(page, "dog")
     waiting: list[Any] = []

@@ -15,6 +15,7 @@ from holmes.errors import HolmesError
 from holmes.serve.batching import BusyError
 from holmes.serve.jobs import NotAllowedError
 from holmes.serve.models import Problem
+from holmes.serve.page import no_such_page, wants_page
 from holmes.serve.shelf import NotFoundError
 from holmes.serve.state import BadRequestError, ServerState
 
@@ -76,6 +77,8 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 404 and wants_page(request):
+            return no_such_page()
         return problem(error.status_code, f"{str(error.detail).lower()}.", error.headers)
 
     @app.exception_handler(Exception)

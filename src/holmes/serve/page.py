@@ -42,6 +42,17 @@ async def static(request: Request, name: str) -> Response:
     return asset(request, name)
 
 
+def wants_page(request: Request) -> bool:
+    """Whether a person's browser goes to an address, rather than a program to the API."""
+    asked = request.url.path
+    return not asked.startswith("/api/") and "text/html" in request.headers.get("accept", "")
+
+
+def no_such_page() -> Response:
+    content, kind = ASSETS["missing.html"]
+    return Response(content, 404, media_type=kind)
+
+
 def asset(request: Request, name: str) -> Response:
     if name not in ASSETS:
         raise HTTPException(404, "there is no such page")
