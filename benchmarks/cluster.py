@@ -206,10 +206,10 @@ def measure_gather(ray: Any, stubs: int, processes: int) -> list[dict[str, Any]]
     rows = []
     for queries in (1, 64):
         probes = sent(make_probes(QueryEmbedding(torch.randn(queries, WIDTH)), 0.4, 0.6))
-        orders = {entry.name: (probes, 10, 128, None) for entry in entries}
+        calls = {entry.name: (probes, 10, 128, None) for entry in entries}
         asking, merging = [], []
         for _ in range(30):
-            question = Asking(copies, shards, "nearest", orders, PATIENCE, 5.0)
+            question = Asking(copies, shards, "nearest", calls, PATIENCE, 5.0)
             seconds, replies = timed(question.replies)
             asking.append(1e3 * seconds)
             at = {place: replies[entry.name] for place, entry in enumerate(entries)}

@@ -113,9 +113,9 @@ def test_a_shard_that_has_more_than_its_share_is_asked_again(
     fleet, asked = parts.now.fleet, list[int]()
     ask = fleet.ask
 
-    def noted(states: Any, method: str, orders: Any, *rest: Any) -> dict[str, Any]:
-        asked.extend(len(order[0][0]) for order in orders.values() if method == "nearest")
-        return ask(states, method, orders, *rest)
+    def noted(states: Any, method: str, calls: Any, *rest: Any) -> dict[str, Any]:
+        asked.extend(len(arguments[0][0]) for arguments in calls.values() if method == "nearest")
+        return ask(states, method, calls, *rest)
 
     parts.search("dog")  # what is usual is known now
     monkeypatch.setattr(fleet, "ask", noted)
@@ -239,8 +239,8 @@ class Silent(LocalFleet):
 
     silent: ClassVar[dict[str, set[str]]] = {}
 
-    def ask(self, shards: Any, method: str, orders: Any, *rest: Any) -> dict[str, Any]:
-        heard = {name: order for name, order in orders.items() if name not in self.silent.get(method, set())}
+    def ask(self, shards: Any, method: str, calls: Any, *rest: Any) -> dict[str, Any]:
+        heard = {name: call for name, call in calls.items() if name not in self.silent.get(method, set())}
         return super().ask(shards, method, heard, *rest)
 
 

@@ -153,7 +153,7 @@ def test_another_model_or_other_features_are_refused(tmp_path: Path, fake: type[
 
 
 def test_clips_of_a_long_film_stay_inside_scenes(tmp_path: Path, fake: type[FakeJoint]) -> None:
-    """In a short one they do not. An index of an earlier version, with its cuts named, takes new films."""
+    """In a short one they do not. An index of an earlier version, whose record names cuts, takes new ones."""
     scenes = [("dog runs", 6), ("snow falls", 6)]
     films = {"a": scenes * 8, "b": scenes * 9, "short": scenes}
     features, index = tmp_path / "features", tmp_path / "index"

@@ -48,6 +48,10 @@ LONG = {
 }
 
 
+def test_a_single_picture_without_a_length_is_one_part() -> None:
+    assert part_bounds(1, 0.0, longest=64.0) == [slice(0, 1)]
+
+
 @pytest.mark.parametrize("rate", [0.05, 0.5, 2.0, 25.0])
 @pytest.mark.parametrize("seconds", [1.0, 63.0, 64.0, 65.0, 112.0, 113.0, 600.0, 3600.0, 10_800.0])
 def test_parts_cover_a_video_and_overlap(seconds: float, rate: float) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from holmes.data.pooling import unit_rows
-from holmes.index import scenes
+from holmes.index.parts import part_bounds
 from holmes.index.scenes import clips_in_scenes, find_scenes
+from holmes.index.zero_shot import ZeroShot
 
 
 def some_rows(count: int, seed: int, noise: float = 0.5) -> np.ndarray:
@@ -58,11 +59,33 @@ def test_scenes_begin_where_the_looks_change() -> None:
     assert len(find_scenes(still_ND, 2.0, 32)) == 5, "no more scenes than their length asks for"
 
 
-def test_scenes_do_not_depend_on_how_much_is_compared_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows_ND = some_rows(500, seed=3)
-    found = find_scenes(rows_ND, 1.0, 20).tolist()
-    monkeypatch.setattr(scenes, "BLOCK", 1)
-    assert find_scenes(rows_ND, 1.0, 20).tolist() == found
+class Clips:
+    """A joint model that is asked for nothing."""
+
+    name, digest, width, rate = "none", "00", 8, 2.0
+
+
+@pytest.mark.parametrize("rate", [0.5, 2.0, 25.0])
+@pytest.mark.parametrize("shot", [9, 33, 35, 65, 100])
+def test_shots_of_any_length_are_kept_apart(shot: int, rate: float) -> None:
+    """Through the embedder: no clip of a long film mixes two shots, and clips reach beyond their part."""
+    rng = np.random.default_rng(shot)
+    rows = round(shot * rate)
+    looks_SD = np.eye(8)[:5]
+    rows_ND = np.repeat(looks_SD, rows, axis=0)
+    rows_ND = unit_rows(rows_ND + 0.1 * rng.normal(size=rows_ND.shape))
+    count = len(rows_ND)
+    parts = part_bounds(count, count / rate, ZeroShot.part_seconds)
+    parts += [slice(0, count // 3)] * (len(parts) == 1)  # as if it were too long for one
+    (embedded,) = ZeroShot(Clips()).videos([rows_ND], [count / rate], [parts])  # type: ignore[arg-type]
+    wide = max(6 * rate, (parts[0].stop - parts[0].start) / 32)
+    for part, (_, clips_CD) in zip(parts, embedded, strict=True):
+        assert np.sort(clips_CD @ looks_SD.T, axis=1)[:, -2].max() < 0.3, "a third of it is another shot"
+        middle = part.stop - (part.stop - part.start) / 64
+        own = rows * int(middle // rows)
+        start = round(max(min(middle - wide / 2, own + rows - wide), own))
+        seen_D = rows_ND[start : start + round(wide)].mean(axis=0)
+        assert clips_CD[-1] @ seen_D / np.linalg.norm(seen_D) > 0.98
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,14 @@ def test_errors_are_json_with_a_reason(client: TestClient, path: str, status: in
     assert answer.status_code == status and words in answer.json()["error"], answer.text
 
 
+def test_a_browser_is_shown_a_page_where_there_is_none(client: TestClient) -> None:
+    browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    answer = client.get("/nothing", headers=browser)
+    assert answer.status_code == 404 and answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "There is no such page." in answer.text and answer.headers["vary"] == "accept"
+    assert client.get("/api/nothing", headers=browser).json() == {"error": "not found."}
+
+
 def test_what_is_wrong_inside_is_said_without_details(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object, **more: object) -> None:
         raise RuntimeError("a secret of the machine")

@@ -36,7 +36,7 @@ def calibrate_pocket(
 def search_scores(
     see: Callable[[Tensor], Tensor], read: Callable[[Tensor], Tensor], items: Items
 ) -> tuple[Scores, Tensor]:
-    """Every sentence over every item, as a search scores them, and the item each belongs to."""
+    """Every sentence over every item, scored as a video of one part is, and the item each belongs to."""
     rows = F.normalize(see(items.frames), dim=-1).numpy()
     seen = np.split(rows, items.frame_offsets[1:-1].numpy())
     asked_QD = F.normalize(read(items.sentences), dim=-1)

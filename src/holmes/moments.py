@@ -193,7 +193,7 @@ def _on_the_way(value_F: Timeline, best: int, around_F: NDArray[np.bool_]) -> Ti
     if not around_F.all():
         background = min(background, background_of(value_F[around_F]))
     if abs(value_F[best] - background) < STILL:
-        background = float(value_F[best]) - STILL  # nothing is told apart: all of it lies at the best
+        background = float(value_F[best]) - STILL  # so little tells nothing apart: all lies close to the best
     height = max(float(value_F[best]) - background, SHORTEST)
     scaled_F: Timeline = np.minimum((value_F - background) / height, 1.0)
     return scaled_F

@@ -1,6 +1,6 @@
 """Questions and answers as bytes, which Ray hands on as they are.
 
-Anything else it takes apart anew for each shard, argument by argument and array by array, which is half the
+It takes anything else apart, argument by argument and array by array, once for every shard; that is half the
 cost of an empty call.
 """
 
@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Mapping
 from typing import Any
 
-Arguments = tuple[Any, ...]  # of a shard's method, after the state it is asked of
+Arguments = tuple[Any, ...]  # what a shard's method is called with, after the digest of the state
 
 
 def sealed(value: Any) -> bytes:

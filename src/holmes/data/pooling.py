@@ -46,7 +46,7 @@ def video_clips(rows_ND: Array, clips: int = CLIPS) -> Rows:
 
 
 def overlapping_clips(rows_ND: Array, least: float) -> Rows:
-    """32 unit rows at the places of `video_clips`, each the mean of at least so many rows around its own."""
+    """32 unit rows, placed as by `video_clips`, each the mean of at least `least` rows around its place."""
     rows_ND = np.asarray(rows_ND, np.float32)
     count = len(rows_ND)
     middle_L = (np.arange(CLIPS) + 0.5) * count / CLIPS

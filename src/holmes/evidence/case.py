@@ -25,11 +25,11 @@ class Case:
     videos: int
     all_scores: Background | None = None  # of the whole gallery; guessed from the candidates if not known
     video_QK: Tensor | None = None  # whose part each candidate is, where they are parts
-    video_parts_QK: Tensor | None = None  # how many parts that video has
+    video_parts_QK: Tensor | None = None  # how many parts of that video were compared
     copies_Q: Tensor | None = None  # how many of the first videos show the very same moment, where any do
     # Which queries are a mere word or two, where any are: they have little evidence wherever it is, so none
     # of them is said not to be here.
     terse_Q: Tensor | None = None
-    # Asked for instead of the judge's own: a query is said not to be here if a smaller share of answerable
-    # ones had as little evidence.
+    # The floor that was asked for instead of the judge's own: a query is said not to be here if a smaller
+    # share of answerable queries had as little evidence.
     here_floor: float | None = None

@@ -38,6 +38,7 @@ class Judgement:
 
 
 def judge(case: Case, calibration: Calibration) -> Judgement:
+    """Judge the queries of a case, by as many candidates as the calibration was fitted with."""
     candidates = calibration.candidates
     scores = Scores(case.scores.frame_QV[:, :candidates], case.scores.clip_QV[:, :candidates])
     score_QK = calibration.score(scores)

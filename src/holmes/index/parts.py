@@ -26,12 +26,14 @@ Spans = NDArray[np.float32]
 def part_bounds(rows: int, seconds: float, longest: float) -> list[slice]:
     """Where the parts of a video lie among its rows; none stands for more than `longest` seconds.
 
-    A part has at least as many rows as it has clips, however few rows there are per second.
+    Where there are few rows per second, parts are longer, so that there are about as many rows as clips.
     """
     longest = max(longest, CLIPS * seconds / rows)
     overlap = OVERLAP * longest
     count = max(1, math.ceil((seconds - overlap) / (longest - overlap)))
-    size = min(rows, math.ceil((seconds + (count - 1) * overlap) / count * rows / max(seconds, 1e-9)))
+    if count == 1:
+        return [slice(0, rows)]
+    size = min(rows, math.ceil((seconds + (count - 1) * overlap) / count * rows / seconds))
     starts = np.rint(np.linspace(0, rows - size, count)).astype(int).tolist()
     return [slice(start, start + size) for start in starts]
 

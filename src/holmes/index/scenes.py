@@ -1,6 +1,6 @@
 """The scenes of a long video, and clips that stay inside one: a mean of two scenes shows neither.
 
-N rows, L rows a scene may begin with, C clips, D width
+N rows, L rows that the last scene may begin with, C clips, D width
 """
 
 from __future__ import annotations
@@ -11,23 +11,21 @@ from numpy.typing import NDArray
 from holmes.data.pooling import Rows, unit_rows
 from holmes.records import CLIPS
 
-BLOCK = 4  # scenes of the longest kind that are compared at once
-
 
 def find_scenes(rows_ND: Rows, price: float, longest: int) -> NDArray[np.int64]:
     """The first row of each scene, and the end of the last.
 
-    Of all ways to cut rows of unit length into scenes of at most `longest` rows it is the one with the least
-    spread, the squared distances of rows from the mean of their scene, and `price` for every scene (kernel
-    temporal segmentation, Potapov et al. 2014).
+    Of all ways to cut the rows, of unit length, into scenes of at most `longest` rows, this is the cheapest:
+    it costs the spread, which is the squared distances of rows from the mean of their scene, and `price` for
+    every scene (kernel temporal segmentation, Potapov et al. 2014).
     """
     count = len(rows_ND)
     cost_N = np.zeros(count + 1)  # of the rows before each, cut in the best way
     begin_N = np.zeros(count + 1, np.int64)  # of the last scene in it
-    for block in range(0, count, BLOCK * longest):
+    for block in range(0, count, longest):
         first = max(0, block - longest)
-        spread_NN = _spreads(rows_ND[first : block + BLOCK * longest])
-        for end in range(block + 1, min(block + BLOCK * longest, count) + 1):
+        spread_NN = _spreads(rows_ND[first : block + longest])
+        for end in range(block + 1, min(block + longest, count) + 1):
             start = max(0, end - longest)
             cost_L = cost_N[start:end] + spread_NN[start - first : end - first, end - first]
             best = int(cost_L.argmin())
@@ -39,7 +37,7 @@ def find_scenes(rows_ND: Rows, price: float, longest: int) -> NDArray[np.int64]:
 
 
 def _spreads(rows_ND: Rows) -> NDArray[np.float64]:
-    """The spread of the rows from one (first axis) to before another (second axis), where it comes later."""
+    """Entry [a, b] is the spread of rows a to b - 1, for a < b; the others mean nothing."""
     sums_ND = np.concatenate([np.zeros_like(rows_ND[:1], np.float64), np.cumsum(rows_ND, 0, np.float64)])
     products_NN = sums_ND @ sums_ND.T
     square_N = products_NN.diagonal()
@@ -52,8 +50,8 @@ def _spreads(rows_ND: Rows) -> NDArray[np.float64]:
 def clips_in_scenes(rows_ND: Rows, part: slice, least: float, edges: NDArray[np.int64]) -> Rows:
     """32 unit rows of a part, each the mean of at least `least` rows of the video around its place.
 
-    One that would reach into another scene is moved to its own side of the edge, with fewer rows only where
-    its scene does. The ends of the part are no edges: what lies beyond them belongs to the scene as well.
+    One that would reach into another scene is moved to its own side of the edge, and has fewer rows only if
+    its whole scene has. It may reach beyond the ends of the part, as long as the scene goes on there.
     """
     count = part.stop - part.start
     middle_C = part.start + (np.arange(CLIPS) + 0.5) * count / CLIPS

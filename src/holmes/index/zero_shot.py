@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from holmes.data.pooling import overlapping_clips, unit_rows, video_frames
 from holmes.index.embedder_protocol import Rows
@@ -18,13 +20,14 @@ from holmes.media.backbones import JointBackbone
 from holmes.records import QueryEmbedding
 
 # A joint model sees single frames, and a clip of a minute's video would be two seconds of them. Averaged over
-# five they find more. In a long video clips stay inside scenes and are never cut short, and a little longer
-# ones do.
+# five they find more. In a long video a clip stays inside its scene and is moved rather than shortened, and
+# there six seconds find more than five.
 CLIP_SECONDS = 5.0
 FILM_CLIP_SECONDS = 6.0
-# What one more scene costs, in seconds of frames that have nothing in common with theirs: see `find_scenes`.
+# The price of one more scene, for `find_scenes`: the spread of two seconds of frames with nothing in common.
 SCENE_PRICE = 2.0
-LONGEST_SCENE = 32.0  # seconds; a longer one counts as several
+LONGEST_SCENE = 128.0  # seconds; a longer scene has to be cut, wherever that costs least
+SCENE_RATE = 2.0  # frames per second that scenes are told apart by; more take much memory
 PART_SECONDS = 64.0  # the longest part of a video; its 32 clips then lie two seconds apart
 
 
@@ -71,11 +74,23 @@ class ZeroShot:
         ]
 
     def _parts(self, rows_ND: Rows, rate: float, parts: Sequence[slice]) -> list[tuple[Rows, Rows]]:
-        if len(parts) == 1:  # mostly about one thing; to keep its scenes apart finds less
+        if (
+            len(parts) == 1
+        ):  # short videos are mostly about one thing, and are found less often scene by scene
             return [(video_frames(rows_ND), overlapping_clips(rows_ND, CLIP_SECONDS * rate))]
-        edges = find_scenes(unit_rows(rows_ND), SCENE_PRICE * rate, max(1, round(LONGEST_SCENE * rate)))
-        clips = partial(clips_in_scenes, rows_ND, least=FILM_CLIP_SECONDS * rate, edges=edges)
+        clips = partial(
+            clips_in_scenes, rows_ND, least=FILM_CLIP_SECONDS * rate, edges=scene_edges(rows_ND, rate)
+        )
         return [(video_frames(rows_ND[part]), clips(part)) for part in parts]
 
     def queries(self, sentences: Sequence[str]) -> QueryEmbedding:
         return QueryEmbedding(torch.from_numpy(self.backbone.sentences(sentences)))
+
+
+def scene_edges(rows_ND: Rows, rate: float) -> NDArray[np.int64]:
+    every = max(1, round(rate / SCENE_RATE))
+    rate /= every
+    longest = max(1, round(LONGEST_SCENE * rate))
+    edges = every * find_scenes(unit_rows(rows_ND[::every]), SCENE_PRICE * rate, longest)
+    edges[-1] = len(rows_ND)
+    return edges

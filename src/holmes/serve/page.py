@@ -50,7 +50,7 @@ def wants_page(request: Request) -> bool:
 
 def no_such_page() -> Response:
     content, kind = ASSETS["missing.html"]
-    return Response(content, 404, media_type=kind)
+    return Response(content, 404, {"cache-control": "no-cache", "vary": "accept"}, media_type=kind)
 
 
 def asset(request: Request, name: str) -> Response:
