@@ -78,14 +78,11 @@ def test_shots_of_any_length_are_kept_apart(shot: int, rate: float) -> None:
     parts = part_bounds(count, count / rate, ZeroShot.part_seconds)
     parts += [slice(0, count // 3)] * (len(parts) == 1)  # as if it were too long for one
     (embedded,) = ZeroShot(Clips()).videos([rows_ND], [count / rate], [parts])  # type: ignore[arg-type]
-    wide = max(6 * rate, (parts[0].stop - parts[0].start) / 32)
     for part, (_, clips_CD) in zip(parts, embedded, strict=True):
         assert np.sort(clips_CD @ looks_SD.T, axis=1)[:, -2].max() < 0.3, "a third of it is another shot"
-        middle = part.stop - (part.stop - part.start) / 64
-        own = rows * int(middle // rows)
-        start = round(max(min(middle - wide / 2, own + rows - wide), own))
-        seen_D = rows_ND[start : start + round(wide)].mean(axis=0)
-        assert clips_CD[-1] @ seen_D / np.linalg.norm(seen_D) > 0.98
+        if rate <= 2:  # of more frames only some are looked at, and edges are less exact
+            expected_CD = clips_in_scenes(rows_ND, part, 6 * rate, np.arange(6) * rows)
+            np.testing.assert_allclose(clips_CD, expected_CD, atol=1e-5)
 
 
 @pytest.mark.parametrize(
