@@ -34,7 +34,7 @@ BACKGROUND = 0.25  # quantile of the similarities
 SURROUNDINGS = 40.0  # seconds to either side that a moment may reach, and that count as its surroundings
 LOOK = 1.0  # seconds to either side that say what the best position looks like
 SAMPLE = 256  # positions that say how alike a video usually looks
-STILL = 5e-3  # cosines nearer than this tell nothing apart: rounding alone moves those of a still picture
+STILL = 0.02  # cosines nearer than this tell nothing apart: coding and rounding move those of a still picture
 SHORTEST = 1e-6
 
 
