@@ -53,8 +53,18 @@ def overlapping_clips(rows_ND: Array, least: float) -> Rows:
     half = max(least, count / CLIPS) / 2
     start_L = np.rint(middle_L - half).clip(0, count - 1).astype(np.int64)
     end_L = np.maximum(np.rint(middle_L + half).clip(max=count).astype(np.int64), start_L + 1)
-    sums_ND = np.concatenate([np.zeros_like(rows_ND[:1], np.float64), np.cumsum(rows_ND, 0, np.float64)])
+    return unit_means(rows_ND, start_L, end_L)
+
+
+def unit_means(rows_ND: Array, start_L: Array, end_L: Array) -> Rows:
+    """The means of rows from each start to before its end, unit length."""
+    sums_ND = running_sums(rows_ND)
     return unit_rows((sums_ND[end_L] - sums_ND[start_L]) / (end_L - start_L)[:, None])
+
+
+def running_sums(rows_ND: Array) -> NDArray[np.float64]:
+    """N + 1 rows: before each row, and after the last, the sum of all before."""
+    return np.concatenate([np.zeros_like(rows_ND[:1], np.float64), np.cumsum(rows_ND, 0, np.float64)])
 
 
 def video_frames(rows_ND: Array, frames: int = FRAMES) -> Rows:

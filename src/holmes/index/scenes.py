@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from holmes.data.pooling import Rows, unit_rows
+from holmes.data.pooling import Rows, running_sums, unit_means
 from holmes.records import CLIPS
 
 
@@ -38,7 +38,7 @@ def find_scenes(rows_ND: Rows, price: float, longest: int) -> NDArray[np.int64]:
 
 def _spreads(rows_ND: Rows) -> NDArray[np.float64]:
     """Entry [a, b] is the spread of rows a to b - 1, for a < b; the others mean nothing."""
-    sums_ND = np.concatenate([np.zeros_like(rows_ND[:1], np.float64), np.cumsum(rows_ND, 0, np.float64)])
+    sums_ND = running_sums(rows_ND)
     products_NN = sums_ND @ sums_ND.T
     square_N = products_NN.diagonal()
     at_N = np.arange(len(sums_ND))
@@ -61,7 +61,4 @@ def clips_in_scenes(rows_ND: Rows, part: slice, least: float, edges: NDArray[np.
     start_C = np.maximum(np.minimum(np.rint(middle_C - size / 2).astype(np.int64), to_C - size), from_C)
     end_C = np.minimum(start_C + size, to_C)
     first, last = start_C.min(), end_C.max()
-    sums_ND = np.concatenate(
-        [np.zeros_like(rows_ND[:1], np.float64), np.cumsum(rows_ND[first:last], 0, np.float64)]
-    )
-    return unit_rows((sums_ND[end_C - first] - sums_ND[start_C - first]) / (end_C - start_C)[:, None])
+    return unit_means(rows_ND[first:last], start_C - first, end_C - first)
