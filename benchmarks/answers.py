@@ -24,14 +24,14 @@ import numpy as np
 import torch
 from common import print_table, save_json
 
-from holmes.confidence.confidence_metrics import calibration_error
+from holmes.evaluation.confidence.metrics import calibration_error
 from holmes.evidence.answer_kinds import AnswerKind
 from holmes.evidence.calibration_record import Calibration, read_calibration
 from holmes.evidence.fitting import fit_calibration, judge_all, without
-from holmes.index.builder import build_index
-from holmes.index.calibration import every_score
-from holmes.index.judge import guess
-from holmes.index.searcher import Index, open_single_index
+from holmes.index.answer.calibration import every_score
+from holmes.index.answer.confidence import guess
+from holmes.index.answer.searcher import Index, open_single_index
+from holmes.index.ingest.builder import build_index
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures, video_id
 from holmes.media.origin import Fingerprint
 from holmes.records import Scores

@@ -30,15 +30,14 @@ from directions import Directions
 from synthetic_index import build_index
 
 import holmes
-from holmes.cluster.asking import Asking
-from holmes.cluster.gather import merge
-from holmes.cluster.letters import sealed, unsealed
-from holmes.cluster.one_machine import SmallCluster
+from holmes.cluster.connect import SmallCluster
+from holmes.cluster.hedging import Asking, Copies, Copy
+from holmes.cluster.manifest import ShardEntry, Shards
+from holmes.cluster.merge import merge
 from holmes.cluster.shard import ShardReply, sent
-from holmes.cluster.shard_copies import Copies, Copy
-from holmes.cluster.shards_manifest import ShardEntry, Shards
-from holmes.cluster.writing import shard_name, split_index
-from holmes.index.scan import make_probes
+from holmes.cluster.wire import sealed, unsealed
+from holmes.cluster.write import shard_name, split_index
+from holmes.index.engine.scan import make_probes
 from holmes.records import QueryEmbedding
 
 FRAMES, CLIPS, WIDTH = 32, 32, 256

@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from holmes.files import write_json
+from holmes.base.files import write_json
 
 
 def machine(device: torch.device) -> str:

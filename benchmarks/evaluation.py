@@ -15,15 +15,14 @@ import torch
 from common import machine, print_table, save_json
 from synthetic import SHAPES, SyntheticStore
 
+from holmes.base.devices import choose_device
 from holmes.config.presets import preset
 from holmes.config.schema import with_changes
 from holmes.data.bank import FeatureBank
-from holmes.devices import choose_device
 from holmes.encoders.model import HolmesModel
-from holmes.evaluation.recall import rank_of_owner, recall
-from holmes.evaluation.retrieval import retrieval_metrics
+from holmes.evaluation.recall import rank_of_owner, recall, retrieval_metrics
 from holmes.evaluation.scoring import encode_split, score_all
-from holmes.training.fit_store import fit_to_store
+from holmes.training.setup import fit_to_store
 
 CPU_SHARE, CPU_MODEL = 0.02, {"width": 64}
 

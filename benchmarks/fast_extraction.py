@@ -19,10 +19,10 @@ import typer
 from common import print_table, save_json, work_folder
 
 import holmes
-from holmes.files import read_json
-from holmes.index.builder import build_index
-from holmes.index.embedders import load_embedder
-from holmes.progress import progress_bar
+from holmes.base.files import read_json
+from holmes.base.progress import progress_bar
+from holmes.index.embedders.loading import load_embedder
+from holmes.index.ingest.builder import build_index
 
 FRAMES_PER_SECOND = 25
 RESAMPLINGS = 2000

@@ -23,15 +23,15 @@ import numpy as np
 import torch
 from scipy import stats
 
+from holmes.base.devices import choose_device
+from holmes.base.parallel import ALONE
 from holmes.config.schema import HolmesConfig
 from holmes.data import loader
 from holmes.data.store import Store
-from holmes.devices import choose_device
-from holmes.parallel import ALONE
 from holmes.training.display import TrainingDisplay
-from holmes.training.fit_store import fit_to_store
 from holmes.training.protocol import Protocol, choose_splits
 from holmes.training.run import Run, RunOptions
+from holmes.training.setup import fit_to_store
 
 COMPILED_QUERY_MULTIPLE = 64  # the most queries in a batch differ by seed; rounded up they seldom do
 

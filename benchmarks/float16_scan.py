@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from holmes.index.gallery import Gallery
-from holmes.index.nearest import Scored, prove_best
-from holmes.index.scan import Probes
-from holmes.index.threads import in_threads
+from holmes.base.threads import in_threads
+from holmes.index.engine.gallery import Gallery
+from holmes.index.engine.nearest import Scored, prove_best
+from holmes.index.engine.scan import Probes
 
 
 def float16_search(gallery: Gallery, probes: Probes, top: int) -> Scored:

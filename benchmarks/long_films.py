@@ -31,16 +31,16 @@ from clip_figures import calibration_error, overlap, per_sentence
 from common import by_group, machine, print_table, save_json, work_folder
 from spliced_films import FILMS, Film, Piece, features_of, more_clips, place, splice, trained_on
 
-from holmes.index.answers import Answer
-from holmes.index.composing import Found, Question, compose_answers
-from holmes.index.embedders import extraction_record
-from holmes.index.index_manifest import Manifest
-from holmes.index.index_store import IndexStore
-from holmes.index.index_writer import IndexWriter, create_index
-from holmes.index.nearest import nearest_videos
-from holmes.index.parts import embed_videos
-from holmes.index.searcher import Index
-from holmes.index.zero_shot import ZeroShot
+from holmes.index.answer.answering import Found, Question, compose_answers
+from holmes.index.answer.answers import Answer
+from holmes.index.answer.searcher import Index
+from holmes.index.embedders.loading import extraction_record
+from holmes.index.embedders.zero_shot import ZeroShot
+from holmes.index.engine.nearest import nearest_videos
+from holmes.index.ingest.parts import embed_videos
+from holmes.index.storage.manifest import Manifest
+from holmes.index.storage.store import IndexStore
+from holmes.index.storage.writer import IndexWriter, create_index
 from holmes.media.backbones.pocket import Pocket
 from holmes.media.extraction import extract
 from holmes.media.feature_folder import VideoFeatures

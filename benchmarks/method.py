@@ -19,16 +19,16 @@ from common import machine, print_table, save_json, work_folder
 from fleet import Job, paired, run_fleet, train_to_the_end
 from worlds import study_parser, world_stores
 
+from holmes.base.devices import choose_device
 from holmes.config.ablations import BASE_OBJECTIVE, BEST_CLIP, FULL, INTRA, TRANSPORT, Ablation
 from holmes.config.presets import preset
 from holmes.config.schema import with_changes
-from holmes.devices import choose_device
 from holmes.evaluation.partition import partition
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.evaluation.split_report import evaluate_split
 from holmes.records import QueryKind
-from holmes.training.assemble import build_alignments, build_identifier
 from holmes.training.protocol import Protocol
+from holmes.training.setup import build_alignments, build_identifier
 
 RELATIVE = tuple(
     Ablation(-10 - place, f"relative thresholds, β {beta}", {"thresholds": "relative", "beta": beta})

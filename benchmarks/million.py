@@ -25,11 +25,11 @@ import typer
 from common import machine, print_table, save_json
 from synthetic_index import build_index, synthetic_videos
 
-from holmes.index.gallery import open_gallery
-from holmes.index.index_store import IndexStore
-from holmes.index.index_writer import IndexWriter
-from holmes.index.nearest import nearest_videos
-from holmes.index.scan import make_probes
+from holmes.index.engine.gallery import open_gallery
+from holmes.index.engine.nearest import nearest_videos
+from holmes.index.engine.scan import make_probes
+from holmes.index.storage.store import IndexStore
+from holmes.index.storage.writer import IndexWriter
 from holmes.records import QueryEmbedding
 
 FRAMES, CLIPS, WIDTH = 16, 16, 256

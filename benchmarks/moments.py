@@ -28,20 +28,20 @@ import numpy as np
 import torch
 from common import by_group, print_table, save_json
 
+from holmes.base.files import read_json
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import Checkpoint, load_checkpoint
 from holmes.evaluation.localise import overlap
+from holmes.evaluation.runs.folders import find_runs
 from holmes.evaluation.scoring import Encoded, encode_split
-from holmes.files import read_json
-from holmes.index.embedder_protocol import Embedder
-from holmes.index.parts import embed_videos
-from holmes.index.scan import Probes, make_probes
-from holmes.index.searcher import open_single_index
-from holmes.index.stored_video import StoredVideo, pack_video
-from holmes.index.timeline import find_moments, timeline_of
+from holmes.index.answer.searcher import open_single_index
+from holmes.index.answer.timeline import find_moments, timeline_of
+from holmes.index.embedders.protocol import Embedder
+from holmes.index.engine.scan import Probes, make_probes
+from holmes.index.ingest.parts import embed_videos
+from holmes.index.storage.segments import StoredVideo, pack_video
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures
-from holmes.runs.folders import find_runs
 
 AROUND = 5.0  # seconds to either side of the peak: the window to beat
 ENOUGH = 0.5  # overlap

@@ -18,9 +18,9 @@ import torch
 from fleet import Job, train_to_the_end
 from method import study
 
-from holmes.confidence.answered import as_numpy
-from holmes.confidence.confidence_metrics import area_under_risk_coverage, calibration_error
 from holmes.config.ablations import FULL, Ablation
+from holmes.evaluation.confidence.answered import as_numpy
+from holmes.evaluation.confidence.metrics import area_under_risk_coverage, calibration_error
 from holmes.evaluation.estimates import bootstrap_counts
 from holmes.evaluation.recall import rank_of_owner, recall
 from holmes.evaluation.scoring import encode_split, score_all

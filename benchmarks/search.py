@@ -25,9 +25,9 @@ from rich.table import Table
 from search_galleries import device_gallery, disk_gallery, float16_gallery
 from search_rivals import CLIP_WEIGHT, FRAME_WEIGHT, beside_float16, beside_numpy, timed
 
-from holmes.index.gallery import Gallery
-from holmes.index.nearest import nearest_videos
-from holmes.index.scan import make_probes, scan
+from holmes.index.engine.gallery import Gallery
+from holmes.index.engine.nearest import nearest_videos
+from holmes.index.engine.scan import make_probes, scan
 from holmes.records import CLIPS, FRAMES, QueryEmbedding
 
 console = Console()

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from float16_scan import float16_search
 from search_galleries import first_videos
 
-from holmes.index.gallery import Gallery
-from holmes.index.nearest import nearest_videos
-from holmes.index.scan import make_probes
+from holmes.index.engine.gallery import Gallery
+from holmes.index.engine.nearest import nearest_videos
+from holmes.index.engine.scan import make_probes
 from holmes.records import CLIPS, QueryEmbedding
 
 FRAME_WEIGHT, CLIP_WEIGHT = 0.4, 0.6

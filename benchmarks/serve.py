@@ -33,9 +33,9 @@ import typer
 from common import machine, print_table, save_json, work_folder
 from directions import Directions
 
-from holmes.index.index_manifest import Manifest
-from holmes.index.index_writer import IndexWriter, create_index
-from holmes.index.stored_video import pack_video
+from holmes.index.storage.manifest import Manifest
+from holmes.index.storage.segments import pack_video
+from holmes.index.storage.writer import IndexWriter, create_index
 
 FRAMES, CLIPS, WIDTH = 32, 32, 256
 CHUNK = 4096  # videos generated at once
@@ -180,7 +180,7 @@ def running(index: Path, batch: int) -> Iterator[tuple[str, int]]:
 
 
 def run_server(index: Path, port: int, batch: int) -> None:
-    from holmes.index.searcher import open_single_index
+    from holmes.index.answer.searcher import open_single_index
     from holmes.serve.server import serve
     from holmes.serve.settings import Limits, ServeSettings
 

@@ -24,7 +24,7 @@ END = "\nimport sys; 'triton' in sys.modules or gc.freeze()"
 STEPS = {
     "python alone": [sys.executable, "-c", "pass"],
     "import torch": [sys.executable, "-c", f"{QUIET}import torch{END}"],
-    "import the searcher": [sys.executable, "-c", f"{QUIET}import holmes.index.searcher{END}"],
+    "import the searcher": [sys.executable, "-c", f"{QUIET}import holmes.index.answer.searcher{END}"],
     "open the index, load its model": [
         *(sys.executable, "-c"),
         f"{QUIET}import sys, holmes; holmes.open_index(sys.argv[1], device='cpu').embedder.queries(['a'])"

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike
 
+from holmes.base.manifests import FileEntry
+from holmes.data.manifest import CATALOGUE, FEATURES, StoreInfo
 from holmes.data.store import Split, Store
-from holmes.data.store_manifest import CATALOGUE, FEATURES, StoreInfo
-from holmes.manifests import FileEntry
 from holmes.records import CLIPS, TOKENS
 
 

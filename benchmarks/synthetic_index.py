@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from holmes.index.codes import LARGEST, SLACK, rotation
-from holmes.index.index_manifest import Manifest
-from holmes.index.index_writer import IndexWriter, create_index
-from holmes.index.stored_video import StoredVideo
+from holmes.index.engine.codes import LARGEST, SLACK, rotation
+from holmes.index.storage.manifest import Manifest
+from holmes.index.storage.segments import StoredVideo
+from holmes.index.storage.writer import IndexWriter, create_index
 
 POOL = 2**16  # rows
 CHUNK = 4096  # videos added at once

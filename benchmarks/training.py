@@ -19,16 +19,15 @@ from common import machine, print_table, save_json
 from loops import looped_step
 from synthetic import SHAPES, SyntheticStore
 
+from holmes.base.devices import choose_device
+from holmes.base.parallel import ALONE
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig, with_changes
-from holmes.devices import choose_device
-from holmes.parallel import ALONE
 from holmes.records import Stage
-from holmes.training.assemble import build_objective
-from holmes.training.fit_store import fit_to_store
 from holmes.training.logbook import read_metrics
 from holmes.training.protocol import Protocol, choose_splits
 from holmes.training.run import Run, RunOptions, train
+from holmes.training.setup import build_objective, fit_to_store
 
 CPU_SHARE, CPU_MODEL = 0.005, {"width": 64, "batch_videos": 16}
 

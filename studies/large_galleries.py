@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from holmes.confidence.baselines import logistic_curve, top_score
-from holmes.confidence.quantity_checks import size_row, smaller_gallery
 from holmes.data.bank import FeatureBank
 from holmes.data.pooling import video_clips, video_frames
 from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import Checkpoint
 from holmes.encoders.precision import encoder_precision
+from holmes.evaluation.confidence.baselines import logistic_curve, top_score
+from holmes.evaluation.confidence.quantities import size_row, smaller_gallery
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import Encoded, encode_split, score_all, unit_videos
 from holmes.evidence.calibration_record import Calibration

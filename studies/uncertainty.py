@@ -22,17 +22,17 @@ from large_galleries import large_galleries
 from uncertainty_page import tables, write_docs
 from worlds import study_parser, world_stores
 
-from holmes.confidence.answered import OURS, answer_split
-from holmes.confidence.readers import find_reader
+from holmes.base.devices import choose_device
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig, to_dict, with_changes
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
-from holmes.devices import choose_device
 from holmes.encoders.checkpoint import load_checkpoint
+from holmes.evaluation.confidence.answered import OURS, answer_split
+from holmes.evaluation.confidence.readers import find_reader
+from holmes.evaluation.runs.confidence import held_out_videos, run_uncertainty
+from holmes.evaluation.runs.folders import find_runs
 from holmes.evidence.calibration_record import EXTRA, read_calibration
-from holmes.runs.folders import find_runs
-from holmes.runs.run_confidence import held_out_videos, run_uncertainty
 from holmes.training.protocol import Protocol
 from holmes.training.run import RunOptions, train
 

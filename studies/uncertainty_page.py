@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from holmes.confidence.answered import OURS
-from holmes.confidence.confidence_tables import FIGURES, NAMES, interval, short
+from holmes.evaluation.confidence.answered import OURS
+from holmes.evaluation.confidence.tables import FIGURES, NAMES, interval, short
+from holmes.evaluation.runs.confidence import mean, mean_figures
 from holmes.evidence.answer_kinds import AnswerKind
-from holmes.plots.confidence_figures import draw_confidence, draw_gallery_sizes
-from holmes.plots.style import LIGHT, svg
-from holmes.runs.run_confidence import mean, mean_figures
+from holmes.report.figures.confidence import draw_confidence, draw_gallery_sizes
+from holmes.report.figures.style import LIGHT, svg
 
 BETTER = {"aurc": "AURC", "auroc_top1": "AUROC top 1", "auroc_top10": "AUROC top 10"}
 TUNED = "softmax_entropy_tuned"  # knows our fitted temperature: it is shown, but a sceptic would not have it

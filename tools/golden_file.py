@@ -15,7 +15,7 @@ from holmes.encoders.released import released_config, released_state
 from holmes.losses.objective import Objective, QueryOwners
 from holmes.records import QueryEmbedding, Scores, Stage, VideoEmbedding
 from holmes.similarity import reference_scores
-from holmes.training.assemble import build_objective
+from holmes.training.setup import build_objective
 
 TOLERANCE = 1e-4
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from holmes.data.pooling import overlapping_clips, video_frames
 from holmes.evidence.calibration_record import Calibration
 from holmes.evidence.fitting import fit_calibration
-from holmes.index.zero_shot import CLIP_SECONDS, ZeroShot
+from holmes.index.embedders.zero_shot import CLIP_SECONDS, ZeroShot
 from holmes.records import Scores
 
 

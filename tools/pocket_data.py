@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holmes.base.progress import progress_bar
 from holmes.errors import HolmesError
 from holmes.media.backbones.text import load_minilm
-from holmes.progress import progress_bar
 
 CLIPS_A_SPLICE = 4
 

@@ -17,7 +17,7 @@ from pocket_data import Items
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from holmes.files import atomic_file
+from holmes.base.files import atomic_file
 from holmes.media.backbones.lite2 import weights_path
 from holmes.media.backbones.pocket import NAME_SCALE, SCALE
 

@@ -29,13 +29,13 @@ from pocket_data import Items, Sentences, class_sentences, read_joint, read_spli
 from pocket_heads import Classes, Heads, PocketHeads, save
 from torch import Tensor
 
+from holmes.base.devices import keep_freed_memory
+from holmes.base.files import write_json
+from holmes.base.progress import progress_bar
 from holmes.errors import HolmesError
 from holmes.evaluation.recall import rank_of_owner, recall
-from holmes.files import write_json
-from holmes.index.zero_shot import ZeroShot
+from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.media.backbones.pocket import CALIBRATION, WEIGHTS, Pocket
-from holmes.memory import keep_freed_memory
-from holmes.progress import progress_bar
 
 HELD_OUT_CLIPS = 300
 CAPTIONS, FRAMES = 2, 3  # drawn from each item of a batch; a picture has one frame

@@ -1,19 +1,18 @@
 from holmes.api import build_index, evaluate, load_checkpoint, train
-from holmes.cluster.opening import open_index
-from holmes.cluster.sharded_index import ShardedIndex
+from holmes.cluster.index import ShardedIndex, open_index
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import Checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.per_query import QueryTable
-from holmes.index.answers import Answer, Hit
-from holmes.index.builder import BuildSummary
-from holmes.index.index_description import IndexDescription
-from holmes.index.searcher import Index
+from holmes.evaluation.runs.evaluated import queries
+from holmes.index.answer.answers import Answer, Hit
+from holmes.index.answer.searcher import Index
+from holmes.index.ingest.builder import BuildSummary
+from holmes.index.storage.description import IndexDescription
 from holmes.moments import Moment
 from holmes.results import Epoch, Evaluation, RunReport, TrainingResult
-from holmes.runs.evaluated import queries
 from holmes.serve.client import RemoteIndex, connect
 from holmes.training.protocol import Protocol
 from holmes.training.run import RunOptions

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holmes.config.schema import HolmesConfig
     from holmes.data.store import Store
     from holmes.encoders.checkpoint import Checkpoint
-    from holmes.index.builder import BuildSummary
+    from holmes.index.ingest.builder import BuildSummary
     from holmes.training.protocol import Protocol
     from holmes.training.run import RunOptions
 
@@ -73,16 +73,16 @@ def evaluate(
         abstain_below: Also measure what remains if less probable hits are withheld.
         other: A store whose queries have no answer in this one, to be told from those that have.
     """
-    from holmes.devices import choose_device
-    from holmes.runs.evaluated import evaluate_runs
-    from holmes.runs.folders import find_runs
+    from holmes.base.devices import choose_device
+    from holmes.evaluation.runs.evaluated import evaluate_runs
+    from holmes.evaluation.runs.folders import find_runs
     from holmes.training.protocol import parse_protocol
 
     runs = find_runs(Path(run), None if protocol is None else parse_protocol(protocol))
     on, where = None if store is None else Path(store), choose_device(device)
     found = evaluate_runs(runs, on, split, where)
     if uncertainty or abstain_below is not None or other is not None:
-        from holmes.runs.run_confidence import add_uncertainty
+        from holmes.evaluation.runs.confidence import add_uncertainty
 
         elsewhere = None if other is None else Path(other)
         add_uncertainty(found, runs, on, split, where, elsewhere, abstain_below)
@@ -130,10 +130,10 @@ def build_index(
         progress: Draw progress bars.
         device: auto, cpu, cuda or cuda:N, for the model and its encoders.
     """
-    from holmes.index.builder import build_index as build
-    from holmes.index.calibration import keep_guess
-    from holmes.index.embedders import load_embedder
-    from holmes.index.searcher import open_single_index
+    from holmes.index.answer.calibration import keep_guess
+    from holmes.index.answer.searcher import open_single_index
+    from holmes.index.embedders.loading import load_embedder
+    from holmes.index.ingest.builder import build_index as build
 
     named = [videos] if isinstance(videos, str | Path) else list(videos)
     embedder = load_embedder(str(model), visual, text, device)

@@ -18,7 +18,7 @@ from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 from holmes.evidence.dirichlet import EvidenceForm
 from holmes.losses.objective import ExtraLoss
-from holmes.training.assemble import EVIDENCE_FORMS, EXTRA_ALIGNMENTS, EXTRA_LOSSES
+from holmes.training.setup import EVIDENCE_FORMS, EXTRA_ALIGNMENTS, EXTRA_LOSSES
 from holmes.transport.alignment import Alignment
 
 Part = TypeVar("Part", bound=Callable[..., Any])

@@ -25,8 +25,8 @@ def ablate(
 
     Writes table.json, table.md and table.tex.
     """
+    from holmes.base.files import atomic_file, write_json
     from holmes.config.ablations import table as rows_of
-    from holmes.files import atomic_file, write_json
     from holmes.report.experiment_tables import ablation_table
     from holmes.training.experiments import ablate as run
     from holmes.training.experiments import leads

@@ -41,10 +41,10 @@ def compare(
     Intervals and p-values come from a bootstrap over videos, and over seeds if there are several; all
     systems are measured on the same drawn videos. Differences are relative to the first RUN.
     """
-    from holmes.devices import choose_device
+    from holmes.base.devices import choose_device
+    from holmes.base.files import write_json
     from holmes.evaluation.comparison_tables import comparison_grids
-    from holmes.files import write_json
-    from holmes.runs.compared import compare_runs, find_systems
+    from holmes.evaluation.runs.compared import compare_runs, find_systems
 
     check_form(form)
     protocols = parse_protocols(protocol or "both")

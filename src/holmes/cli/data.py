@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holmes.base.printing import printable
 from holmes.cli.options import StoreToRead
-from holmes.printable import printable
 
 if TYPE_CHECKING:
     from holmes.data.store import Store

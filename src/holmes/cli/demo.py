@@ -184,17 +184,17 @@ def evaluate_both(parts: Demo) -> None:
 
 
 def evaluated(run: Path) -> dict[str, Any]:
-    from holmes.devices import choose_device
-    from holmes.runs.evaluated import evaluate_run
-    from holmes.runs.folders import find_runs, store_of
+    from holmes.base.devices import choose_device
+    from holmes.evaluation.runs.evaluated import evaluate_run
+    from holmes.evaluation.runs.folders import find_runs, store_of
 
     folder = find_runs(run)[0]
     return evaluate_run(folder, store_of(folder, None), "test", choose_device()).report
 
 
 def build(parts: Demo) -> None:
-    from holmes.index.builder import build_index
-    from holmes.index.embedders import load_embedder
+    from holmes.index.embedders.loading import load_embedder
+    from holmes.index.ingest.builder import build_index
 
     build_index(
         parts.index, [parts.features], load_embedder(str(parts.run), "lite2", "minilm"), progress=True
@@ -208,7 +208,7 @@ def ask(parts: Demo) -> None:
 
     from holmes.cli.search import search
     from holmes.evidence.answer_kinds import AnswerKind
-    from holmes.index.searcher import open_single_index
+    from holmes.index.answer.searcher import open_single_index
     from holmes.records import QueryKind
     from holmes.worlds.rendered import RenderedWorld
 

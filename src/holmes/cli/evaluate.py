@@ -11,7 +11,7 @@ from holmes.cli.options import Device, Form, check_form, counted, parse_protocol
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
-    from holmes.runs.evaluated import EvaluatedRun
+    from holmes.evaluation.runs.evaluated import EvaluatedRun
 
 
 def evaluate(
@@ -67,13 +67,13 @@ def evaluate(
 
     Runs that differ only in their seed are summarised; other settings are shown side by side.
     """
-    from holmes.devices import choose_device
+    from holmes.base.devices import choose_device
+    from holmes.base.files import write_json
     from holmes.evaluation.literature import published_figures
     from holmes.evaluation.per_query import QueryTable, writer_of
+    from holmes.evaluation.runs.evaluated import evaluate_runs
+    from holmes.evaluation.runs.folders import find_runs
     from holmes.evaluation.tables import report_grids, results_grid
-    from holmes.files import write_json
-    from holmes.runs.evaluated import evaluate_runs
-    from holmes.runs.folders import find_runs
 
     check_form(form)
     if on is not None and store is not None and on != store:
@@ -92,7 +92,7 @@ def evaluate(
 
     found = evaluate_runs(runs, store, split, choose_device(device), keep)
     if uncertainty or abstain_below is not None or other is not None:
-        from holmes.runs.run_confidence import add_uncertainty
+        from holmes.evaluation.runs.confidence import add_uncertainty
 
         add_uncertainty(found, runs, store, split, choose_device(device), other, abstain_below, tell=say)
     ours = {f"ours, {name}": figures for name, figures in found["summary"].items()}
@@ -101,7 +101,7 @@ def evaluate(
     grids = [results_grid(title, ours, published_figures(first["preset"]), first["collection"])]
     grids += report_grids(Path(first["run"]).name, first)
     if "uncertainty" in found:
-        from holmes.confidence.confidence_tables import uncertainty_grids
+        from holmes.evaluation.confidence.tables import uncertainty_grids
 
         measured = [report for report in found["reports"] if "uncertainty" in report]
         for report in measured[:1]:

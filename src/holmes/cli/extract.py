@@ -41,7 +41,7 @@ def extract(
 
     crew = None
     if ray is not None:
-        from holmes.cluster.extracting import crew_at
+        from holmes.cluster.extract import crew_at
 
         crew = crew_at(ray)
     summary = run(videos, out, backbone, rate=rate, fast=fast, workers=workers, progress=True, crew=crew)

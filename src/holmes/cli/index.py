@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -9,14 +10,56 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holmes.cli.index_summary import print_json, report, report_sync
-from holmes.cli.options import IndexFolder, RayAddress, counted, say
-from holmes.cli.shards import export, seal, show_shards, split
-from holmes.printable import printable
+from holmes.base.printing import printable
+from holmes.cli.options import IndexFolder, RayAddress, counted, say, say_files
 
 if TYPE_CHECKING:
-    from holmes.index.embedder_protocol import Embedder
-    from holmes.index.library import SyncSummary
+    from holmes.index.embedders.protocol import Embedder
+    from holmes.index.ingest.builder import BuildSummary
+    from holmes.index.ingest.sync import SyncSummary
+
+
+def report_sync(index: Path, summary: SyncSummary, quiet: bool) -> None:
+    if quiet and not summary.changes and not summary.failures:
+        return
+    say_files(summary.partial, summary.failures)
+    _say_known(summary)
+    for name in summary.removed:
+        say(f"removed {name}")
+    for name in summary.away:
+        say(
+            f"kept {name}: it was not found, but its disk may not be connected; 'holmes index remove' "
+            "removes it"
+        )
+    say(
+        f"{counted(summary.added, 'video')} added, {len(summary.moved)} moved, "
+        f"{len(summary.removed)} removed, {summary.unchanged} unchanged, "
+        f"{len(summary.failures)} failed: {index}"
+    )
+
+
+def _say_known(summary: BuildSummary) -> None:
+    for move in summary.moved:
+        say(f"moved {move.before} → {move.now}")
+    for copy in summary.duplicates:
+        say(f"left out {copy.source}: it is the same as {copy.same_as}")
+
+
+def report(index: Path, summary: BuildSummary) -> None:
+    say_files(summary.partial, summary.failures)
+    _say_known(summary)
+    moved = f"{len(summary.moved)} moved, " if summary.moved else ""
+    say(
+        f"{counted(summary.added, 'video')} added, {moved}{summary.unchanged} already there, "
+        f"{len(summary.failures)} failed: {index}"
+    )
+    if summary.failures:
+        raise typer.Exit(1)
+
+
+def print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=1))
+
 
 app = typer.Typer(help="Make an index of videos and keep it up to date.", no_args_is_help=True)
 
@@ -61,17 +104,17 @@ def build(
     ray: RayAddress = None,
 ) -> None:
     """Make an index of videos; run it again to continue an unfinished one."""
-    from holmes.index.builder import build_index
-    from holmes.index.embedders import load_embedder
+    from holmes.index.embedders.loading import load_embedder
+    from holmes.index.ingest.builder import build_index
 
     embedder = load_embedder(model, visual, text)
     how: dict[str, Any] = {"rate": rate, "fast": fast, "workers": workers, "progress": True}
     if ray is not None:
-        from holmes.cluster.extracting import crew_at
+        from holmes.cluster.extract import crew_at
 
         how["crew"] = crew_at(ray)
     if shards is not None:
-        from holmes.cluster.building import build_shards
+        from holmes.cluster.write import build_shards
 
         report(index, build_shards(index, videos, embedder, shards, **how))
         return
@@ -90,9 +133,9 @@ def add(
     workers: Workers = None,
 ) -> None:
     """Add videos to an index; those that have changed since they were added are renewed."""
-    from holmes.index.builder import add_videos
-    from holmes.index.embedders import recorded_embedder
-    from holmes.index.index_manifest import read_manifest
+    from holmes.index.embedders.loading import recorded_embedder
+    from holmes.index.ingest.builder import add_videos
+    from holmes.index.storage.manifest import read_manifest
 
     embedder = recorded_embedder(read_manifest(index).model, model)
     report(index, add_videos(index, videos, embedder, fast=fast, workers=workers, progress=True))
@@ -120,8 +163,7 @@ def sync(
     Moved and renamed files are recognised by their content and not extracted again. Videos on a disk or
     share that is not connected are kept, and videos from other folders are left alone.
     """
-    from holmes.index.library import sync_index
-    from holmes.index.watch import looks
+    from holmes.index.ingest.sync import looks, sync_index
 
     def look() -> SyncSummary:
         shown = sys.stderr.isatty()
@@ -145,8 +187,35 @@ def sync(
         said = shown
 
 
-for command in (split, seal, export):
-    app.command()(command)
+@app.command()
+def split(
+    index: IndexFolder,
+    out: Annotated[
+        str, typer.Argument(metavar="OUT", help="A new folder, or object storage such as s3://bucket/films.")
+    ],
+    shards: Annotated[int, typer.Option(min=1, metavar="N", help="How many shards.")],
+) -> None:
+    """Make a sharded index from an index: a folder of indexes that many machines search together."""
+    from holmes.cluster.write import split_index
+
+    made = split_index(index, out, shards, progress=True)
+    sizes = [entry.bytes / 2**20 for entry in made.shards]
+    say(
+        f"{counted(made.videos, 'video')} in {counted(len(made.shards), 'shard')} of {min(sizes):,.1f} to "
+        f"{max(sizes):,.1f} MiB: {out}"
+    )
+
+
+@app.command()
+def seal(
+    shards: Annotated[Path, typer.Argument(metavar="SHARDS", help="The folder of a sharded index.")],
+) -> None:
+    """Make what the shards hold now the next generation, after single shards were changed."""
+    from holmes.cluster.write import seal_shards
+
+    sealed = seal_shards(shards)
+    held = f"{counted(sealed.videos, 'video')} in {counted(len(sealed.shards), 'shard')}"
+    say(f"{held}, generation {sealed.generation}: {shards}")
 
 
 @app.command()
@@ -158,7 +227,7 @@ def remove(
     ],
 ) -> None:
     """Remove videos from an index; 'compact' frees their space."""
-    from holmes.index.index_writer import IndexWriter
+    from holmes.index.storage.writer import IndexWriter
 
     with IndexWriter(index) as writer:
         names = {name for pattern in videos for name in writer.store.matching(pattern)}
@@ -175,10 +244,10 @@ def info(
     json: Annotated[bool, typer.Option("--json", help="Print JSON that lists every video.")] = False,
 ) -> None:
     """Show what an index contains and how it was made."""
-    from holmes.cluster.places import Place
-    from holmes.cluster.shards_manifest import is_sharded
-    from holmes.index.index_description import describe_store
-    from holmes.index.index_store import IndexStore
+    from holmes.cluster.locations import Place
+    from holmes.cluster.manifest import is_sharded
+    from holmes.index.storage.description import describe_store
+    from holmes.index.storage.store import IndexStore
 
     if is_sharded(Place(index)):
         show_shards(index, json)
@@ -220,11 +289,11 @@ def calibrate(
     model: Moved = None,
 ) -> None:
     """Teach an index, sharded or not, how sure it can be, from sentences whose videos you know."""
-    from holmes.cluster.calibrating import calibrate_shards
-    from holmes.cluster.places import Place
-    from holmes.cluster.shards_manifest import is_sharded
-    from holmes.index.calibration import calibrate_index, read_captions
-    from holmes.index.searcher import open_single_index
+    from holmes.cluster.locations import Place
+    from holmes.cluster.manifest import is_sharded
+    from holmes.cluster.write import calibrate_shards
+    from holmes.index.answer.calibration import calibrate_index, read_captions
+    from holmes.index.answer.searcher import open_single_index
 
     pairs = read_captions(captions)
     if is_sharded(Place(index)):
@@ -242,12 +311,12 @@ def calibrate(
 @app.command()
 def check(index: IndexFolder) -> None:
     """Verify every byte of an index, sharded or not."""
-    from holmes.cluster.checking import check_shards
-    from holmes.cluster.places import Place
-    from holmes.cluster.shards_manifest import is_sharded
+    from holmes.cluster.locations import Place
+    from holmes.cluster.manifest import is_sharded
+    from holmes.cluster.write import check_shards
     from holmes.errors import HolmesError
-    from holmes.index.index_manifest import damaged
-    from holmes.index.upkeep import feature_faults, index_faults
+    from holmes.index.storage.maintenance import feature_faults, index_faults
+    from holmes.index.storage.manifest import damaged
 
     if is_sharded(Place(index)):
         shards = check_shards(index)
@@ -272,7 +341,7 @@ def check(index: IndexFolder) -> None:
 @app.command()
 def compact(index: IndexFolder) -> None:
     """Rewrite an index without its removed videos, and free their space."""
-    from holmes.index.upkeep import compact_index
+    from holmes.index.storage.maintenance import compact_index
 
     freed = compact_index(index)
     say(f"{freed / 2**20:,.1f} MiB freed: {index}")
@@ -280,9 +349,33 @@ def compact(index: IndexFolder) -> None:
 
 def _guess_confidence(index: Path, embedder: Embedder) -> None:
     """Where nothing has taught the model how sure to be, the collection itself gives a rough guess."""
-    from holmes.index.calibration import keep_guess
-    from holmes.index.searcher import open_single_index
+    from holmes.index.answer.calibration import keep_guess
+    from holmes.index.answer.searcher import open_single_index
 
     opened = open_single_index(index, device="cpu")
     opened.embedder = embedder
     keep_guess(opened)
+
+
+def show_shards(index: Path, json: bool) -> None:
+    from holmes.cluster.locations import Place
+    from holmes.cluster.manifest import read_shards
+    from holmes.index.storage.store import IndexStore
+
+    shards = read_shards(Place(index))
+    if json:
+        names = [name for entry in shards.shards for name in IndexStore.open(index / entry.name).places]
+        print_json({**shards.describe(str(index)).to_dict(), "names": names})
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("shard", "videos", "hours", "MiB", "in memory", box=None)
+    for entry in shards.shards:
+        hours, size, codes = entry.seconds / 3600, entry.bytes / 2**20, entry.codes / 2**20
+        table.add_row(entry.name, f"{entry.videos:,}", f"{hours:,.1f}", f"{size:,.1f}", f"{codes:,.1f}")
+    console = Console(highlight=False)
+    console.print(table)
+    model = f"{shards.model.get('name')} ({shards.model.get('kind')})"
+    held = f"{counted(shards.videos, 'video')}, generation {shards.generation}, model {model}"
+    console.print(printable(held), markup=False)

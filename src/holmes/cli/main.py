@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn, cast
 import typer
 
 from holmes import __version__
+from holmes.base.printing import printable
 from holmes.cli import (
     ablate,
     compare,
@@ -28,7 +29,6 @@ from holmes.cli import (
     train,
 )
 from holmes.errors import HolmesError
-from holmes.printable import printable
 
 # Failures of the system that its user can mend.
 USERS = {

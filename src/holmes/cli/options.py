@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holmes.base.printing import printable
 from holmes.errors import HolmesError, unknown
-from holmes.printable import printable
 
 if TYPE_CHECKING:
     from holmes.config.schema import HolmesConfig

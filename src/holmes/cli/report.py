@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from holmes.base.printing import printable
 from holmes.cli.options import Device, say
-from holmes.printable import printable
 
 
 def report(
@@ -41,10 +41,10 @@ def report(
     device: Device = "auto",
 ) -> None:
     """Write one self-contained page: results, training curves, kinds of query, moments on the timeline."""
-    from holmes.plots.html_page import write_page
-    from holmes.plots.report_pictures import report_pictures
-    from holmes.plots.report_sections import report_sections
-    from holmes.report.run_report import gather, gather_confidence, one_run
+    from holmes.report.figures.page import write_page
+    from holmes.report.figures.pictures import report_pictures
+    from holmes.report.figures.sections import report_sections
+    from holmes.report.run import gather, gather_confidence, one_run
 
     folders = [run] if compare is None else [run, compare]
     data = gather([one_run(folder) for folder in folders], store, split, video, query, device, say)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holmes.base.printing import printable
 from holmes.errors import HolmesError
-from holmes.printable import printable
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from holmes.cluster.sharded_index import ShardedIndex
-    from holmes.index.answers import Answer, Hit
-    from holmes.index.searcher import Index
+    from holmes.cluster.index import ShardedIndex
+    from holmes.index.answer.answers import Answer, Hit
+    from holmes.index.answer.searcher import Index
 
 PROMPT = "what happens? "
 ROUGH = (
@@ -73,7 +73,7 @@ def search(
     Without a sentence it asks for one after another; an empty line ends it. Sentences may also be piped in,
     one per line; each is printed above its answer.
     """
-    from holmes.cluster.opening import open_index
+    from holmes.cluster.index import open_index
 
     if device == "auto" and sentence is not None:
         device = "cpu"  # one search takes less time than moving the embeddings

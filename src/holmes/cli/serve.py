@@ -54,7 +54,7 @@ def serve(
     ] = None,
 ) -> None:
     """Search an index in the browser or over HTTP; Ctrl-C stops the server."""
-    from holmes.cluster.opening import open_index
+    from holmes.cluster.index import open_index
 
     try:
         from holmes.serve.server import serve as run

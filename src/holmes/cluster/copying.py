@@ -14,14 +14,14 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from holmes.cluster.places import Place
-from holmes.cluster.shards_manifest import LARGEST
+from holmes.base.files import atomic_file, sha256_file
+from holmes.cluster.locations import Place
+from holmes.cluster.manifest import LARGEST
 from holmes.errors import HolmesError
-from holmes.files import atomic_file, sha256_file
-from holmes.index.index_manifest import FILE_NAME as INDEX_FILE
-from holmes.index.index_manifest import Manifest, read_manifest
-from holmes.index.index_store import SEGMENTS, IndexStore
-from holmes.index.sealed import read_sealed, sealed_name, sealed_segments
+from holmes.index.storage.manifest import FILE_NAME as INDEX_FILE
+from holmes.index.storage.manifest import Manifest, read_manifest
+from holmes.index.storage.snapshots import read_sealed, sealed_name, sealed_segments
+from holmes.index.storage.store import SEGMENTS, IndexStore
 
 
 def open_shard(place: Place, name: str, digest: str, cache: Path | None) -> IndexStore:

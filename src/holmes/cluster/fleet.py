@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from holmes.cluster.letters import Arguments
-from holmes.cluster.places import Place
+from holmes.cluster.locations import Place
+from holmes.cluster.manifest import Shards
 from holmes.cluster.shard import Shard
-from holmes.cluster.shards_manifest import Shards
+from holmes.cluster.wire import Arguments
 
 
 class Fleet(Protocol):

@@ -15,17 +15,17 @@ import torch
 from numpy.typing import NDArray
 
 from holmes.cluster.copying import cached_folder, open_shard, sweep
-from holmes.cluster.places import Place
+from holmes.cluster.locations import Place
 from holmes.errors import HolmesError
-from holmes.index.answers import Timeline
-from holmes.index.calibration import score_every_video
-from holmes.index.codes import ProbeCodes
-from holmes.index.composing import Found
-from holmes.index.looks import Sketch, View, sketches_of, view_of
-from holmes.index.nearest import nearest_videos
-from holmes.index.scan import Probes
-from holmes.index.searcher import Index
-from holmes.index.timeline import find_moments, frame_at, timeline_of
+from holmes.index.answer.answering import Found
+from holmes.index.answer.answers import Timeline
+from holmes.index.answer.appearance import Sketch, View, sketches_of, view_of
+from holmes.index.answer.calibration import score_every_video
+from holmes.index.answer.searcher import Index
+from holmes.index.answer.timeline import find_moments, frame_at, timeline_of
+from holmes.index.engine.codes import ProbeCodes
+from holmes.index.engine.nearest import nearest_videos
+from holmes.index.engine.scan import Probes
 from holmes.moments import Moment
 
 Sent = tuple[NDArray[Any], ...]  # probes as they travel: rows, weights, and codes, which are made once

@@ -2,7 +2,7 @@
 
 from holmes.data.bank import FeatureBank
 from holmes.data.loader import BatchLoader
+from holmes.data.manifest import StoreInfo
 from holmes.data.store import Split, Store
-from holmes.data.store_manifest import StoreInfo
 
 __all__ = ["BatchLoader", "FeatureBank", "Split", "Store", "StoreInfo"]

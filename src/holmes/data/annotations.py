@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from holmes.base.files import read_file, read_json
+from holmes.base.printing import shown
+from holmes.base.validation import build
 from holmes.data.captions import Captions
 from holmes.errors import HolmesError
-from holmes.files import read_file, read_json
-from holmes.printable import shown
 from holmes.records import QueryKind
-from holmes.typed import build
 
 # What the readers below raise for files that are something else.
 WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, csv.Error)

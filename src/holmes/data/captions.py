@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from holmes.base.files import read_file
 from holmes.errors import HolmesError
-from holmes.files import read_file
 
 
 @dataclass(frozen=True)

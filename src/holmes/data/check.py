@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
 
 import numpy as np
 from numpy.typing import NDArray
 
+from holmes.base.files import sha256_file
+from holmes.base.progress import progress_bar
+from holmes.data.manifest import FEATURES
 from holmes.data.store import DAMAGED, Store
 from holmes.errors import HolmesError
-from holmes.progress import progress_bar
 from holmes.records import QueryKind
 
 READ_BYTES = 16 << 20
@@ -123,3 +127,35 @@ def row_problems(name: str, rows: NDArray[np.float16]) -> Iterator[str]:
         if len(wrong):
             yield f"{name}: row {start + wrong[0]} is not finite and of unit length"
             return
+
+
+_sound: set[tuple[Path, str]] = set()  # what this process has verified already
+
+
+class FeatureCheck:
+    """Reads the large arrays once in the background; `require` waits for the verdict."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.fault = store, ""
+        self.key = (store.path.resolve(), store.info.digest)
+        self.thread = Thread(target=self._read, name="verify features", daemon=True)
+        if self.key not in _sound:
+            self.thread.start()
+
+    def _read(self) -> None:
+        try:
+            for name in FEATURES:
+                if sha256_file(self.store.path / name) != self.store.info.files[name].sha256:
+                    self.fault = f"{self.store.path / name} {DAMAGED}; pack the store again."
+                    return
+        except (OSError, HolmesError) as error:
+            self.fault = f"{self.store.path} cannot be verified: {error}"
+
+    def require(self) -> None:
+        """Raise HolmesError if the features are not those that were packed."""
+        if self.key in _sound:
+            return
+        self.thread.join()
+        if self.fault:
+            raise HolmesError(self.fault)
+        _sound.add(self.key)

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from holmes.base.feature_origin import CollectionOrigin, write_origin
+from holmes.base.printing import shown as named
 from holmes.data.field_folders import FEATURES, TEXT, new_folder, write_captions, write_known, write_rows
 from holmes.data.store import Store
 from holmes.errors import HolmesError
-from holmes.feature_origin import CollectionOrigin, write_origin
-from holmes.printable import shown as named
 from holmes.records import QueryKind
 
 PLAIN = re.compile(r"(?!/)[^\s\0\ud800-\udfff]+(?<!/)")  # of ids: a slash makes a folder inside the HDF5 file

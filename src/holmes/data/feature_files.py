@@ -12,8 +12,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from holmes.base.files import read_file
 from holmes.errors import HolmesError
-from holmes.files import read_file
 
 Array = NDArray[Any]
 LARGEST_ITEM = 1 << 30  # bytes of one video or caption; 36 hours at two rows of 1024 per second

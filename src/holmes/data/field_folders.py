@@ -18,10 +18,10 @@ from typing import Any
 import h5py
 from numpy.typing import NDArray
 
+from holmes.base.files import atomic_file, sync_folder, write_json
+from holmes.base.printing import shown
+from holmes.base.progress import progress_bar
 from holmes.errors import HolmesError
-from holmes.files import atomic_file, sync_folder, write_json
-from holmes.printable import shown
-from holmes.progress import progress_bar
 
 TEXT, FEATURES = "TextData", "FeatureData"
 

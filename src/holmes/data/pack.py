@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holmes import __version__
+from holmes.base.feature_origin import read_origin
+from holmes.base.progress import progress_bar
 from holmes.data.annotations import read_also_fits, read_annotations, read_kinds, refuse_unrelated_annotations
 from holmes.data.captions import Captions, read_captions
 from holmes.data.feature_files import Features, open_features
 from holmes.data.pooling import query_tokens, video_clips, video_frames
 from holmes.data.source_files import SourceFiles, find_source_files
 from holmes.data.store import Store
-from holmes.data.store_writer import Catalogue, StoreWriter
+from holmes.data.writer import Catalogue, StoreWriter
 from holmes.errors import HolmesError
-from holmes.feature_origin import read_origin
-from holmes.progress import progress_bar
 from holmes.records import CLIPS, FRAMES, TOKENS
 
 COMMIT_VIDEOS = 256

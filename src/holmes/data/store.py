@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from holmes.data.store_manifest import FEATURES, StoreInfo, read_manifest
+from holmes.base.files import read_json, sha256_file
+from holmes.base.validation import Count, build
+from holmes.data.manifest import FEATURES, StoreInfo, read_manifest
 from holmes.errors import HolmesError, unknown
-from holmes.files import read_json, sha256_file
-from holmes.typed import Count, build
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from holmes.base.printing import printable
 from holmes.data.store import Store
-from holmes.printable import printable
 from holmes.records import QueryKind
 
 

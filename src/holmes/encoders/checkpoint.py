@@ -15,15 +15,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import nn
 
+from holmes.base.feature_origin import FeatureOrigin
+from holmes.base.files import atomic_file, sha256_file, spelt
+from holmes.base.manifests import Form
+from holmes.base.validation import Matching, Sha256, Within, build
 from holmes.config.schema import HolmesConfig, ModelConfig
 from holmes.encoders.build import build_model
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
-from holmes.feature_origin import FeatureOrigin
-from holmes.files import atomic_file, sha256_file, spelt
-from holmes.manifests import Form
 from holmes.results import Json
-from holmes.typed import Matching, Sha256, Within, build
 
 Seconds = Annotated[float, Within(0, 1e9)]
 MANIFEST = "checkpoint.json"

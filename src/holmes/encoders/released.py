@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holmes.base.files import sha256_file
 from holmes.config.schema import (
     AlignmentConfig,
     EvidenceConfig,
@@ -24,7 +25,6 @@ from holmes.config.schema import (
 from holmes.encoders.checkpoint import BEST, MANIFEST, Checkpoint, load_checkpoint
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
-from holmes.files import sha256_file
 
 # Parameters of the published models that nothing uses.
 DEAD = ("weight_token",)

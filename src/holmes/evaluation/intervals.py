@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from holmes.base.files import atomic_file, read_file
 from holmes.evaluation.estimates import Estimate, estimate
 from holmes.evaluation.recall import CUTOFFS
 from holmes.evaluation.spread import Spread, spread
-from holmes.files import atomic_file, read_file
 
 Floats = NDArray[np.float64]
 Ranks = NDArray[np.int64]

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
+from holmes.base.files import atomic_file
 from holmes.data.store import Store
 from holmes.errors import HolmesError
 from holmes.evaluation.localise import overlap, similarity_along
@@ -23,7 +24,6 @@ from holmes.evidence.calibration_record import Calibration
 from holmes.evidence.fitting import judge_all
 from holmes.evidence.quantities import Quantities, candidate_quantities
 from holmes.evidence.query_kinds import label_consistency
-from holmes.files import atomic_file
 from holmes.moments import best_windows
 from holmes.records import QueryKind, Scores
 

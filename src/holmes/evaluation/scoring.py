@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from holmes.base.parallel import ALONE, World, gather_rows
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split
 from holmes.encoders.model import HolmesModel
 from holmes.encoders.precision import encoder_precision
-from holmes.parallel import ALONE, World, gather_rows
 from holmes.records import QueryEmbedding, Scores, VideoEmbedding
 from holmes.similarity import guided_match, masked_max_dot
 

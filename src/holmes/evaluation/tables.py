@@ -13,10 +13,10 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
+from holmes.base.printing import printable
 from holmes.evaluation.latex import latex_table
 from holmes.evaluation.literature import METRICS, DataSet
 from holmes.evaluation.spread import Spread
-from holmes.printable import printable
 
 INTERVAL = "  95%"
 INTERVAL_NOTE = "95%: where it would lie for other videos, and other seeds if there are several (bootstrap)."

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 from torch import Tensor
 
+from holmes.base.validation import Within, build
 from holmes.errors import HolmesError
 from holmes.evidence.answer_kinds import CLEAR, KindRules, small_group
 from holmes.evidence.confidence import ScoreEvidence
 from holmes.evidence.odds import OddsCorrection
 from holmes.records import Scores
-from holmes.typed import Within, build
 
 EXTRA = "calibration"  # its name among a checkpoint's extras
 VERSION = 2

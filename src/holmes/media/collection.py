@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from holmes.base.feature_origin import CollectionOrigin, EncoderRecord, FeatureOrigin, write_origin
 from holmes.data.field_folders import FEATURES, TEXT, new_folder, write_captions, write_known, write_rows
 from holmes.errors import HolmesError, unknown
-from holmes.feature_origin import CollectionOrigin, EncoderRecord, FeatureOrigin, write_origin
 from holmes.media.backbones.base import Matrix, TextBackbone
 from holmes.media.feature_folder import FeatureFolder
 from holmes.records import QueryKind

@@ -19,13 +19,13 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
+from holmes.base.feature_origin import LEAST_RATE, MOST_RATE
+from holmes.base.manifests import Form
+from holmes.base.validation import Within
 from holmes.errors import HolmesError, unknown
-from holmes.feature_origin import LEAST_RATE, MOST_RATE
-from holmes.manifests import Form
 from holmes.media.backbones.base import Identity, Matrix
 from holmes.media.origin import Fingerprint, Origin, mount_point
 from holmes.media.tensor_files import Arrays, damaged, read_record, read_tensors, write_tensors
-from holmes.typed import Within
 
 FORM = Form("holmes-features", 3, "a folder of features", "extract into another folder", unsealed=(2,))
 MANIFEST, VIDEOS, SUFFIX = "features.json", "videos", ".safetensors"

@@ -7,9 +7,10 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +21,21 @@ from holmes.media.feature_folder import FeatureFolder, FolderGoneError, Thumbnai
 from holmes.media.origin import Fingerprint, Origin
 from holmes.media.pictures import ThumbnailStrip
 from holmes.media.pool import Outcome, Sign
-from holmes.media.read_ahead import read_ahead
 from holmes.media.reader import PlaceLostError, ReadingPlace, Sample, VideoReader
 from holmes.media.unfinished import Unfinished, keep, take_up, unfinished_file
+
+T = TypeVar("T")
+
+
+def read_ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items; each is made by another thread while the one before it is in use."""
+    end = object()
+    with ThreadPoolExecutor(1) as reader:
+        upcoming = reader.submit(next, items, end)
+        while (item := upcoming.result()) is not end:
+            upcoming = reader.submit(next, items, end)
+            yield item  # type: ignore[misc]  # it is not the end
+
 
 ROWS_AT_ONCE = 16  # rows encoded together; with the encoder's window, the decoded frames held at a time
 BYTES_AT_ONCE = 2**27  # of decoded frames, however large each is

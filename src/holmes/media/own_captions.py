@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from holmes.base.rows import read_rows
 from holmes.data.pack import Source, pack
 from holmes.data.store import Store
 from holmes.errors import HolmesError, unknown
 from holmes.media.backbones.base import TextBackbone
 from holmes.media.collection import SPLITS, VideoCaption, write_collection
 from holmes.media.feature_folder import FeatureFolder
-from holmes.row_files import read_rows
 
 FORM = (
     "a CSV needs a header with video and sentence, "

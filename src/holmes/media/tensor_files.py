@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from holmes.base.files import atomic_file
+from holmes.base.validation import build
 from holmes.errors import HolmesError
-from holmes.files import atomic_file
-from holmes.typed import build
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

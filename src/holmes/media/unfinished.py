@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
+from holmes.base.validation import Count, Size
 from holmes.errors import HolmesError
 from holmes.media.backbones.base import Matrix
 from holmes.media.pictures import ThumbnailStrip
 from holmes.media.reader import ReadingPlace
 from holmes.media.tensor_files import Arrays, read_tensors, write_tensors
-from holmes.typed import Count, Size
 
 SUFFIX, HEADER = ".unfinished", "unfinished"
 

@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 
 from holmes.evaluation.comparison import decided_queries
+from holmes.evaluation.runs.compared import Comparison
 from holmes.evaluation.tables import Grid
-from holmes.plots.html_page import Picture, Section, paragraph, table, write_page
-from holmes.plots.timeline_figure import draw_timelines
-from holmes.report.moment_figures import compared_timelines
-from holmes.runs.compared import Comparison
+from holmes.report.figures.page import Picture, Section, paragraph, table, write_page
+from holmes.report.figures.timeline import draw_timelines
+from holmes.report.moments import compared_timelines
 
 PICTURED = 3  # queries won, and as many lost, that are drawn
 SHORT = 16  # characters of a name at the end of a line

@@ -7,7 +7,7 @@ from typing import Any
 from holmes.config.ablations import SWEEPS, TABLE_TITLES
 from holmes.evaluation.literature import METRICS, published_figures
 from holmes.evaluation.tables import INTERVAL, INTERVAL_NOTE, Grid, cells, interval_row, published_notes
-from holmes.plots.sweep_curves import spelt
+from holmes.report.figures.sweep_curves import spelt
 from holmes.training.experiments import Study
 
 

@@ -8,9 +8,9 @@ import torch
 
 from holmes.config.schema import HolmesConfig
 from holmes.data.store import Split, Store
-from holmes.plots.report_data import FigureData
-from holmes.report.kind_figures import PartitionRules, kind_examples, sample_batch
-from holmes.report.moment_figures import Seen, timelines, transport, typical_video
+from holmes.report.figures.data import FigureData
+from holmes.report.kinds import PartitionRules, kind_examples, sample_batch
+from holmes.report.moments import Seen, timelines, transport, typical_video
 
 
 @torch.inference_mode()

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from holmes.base.progress import reported_to
 from holmes.errors import HolmesError
-from holmes.index.builder import add_videos
-from holmes.index.embedders import recorded_embedder
-from holmes.index.index_manifest import read_manifest
-from holmes.progress import reported_to
+from holmes.index.embedders.loading import recorded_embedder
+from holmes.index.ingest.builder import add_videos
+from holmes.index.storage.manifest import read_manifest
 
 
 def main() -> None:

@@ -14,10 +14,10 @@ from starlette.middleware import Middleware
 
 import holmes
 from holmes.serve import page, routes_index, routes_search, routes_videos
-from holmes.serve.answering import add_error_handlers
 from holmes.serve.guard import Guard
 from holmes.serve.jobs import Jobs
 from holmes.serve.metrics import Metrics
+from holmes.serve.responses import add_error_handlers
 from holmes.serve.searcher_protocol import Searcher
 from holmes.serve.settings import ServeSettings
 from holmes.serve.state import ServerState

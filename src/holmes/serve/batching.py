@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from holmes.base.threads import one_thread_per_operation
 from holmes.errors import HolmesError
-from holmes.index.answers import Answer, Timeline
-from holmes.index.threads import one_thread_per_operation
+from holmes.index.answer.answers import Answer, Timeline
 from holmes.serve.metrics import Metrics
 from holmes.serve.searcher_protocol import Searcher
 from holmes.serve.settings import Limits

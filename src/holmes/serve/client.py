@@ -13,8 +13,8 @@ from urllib.request import Request, urlopen
 
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import Diagnosis
-from holmes.index.answers import Answer, Hit
-from holmes.index.index_description import IndexDescription
+from holmes.index.answer.answers import Answer, Hit
+from holmes.index.storage.description import IndexDescription
 from holmes.moments import Moment
 from holmes.results import record_of
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holmes.errors import HolmesError
-from holmes.index.index_writer import IndexWriter
+from holmes.index.storage.writer import IndexWriter
 from holmes.serve.settings import ServeSettings
 
 LONGEST_LINE = 16 * 2**20  # bytes of a line from the process

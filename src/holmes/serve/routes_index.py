@@ -12,13 +12,13 @@ from starlette.responses import PlainTextResponse, Response
 
 import holmes
 from holmes.errors import HolmesError
-from holmes.index.left_out import read_left_out
-from holmes.serve.answering import Json, documented, state_of
+from holmes.index.ingest.skipped import read_left_out
+from holmes.serve.catalogue import FOLDERS_LISTED
 from holmes.serve.guard import COOKIE, same, session_of
 from holmes.serve.jobs import Jobs
 from holmes.serve.models import About, Health, Job, Paths, Token
+from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.routes_videos import Id
-from holmes.serve.shelf import FOLDERS_LISTED
 from holmes.serve.state import ServerState
 
 router = APIRouter(tags=["index"])

@@ -13,10 +13,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from holmes.serve import answer_files
-from holmes.serve.answering import Json, documented, state_of
 from holmes.serve.batching import Reply, ServedQuestion
+from holmes.serve.catalogue import Filter
 from holmes.serve.models import LIMITS, Answer, Answers, Questions
-from holmes.serve.shelf import Filter
+from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.state import ServerState
 
 router = APIRouter(tags=["search"])

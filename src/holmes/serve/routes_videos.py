@@ -12,9 +12,9 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from holmes.media.playable import Plan, plan_conversion
-from holmes.serve.answering import Json, documented, state_of
 from holmes.serve.batching import BusyError
 from holmes.serve.models import LIMITS, Like, Playback, Timeline, Video, Videos
+from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.routes_search import Filters, Sentence, Top
 from holmes.serve.state import steps_of
 from holmes.serve.streams import Converted, LimitedFile

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from holmes.index.answers import Answer, Hit, Timeline
-from holmes.index.index_description import IndexDescription
+from holmes.index.answer.answers import Answer, Hit, Timeline
+from holmes.index.storage.description import IndexDescription
 
 
 class Searcher(Protocol):

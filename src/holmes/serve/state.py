@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from holmes.errors import HolmesError
-from holmes.index.answers import Hit, Timeline
-from holmes.index.composing import check_sentence
-from holmes.index.index_description import IndexDescription
+from holmes.index.answer.answering import check_sentence
+from holmes.index.answer.answers import Hit, Timeline
+from holmes.index.storage.description import IndexDescription
 from holmes.serve.batching import Batcher, Reply, ServedQuestion
+from holmes.serve.catalogue import Shelf, file_date
 from holmes.serve.metrics import Metrics
 from holmes.serve.searcher_protocol import Searcher
 from holmes.serve.settings import ServeSettings
-from holmes.serve.shelf import Shelf, file_date
 from holmes.serve.thumbnails import Thumbnails
 
 log = logging.getLogger("holmes.serve")

@@ -6,11 +6,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from holmes.errors import HolmesError
-from holmes.index.index_store import FEATURES
+from holmes.index.storage.store import FEATURES
 from holmes.media.feature_folder import FeatureFolder, Thumbnail
 from holmes.media.pictures import thumbnail
 from holmes.media.reader import VideoReader
-from holmes.serve.shelf import Entry, NotFoundError, Shelf
+from holmes.serve.catalogue import Entry, NotFoundError, Shelf
 
 KEPT_WIDTH = 160  # of the pictures an index keeps
 REMEMBERED = 512

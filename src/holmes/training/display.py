@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from holmes.printable import printable, printable_lines
+from holmes.base.printing import printable, printable_lines
 
 
 class TrainingDisplay:

@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from holmes.base.parallel import World, gather_rows
 from holmes.losses.objective import QueryOwners
-from holmes.parallel import World, gather_rows
 from holmes.records import QueryEmbedding, VideoEmbedding
 
 

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from holmes.base.devices import choose_device
+from holmes.base.files import write_json
+from holmes.base.parallel import process_group
 from holmes.config import ablations
 from holmes.config.ablations import FULL, Ablation
 from holmes.config.schema import HolmesConfig
 from holmes.data.store import Store
-from holmes.devices import choose_device
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import read_ranks, spread_with_intervals
 from holmes.evaluation.spread import Spread, spread
-from holmes.files import write_json
-from holmes.parallel import process_group
 from holmes.training.protocol import Protocol
 from holmes.training.resume import LOCK, RANKS, RUN
 from holmes.training.run import RunOptions

@@ -8,10 +8,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from holmes.base.files import atomic_file, read_file
+from holmes.base.manifests import checksum
+from holmes.base.validation import Count, build
 from holmes.errors import HolmesError
-from holmes.files import atomic_file, read_file
-from holmes.manifests import checksum
-from holmes.typed import Count, build
 
 CHECKSUM = "checksum"
 

@@ -19,14 +19,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from holmes.base.files import atomic_file, read_file, read_json
+from holmes.base.locks import hold
+from holmes.base.manifests import Form
+from holmes.base.validation import AtMost, Count, Infinite, Matching, Sha256, Within
 from holmes.config.schema import HolmesConfig, to_dict
 from holmes.errors import HolmesError
 from holmes.evaluation.literature import METRICS
-from holmes.files import atomic_file, read_file, read_json
-from holmes.locks import hold
-from holmes.manifests import Form
 from holmes.training.protocol import Protocol
-from holmes.typed import AtMost, Count, Infinite, Matching, Sha256, Within
 
 RUN, RESULT, STATE, LOCK = "run.json", "result.json", "state.json", "lock"
 RANKS = "ranks.npz"

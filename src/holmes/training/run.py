@@ -18,28 +18,21 @@ from typing import Any
 
 import torch
 
+from holmes.base.devices import choose_device
+from holmes.base.parallel import World, process_group
 from holmes.config.schema import HolmesConfig
 from holmes.data.bank import FeatureBank
+from holmes.data.check import FeatureCheck
 from holmes.data.loader import BatchLoader
 from holmes.data.store import Store
-from holmes.data.verify import FeatureCheck
-from holmes.devices import choose_device
 from holmes.encoders.build import build_model
 from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import save_ranks
-from holmes.evaluation.recall import recall
-from holmes.evaluation.retrieval import retrieval_metrics, retrieval_ranks
-from holmes.parallel import World, process_group
-from holmes.training.assemble import build_objective
+from holmes.evaluation.recall import recall, retrieval_metrics, retrieval_ranks
 from holmes.training.calibrate import calibrate
-from holmes.training.checkpoint_extras import extras_of
-from holmes.training.description import describe
-from holmes.training.device import should_compile
 from holmes.training.display import TrainingDisplay
-from holmes.training.epochs import epoch_entry, learning_rates, stage_of
-from holmes.training.finite import what_broke
-from holmes.training.fit_store import fit_to_store
+from holmes.training.epochs import epoch_entry, learning_rates, stage_of, what_broke
 from holmes.training.graph import GraphedStep
 from holmes.training.logbook import Logbook
 from holmes.training.optimizer import FlatAdam
@@ -56,6 +49,7 @@ from holmes.training.resume import (
     sole_owner,
     write_result,
 )
+from holmes.training.setup import build_objective, describe, extras_of, fit_to_store, should_compile
 from holmes.training.step import TrainStep
 
 OnEpoch = Callable[[dict[str, Any]], None]  # called with each epoch's line of `metrics.jsonl`

@@ -20,10 +20,10 @@ from typing import IO, Any
 
 import torch
 
+from holmes.base.devices import choose_device
 from holmes.config.names import FILES
 from holmes.config.schema import HolmesConfig, to_dict
 from holmes.data.store import Store
-from holmes.devices import choose_device
 from holmes.errors import HolmesError
 from holmes.training.display import StudyDisplay
 from holmes.training.protocol import Protocol

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from holmes.base.parallel import ALONE, World
 from holmes.encoders.model import HolmesModel
 from holmes.encoders.precision import encoder_precision
 from holmes.losses.objective import Objective, QueryOwners, kind_shares
-from holmes.parallel import ALONE, World
 from holmes.records import Batch, QueryEmbedding, QueryKind, Stage, VideoEmbedding
 from holmes.training.distributed import add_up, whole_batch
 from holmes.training.optimizer import FlatAdam

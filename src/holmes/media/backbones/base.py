@@ -9,8 +9,8 @@ from typing import Annotated, Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from holmes.base.validation import Within
 from holmes.errors import HolmesError
-from holmes.typed import Within
 
 Image: TypeAlias = npt.NDArray[np.uint8]  # height × width × RGB
 Matrix: TypeAlias = npt.NDArray[np.float32]  # rows × width

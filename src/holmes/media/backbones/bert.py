@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holmes.devices import device_named
+from holmes.base.devices import device_named
+from holmes.base.files import read_json
 from holmes.errors import HolmesError
-from holmes.files import read_json
 
 WEIGHTS, TOKENIZER, CONFIG = "model.safetensors", "tokenizer.json", "config.json"
 PLAIN = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holmes.devices import device_named
+from holmes.base.devices import device_named
+from holmes.base.files import sha256_file
 from holmes.errors import HolmesError
-from holmes.files import sha256_file
 from holmes.media.backbones.base import Image, Matrix, encode_in_batches, missing_extra
 from holmes.media.pictures import square
 

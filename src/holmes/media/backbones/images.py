@@ -39,7 +39,7 @@ class ImageModel:
     def __init__(self, name: str, threads: int | None = None, device: str = "auto") -> None:
         import torch
 
-        from holmes.devices import device_named
+        from holmes.base.devices import device_named
 
         if threads:
             torch.set_num_threads(threads)

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from holmes.base.files import atomic_file, sha256_file
 from holmes.errors import HolmesError
-from holmes.files import atomic_file, sha256_file
 from holmes.media.backbones.base import Image, Matrix, encode_in_batches, missing_extra
 from holmes.media.pictures import square
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from holmes.base.files import read_json, sha256_file
 from holmes.errors import HolmesError
-from holmes.files import read_json, sha256_file
 from holmes.media.backbones.base import Image, Matrix
 from holmes.media.backbones.lite2 import SIDE, Lite2, weights_path
 from holmes.media.backbones.pretrained import folder_digest

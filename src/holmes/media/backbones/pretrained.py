@@ -6,8 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from holmes.base.files import read_json, sha256_file
 from holmes.errors import HolmesError
-from holmes.files import read_json, sha256_file
 from holmes.media.backbones.base import missing_extra
 
 PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")  # weights, configuration, vocabulary
@@ -70,7 +70,7 @@ def load_model(folder: Path, threads: int | None, device: str) -> Any:
     """The network in float32, ready to answer."""
     import torch
 
-    from holmes.devices import device_named
+    from holmes.base.devices import device_named
 
     if not any(folder.glob("*.safetensors")) and any(folder.glob("pytorch_model*.bin")):
         raise HolmesError(

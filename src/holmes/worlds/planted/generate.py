@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from holmes.base.progress import progress_bar
 from holmes.data.pooling import unit_rows, video_clips, video_frames
-from holmes.data.store_writer import Catalogue, StoreWriter
+from holmes.data.writer import Catalogue, StoreWriter
 from holmes.errors import HolmesError
-from holmes.progress import progress_bar
 from holmes.records import FRAMES, TOKENS
 from holmes.worlds.planted.language import Dictionary, tell, token_vectors, words
 from holmes.worlds.planted.scenery import Disturbance, FeatureMap, film

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from holmes.base.manifests import Form
+from holmes.base.progress import progress_bar
 from holmes.errors import HolmesError
-from holmes.manifests import Form
-from holmes.progress import progress_bar
 from holmes.worlds.rendered.film import write_film
 from holmes.worlds.rendered.paint import paint_scene
 from holmes.worlds.rendered.plan import Caption, RenderSettings, Scene, Video, plan_captions, plan_videos

@@ -8,9 +8,9 @@ from typing import Annotated, TypeVar
 
 import numpy as np
 
+from holmes.base.validation import Matching, PlainName
 from holmes.errors import HolmesError
 from holmes.records import QueryKind
-from holmes.typed import Matching, PlainName
 from holmes.worlds.rendered import scene_words
 
 T = TypeVar("T")

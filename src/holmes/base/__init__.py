@@ -1,0 +1,1 @@
+"""What every part stands on: files, locks, manifests, validation, progress, devices."""

@@ -1,0 +1,139 @@
+"""Files that are whole or absent: write to a temporary neighbour, fsync, rename. Only real files are read.
+
+POSIX only: a rename is made durable by syncing its folder, and modes are set by number.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from holmes.base.printing import shown
+from holmes.errors import HolmesError
+
+LARGEST_JSON = 256 << 20  # bytes; the captions of a million videos fit
+UMASK = os.umask(0)
+os.umask(UMASK)  # the mask can only be read by setting it
+
+
+@contextmanager
+def atomic_file(path: Path, still_wanted: Callable[[], None] = lambda: None) -> Iterator[BinaryIO]:
+    """A binary file that appears under its name only when the block ends well.
+
+    `still_wanted` is called last, when all is written and synced; it raises if the file must not appear.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            os.fchmod(file.fileno(), 0o666 & ~UMASK)  # mkstemp's mode 0600 would hide it from everyone else
+        still_wanted()
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except BaseException as error:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk does not say which file
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename inside `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Swap two names in one step; False where the system or the file system cannot."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    current_folder, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if rename(current_folder, os.fsencode(first), current_folder, os.fsencode(second), swap) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(second))
+
+
+def write_json(path: Path, value: Any, still_wanted: Callable[[], None] = lambda: None) -> None:
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    with atomic_file(path, still_wanted) as file:
+        # A file name that is not valid text is kept as JSON's escapes of its bytes.
+        file.write(text.encode(errors="backslashreplace") + b"\n")
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open a file to read. Pipes and devices, which may never end or never answer, are refused."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise HolmesError(f"{path} is {'a folder' if stat.S_ISDIR(mode) else 'not a regular file'}.")
+    return open(descriptor, "rb")
+
+
+@contextmanager
+def spelt(path: Path) -> Iterator[Path]:
+    """A path that is valid text: the file's own, or else that of an open descriptor.
+
+    For libraries in other languages, which take no other paths.
+    """
+    if str(path).isascii() or os.fsencode(path).decode(errors="ignore") == str(path):
+        yield path
+        return
+    with open_file(path) as file:
+        yield Path(f"/dev/fd/{file.fileno()}")
+
+
+def read_file(path: Path, most: int = LARGEST_JSON) -> bytes:
+    """All of a file of at most this many bytes."""
+    try:
+        with open_file(path) as file:
+            if os.fstat(file.fileno()).st_size > most:
+                raise HolmesError(
+                    f"{path} is larger than {most >> 20} MiB, the most that such a file may have."
+                )
+            return file.read()
+    except FileNotFoundError:
+        raise HolmesError(f"{path} does not exist.") from None
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file says; an object may not have a key twice."""
+    try:
+        return json.loads(read_file(path), object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise HolmesError(f"{path} is not valid JSON ({str(error)[:120]}).") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a key that is there twice: two readers may see two different values."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"{shown(next(key for key in found if keys.count(key) > 1))} appears twice")
+    return found
+
+
+def sha256_file(path: Path) -> str:
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

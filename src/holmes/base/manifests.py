@@ -1,0 +1,87 @@
+"""The JSON files that say what a folder of ours is: written sealed, read typed.
+
+Each carries its format, its version and a checksum of all it says, so that damage, another version and a
+foreign file are told apart before anything in it is believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holmes.base.files import read_json, write_json
+from holmes.base.printing import shown
+from holmes.base.validation import Count, Sha256, build
+from holmes.errors import HolmesError
+
+T = TypeVar("T")
+MARKS = {"format", "version", "checksum"}
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file as it was written."""
+
+    bytes: Count
+    sha256: Sha256
+
+
+@dataclass(frozen=True)
+class Form:
+    """One kind of file."""
+
+    format: str
+    version: int  # the one that is written
+    what: str  # such as "a store"
+    remedy: str  # what to do about a file that is damaged or too old
+    unsealed: tuple[int, ...] = ()  # earlier versions still read: without a checksum, and 0 without a format
+
+    def write(
+        self, path: Path, body: dict[str, Any], still_wanted: Callable[[], None] = lambda: None
+    ) -> None:
+        """Write it; `still_wanted` is called just before the file is replaced and may raise."""
+        body = {"format": self.format, "version": self.version, **body}
+        write_json(path, {**body, "checksum": checksum(body)}, still_wanted)
+
+    def read(self, path: Path, kind: type[T], remedy: str | None = None) -> T:
+        """The file as a record of `kind`; anything else is refused in one line."""
+        body = self.load(path)
+        if 0 in self.unsealed and isinstance(body, dict) and body.keys().isdisjoint(MARKS):
+            return self.parse(path, body, kind, remedy)
+        if not isinstance(body, dict) or body.get("format") != self.format:
+            raise HolmesError(f"{path} does not describe {self.what} (its format is not '{self.format}').")
+        version = body.get("version")
+        if isinstance(version, bool) or version not in (self.version, *self.unsealed):
+            raise self.outdated(path, shown(version), remedy)
+        if version == self.version and body.pop("checksum", None) != checksum(body):
+            raise self.damaged(path, f"{path} is damaged (its checksum does not match)", remedy)
+        del body["format"], body["version"]
+        return self.parse(path, body, kind, remedy)
+
+    def load(self, path: Path) -> Any:
+        return read_json(path)
+
+    def parse(self, path: Path, body: dict[str, Any], kind: type[T], remedy: str | None = None) -> T:
+        try:
+            return build(kind, body)
+        except HolmesError as error:
+            raise self.damaged(path, f"{path} is damaged: {str(error)[:-1]}", remedy) from None
+
+    def damaged(self, path: Path, fault: str, remedy: str | None = None) -> HolmesError:
+        return HolmesError(f"{fault}; {remedy or self.remedy}.")
+
+    def outdated(self, path: Path, version: str, remedy: str | None = None) -> HolmesError:
+        return HolmesError(
+            f"{path} describes {self.what} of version {version}; this version of Holmes reads version "
+            f"{self.version}: use the version that wrote it, or {remedy or self.remedy}."
+        )
+
+
+def checksum(body: dict[str, Any]) -> str:
+    """The checksum of what a file says, however it is spelled."""
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,0 +1,139 @@
+"""The one file that says what a sharded index is. Replacing it takes all shards to their next state at once.
+
+    SHARDS/shards.json             this file: every shard by name, with the digest of its state
+    SHARDS/shard-0000/             an ordinary index, usable alone
+    SHARDS/features/               what was extracted for all of them
+
+A shard may go on changing; what a search sees of it is the state whose digest stands here.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+from holmes.base.manifests import Form
+from holmes.base.validation import Count, Matching, Sha256, Within
+from holmes.cluster.locations import Place
+from holmes.errors import HolmesError
+from holmes.index.storage.description import IndexDescription
+from holmes.index.storage.manifest import FILE_NAME as INDEX_FILE
+from holmes.index.storage.manifest import Manifest, Side
+
+FILE_NAME = "shards.json"
+FORM = Form("holmes-shards", 1, "a sharded index", "split the index again")
+LARGEST = 64 << 20  # bytes
+MOST_SHARDS = 100_000
+ShardName = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", "the name of a shard")]
+
+
+@dataclass(frozen=True)
+class ShardEntry:
+    """One shard in one state."""
+
+    name: ShardName
+    sha256: Sha256  # of its sealed manifest, which has those of all its files
+    videos: Count
+    parts: Count  # of these videos: a long one has several
+    seconds: Annotated[float, Within(0, 1e15)]  # of video
+    bytes: Count  # of all files
+    codes: Count  # bytes of them that every search reads
+
+
+@dataclass(frozen=True)
+class Shards:
+    """All shards of an index in one generation."""
+
+    model: dict[str, Any]
+    extraction: dict[str, Any]
+    width: Side
+    clips: Side
+    generation: Count
+    shards: tuple[ShardEntry, ...]
+    calibration: dict[str, Any] | None = None  # what the collection was taught, or guessed of it
+
+    def __post_init__(self) -> None:
+        names = [entry.name for entry in self.shards]
+        if not names or len(names) > MOST_SHARDS or len(set(names)) < len(names):
+            raise HolmesError("shards must be named once each, and there must be some.")
+
+    @property
+    def videos(self) -> int:
+        return sum(entry.videos for entry in self.shards)
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether any video has more than one part."""
+        return any(entry.parts > entry.videos for entry in self.shards)
+
+    def __getitem__(self, name: str) -> ShardEntry:
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, ShardEntry]:
+        return {entry.name: entry for entry in self.shards}
+
+    def describe(self, path: str) -> IndexDescription:
+        """As an open index describes itself."""
+        return IndexDescription(
+            path=path,
+            generation=self.generation,
+            videos=self.videos,
+            hours=sum(entry.seconds for entry in self.shards) / 3600,
+            removed=0,
+            bytes=sum(entry.bytes for entry in self.shards),
+            width=self.width,
+            model=self.model,
+            extraction=self.extraction,
+            shards=len(self.shards),
+        )
+
+
+def is_sharded(place: Place) -> bool:
+    return place.exists(FILE_NAME)
+
+
+def read_shards(place: Place) -> Shards:
+    if place.folder is not None:
+        if not (place.folder / FILE_NAME).exists():
+            raise _no_shards(place)
+        return FORM.read(place.folder / FILE_NAME, Shards)
+    try:
+        content = place.read(FILE_NAME, LARGEST)
+    except FileNotFoundError:
+        raise _no_shards(place) from None
+    with tempfile.TemporaryDirectory() as folder:
+        local = Path(folder) / FILE_NAME
+        local.write_bytes(content)
+        try:
+            return FORM.read(local, Shards)
+        except HolmesError as error:
+            raise HolmesError(str(error).replace(folder, str(place))) from None
+
+
+def write_shards(folder: Path, shards: Shards) -> None:
+    FORM.write(folder / FILE_NAME, asdict(shards))
+
+
+def check_belongs(shards: Shards, manifest: Manifest, where: str) -> None:
+    """Refuse a shard of another model or another shape: its scores would mean something else."""
+    for what in ("model", "extraction", "width", "clips"):
+        if getattr(shards, what) != getattr(manifest, what):
+            raise HolmesError(
+                f"{where} does not belong to this sharded index (its {what} is another); put its own shard "
+                "back, or split the index again."
+            )
+
+
+def _no_shards(place: Place) -> HolmesError:
+    if place.exists(INDEX_FILE):
+        return HolmesError(
+            f"{place} is a single index, not a sharded one; make one of it: "
+            f"holmes index split {place} SHARDS --shards N."
+        )
+    return HolmesError(
+        f"{place} is not a sharded index (it has no {FILE_NAME}); make one: holmes index split."
+    )

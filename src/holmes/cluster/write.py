@@ -1,0 +1,386 @@
+"""Make, change, calibrate and check sharded indexes.
+
+A video belongs to the shard that its name decides. Whatever is written to a shard becomes part of the sharded
+index when all of it is sealed; until then searches see the last generation.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from holmes.base.files import UMASK, sync_folder, write_json
+from holmes.base.progress import progress_bar
+from holmes.cluster.copying import open_shard
+from holmes.cluster.fleet import LocalFleet
+from holmes.cluster.locations import Place
+from holmes.cluster.manifest import (
+    FILE_NAME,
+    MOST_SHARDS,
+    ShardEntry,
+    Shards,
+    check_belongs,
+    read_shards,
+    write_shards,
+)
+from holmes.cluster.shard import sent
+from holmes.cluster.snapshots import Generation
+from holmes.errors import HolmesError
+from holmes.index.answer.calibration import Taught, learn
+from holmes.index.answer.confidence import FEWEST_VIDEOS, FILE, read_values, write_values
+from holmes.index.answer.confidence import FILE as CALIBRATION
+from holmes.index.embedders.protocol import Embedder
+from holmes.index.ingest.builder import BuildSummary, add_videos, first_manifest
+from holmes.index.storage.maintenance import feature_faults
+from holmes.index.storage.manifest import FILE_NAME as INDEX_FILE
+from holmes.index.storage.manifest import Manifest, damaged, read_manifest
+from holmes.index.storage.segments import CODES, StoredVideo, video_key
+from holmes.index.storage.snapshots import seal, unseal
+from holmes.index.storage.store import FEATURES, IndexStore
+from holmes.index.storage.writer import IndexWriter, create_index
+from holmes.media.extraction import Crew
+from holmes.records import Scores
+
+AT_ONCE = 1024  # videos copied between two commits
+
+
+def shard_name(number: int) -> str:
+    return f"shard-{number:04d}"
+
+
+def shard_of(video: str, count: int) -> int:
+    """The shard that a video's name decides."""
+    return video_key(video) % count
+
+
+def check_count(count: int) -> None:
+    if not 1 <= count <= MOST_SHARDS:
+        raise HolmesError(f"{count} shards are not possible; choose 1 to {MOST_SHARDS:,}.")
+
+
+def split_index(index: Path | str, out: str | Path, count: int, *, progress: bool = False) -> Shards:
+    """Make a sharded index of one index, in a new folder or object storage, where it appears complete."""
+    check_count(count)
+    store, place = IndexStore.open(index), Place(out)
+    if faults := store.faults():  # a damaged file would be copied with a checksum that calls it sound
+        raise damaged(store.path, "; ".join(faults))
+    if place.folder is None:
+        with tempfile.TemporaryDirectory() as folder:
+            shards = _split(store, Path(folder), count, progress)
+            upload(Path(folder), place)
+        return shards
+    if place.folder.exists() and (not place.folder.is_dir() or any(place.folder.iterdir())):
+        raise HolmesError(f"{out} exists and is not empty; choose another place for the shards.")
+    place.folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(dir=place.folder.absolute().parent, prefix=f".{place.folder.name}.part-"))
+    try:
+        shards = _split(store, made, count, progress)
+        made.chmod(0o777 & ~UMASK)
+        os.replace(made, place.folder)
+        sync_folder(place.folder.absolute().parent)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return shards
+
+
+def _split(store: IndexStore, out: Path, count: int, progress: bool) -> Shards:
+    names: list[list[str]] = [[] for _ in range(count)]
+    for name in store.places:
+        names[shard_of(name, count)].append(name)
+    empty = replace(store.manifest, generation=0, segments=())
+    calibration = read_values(store.path / CALIBRATION)
+    with progress_bar("splitting", len(store), progress=progress) as advance:
+        for number, own in enumerate(names):
+            folder = out / shard_name(number)
+            create_index(folder, empty)
+            if calibration is not None:  # of the whole collection; each shard keeps it
+                write_json(folder / CALIBRATION, calibration)
+            waiting = iter(own)
+            with IndexWriter(folder) as writer:
+                while some := list(islice(waiting, AT_ONCE)):
+                    writer.add([store[name] for name in some])
+                    for segment in store.segments:
+                        segment.let_go()
+                    advance(len(some))
+    _take_features(store.path / FEATURES, out / FEATURES)
+    return seal_shards(out, calibration=calibration)
+
+
+def _take_features(source: Path, target: Path) -> None:
+    """Take the extracted features along: as hard links where the disk is the same."""
+    for path in sorted(source.rglob("*")):
+        if path.is_file() and not path.name.startswith("."):
+            there = target / path.relative_to(source)
+            there.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(path, there)
+            except OSError:
+                shutil.copyfile(path, there)
+
+
+def upload(folder: Path, place: Place) -> None:
+    """Copy a sharded index to object storage; the file that makes it one goes last."""
+    if place.exists(FILE_NAME):
+        raise HolmesError(f"{place} is already a sharded index; choose another place.")
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock"]
+    files.sort(key=lambda path: path == folder / FILE_NAME)
+    for path in files:
+        place.put(path, str(path.relative_to(folder)))
+
+
+def create_shards(path: Path, manifest: Manifest, count: int) -> None:
+    """Make an empty sharded index, or finish one whose creation was cut short."""
+    check_count(count)
+    names = [shard_name(number) for number in range(count)]
+    if path.exists():
+        strange = [e.name for e in path.iterdir() if e.name not in (*names, FEATURES) and e.name[0] != "."]
+        if not path.is_dir() or strange:
+            raise HolmesError(f"{path} exists and is not empty; choose another place for the shards.")
+    for name in names:
+        if not (path / name / INDEX_FILE).exists():
+            create_index(path / name, manifest)
+    seal_shards(path)
+
+
+def seal_shards(path: Path, calibration: Any = None) -> Shards:
+    """Make what the shards hold now the next generation of the sharded index."""
+    before = read_shards(Place(path)) if (path / FILE_NAME).exists() else None
+    names = [entry.name for entry in before.shards] if before else _found(path)
+    for name in names:
+        if not (path / name / INDEX_FILE).exists():
+            raise HolmesError(f"the shard {path / name} is missing; put it back, or split the index again.")
+    manifest = read_manifest(path / names[0])
+    sealed = Shards(
+        model=manifest.model,
+        extraction=manifest.extraction,
+        width=manifest.width,
+        clips=manifest.clips,
+        generation=before.generation if before else 0,
+        shards=tuple(_entry(path, name) for name in names),
+        calibration=calibration if calibration is not None else before.calibration if before else None,
+    )
+    for name in names:
+        check_belongs(before or sealed, read_manifest(path / name), str(path / name))
+    _refuse_twice(path, names)
+    if sealed == before:
+        return sealed
+    sealed = replace(sealed, generation=sealed.generation + 1)
+    write_shards(path, sealed)
+    for name in names:  # the last generation stays for those who are still reading it
+        states = [shards[name].sha256 for shards in (sealed, before) if shards is not None]
+        unseal(path / name, states)
+    return sealed
+
+
+def _found(path: Path) -> list[str]:
+    names = sorted(entry.name for entry in path.glob("shard-*") if entry.is_dir())
+    if not names:
+        raise HolmesError(
+            f"{path} contains no shards; make some: holmes index split INDEX {path} --shards N."
+        )
+    return names
+
+
+def _entry(path: Path, name: str) -> ShardEntry:
+    digest, store = seal(path / name), IndexStore.open(path / name)
+    files = [segment.files for segment in store.manifest.segments]
+    return ShardEntry(
+        name=name,
+        sha256=digest,
+        videos=len(store),
+        parts=sum(segment.live_parts(segment.entry) for segment in store.segments),
+        seconds=sum(store.durations.values()),
+        bytes=sum(file.bytes for entry in files for file in entry.values()),
+        codes=sum(entry[CODES].bytes for entry in files),
+    )
+
+
+def _refuse_twice(path: Path, names: Sequence[str]) -> None:
+    """Refuse a video that is in two shards: it would be two hits, and count twice in every mean."""
+    owner: dict[str, str] = {}
+    for name in names:
+        for video in IndexStore.open(path / name).places:
+            if owner.setdefault(video, name) != name:
+                raise HolmesError(
+                    f"{video} is in {owner[video]} and in {name}; remove it from one: holmes index remove."
+                )
+
+
+class ShardsWriter:
+    """All shards open for writing, as if they were one index; a context manager that holds their locks."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def __enter__(self) -> ShardsWriter:
+        self.shards = read_shards(Place(self.path))
+        with ExitStack() as held:
+            folders = (self.path / entry.name for entry in self.shards.shards)
+            self._writers: list[IndexWriter] = [held.enter_context(IndexWriter(f)) for f in folders]
+            self._held = held.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._held.close()
+
+    @property
+    def store(self) -> WrittenShards:
+        return WrittenShards(self.path, self._writers)
+
+    def add(self, videos: Sequence[StoredVideo], instead_of: Mapping[str, str] | None = None) -> None:
+        """As `IndexWriter.add`. A video that the shards hold stays in its shard."""
+        groups: dict[int, list[StoredVideo]] = {}
+        for video in videos:
+            groups.setdefault(self._place(video.name), []).append(video)
+        leaving = {old: new for new, old in (instead_of or {}).items() if new in {v.name for v in videos}}
+        for place, group in sorted(groups.items()):
+            added = {video.name for video in group}
+            here = {new: old for old, new in leaving.items() if self._holder(old) == place}
+            own = {new: old for new, old in here.items() if new in added}
+            self._writers[place].add(group, own)
+        self.remove(old for old in leaving if self._holder(old) is not None)
+
+    def remove(self, names: Iterable[str]) -> None:
+        groups: dict[int, list[str]] = {}
+        for name in names:
+            groups.setdefault(self._place(name), []).append(name)
+        for place, group in groups.items():
+            self._writers[place].remove(group)
+
+    def _place(self, name: str) -> int:
+        holder = self._holder(name)
+        return shard_of(name, len(self._writers)) if holder is None else holder
+
+    def _holder(self, name: str) -> int | None:
+        own = shard_of(name, len(self._writers))  # nearly always the right one
+        places = [own, *range(len(self._writers))]
+        return next((place for place in places if name in self._writers[place].store), None)
+
+
+class WrittenShards:
+    """What the shards hold together, as far as code that adds to an index needs it."""
+
+    def __init__(self, path: Path, writers: Sequence[IndexWriter]) -> None:
+        self.path, self._stores = path, [writer.store for writer in writers]
+
+    @property
+    def manifest(self) -> Manifest:
+        return self._stores[0].manifest
+
+    @property
+    def places(self) -> dict[str, Any]:
+        return {name: place for store in self._stores for name, place in store.places.items()}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._stores))
+
+    def __contains__(self, name: str) -> bool:
+        own = self._stores[shard_of(name, len(self._stores))]
+        return name in own or any(name in store for store in self._stores)
+
+    def __getitem__(self, name: str) -> StoredVideo:
+        for store in (self._stores[shard_of(name, len(self._stores))], *self._stores):
+            with suppress(KeyError):
+                return store[name]
+        raise KeyError(name)
+
+
+def build_shards(
+    path: Path | str,
+    videos: Iterable[Path | str],
+    embedder: Embedder,
+    count: int,
+    *,
+    rate: float | None = None,
+    fast: bool = False,
+    workers: int | None = None,
+    progress: bool = False,
+    crew: Crew | None = None,
+) -> BuildSummary:
+    """Make a sharded index of `videos`, or continue one; what is new becomes its next generation."""
+    path, videos = Path(path), list(videos)
+    check_count(count)
+    if (path / INDEX_FILE).exists():
+        raise HolmesError(
+            f"{path} is a single index; make shards of it: holmes index split {path} SHARDS --shards {count}."
+        )
+    if not (path / FILE_NAME).exists():
+        create_shards(path, first_manifest(videos, embedder, rate), count)
+    if (held := len(read_shards(Place(path)).shards)) != count:
+        raise HolmesError(f"{path} has {held} shards, not {count}; continue with --shards {held}.")
+    summary = add_videos(
+        path,
+        videos,
+        embedder,
+        rate=rate,
+        fast=fast,
+        workers=workers,
+        progress=progress,
+        crew=crew,
+        writer=ShardsWriter,
+    )
+    shards = seal_shards(path)
+    known = shards.calibration is not None and not shards.calibration.get("rough")
+    if embedder.calibration is None and not known and shards.videos >= FEWEST_VIDEOS:
+        fleet = LocalFleet(Place(path))
+        fleet.ready(shards)
+        made = Generation(shards, fleet)
+        made.embedder = embedder
+        seal_shards(path, calibration=made.guess().to_dict())
+    return summary
+
+
+def calibrate_shards(
+    path: Path | str, captions: Sequence[tuple[str, str]], checkpoint: str | None = None
+) -> Taught:
+    """Fit the calibration of a sharded index on sentences and the videos they describe, and keep it."""
+    place = Place(path)
+    if place.folder is None:
+        raise HolmesError(
+            f"{path} is not a folder; calibrate the index before it is split and copied there, or its shards "
+            "in a folder."
+        )
+    before = read_shards(place)
+    fleet = LocalFleet(place)
+    fleet.ready(before)
+    now = Generation(before, fleet, checkpoint, device="cpu")
+    videos = [name for names in now.all("names").values() for name in names]
+
+    def score(sentences: Sequence[str]) -> Scores:
+        found = now.all("every_score", sent(now.probes(sentences))).values()
+        frame_QV, clip_QV = (torch.cat([torch.from_numpy(f[at]) for f in found], 1) for at in (0, 1))
+        return Scores(frame_QV, clip_QV)
+
+    fitted, taught = learn(captions, videos, now.embedder, score)
+    if read_shards(place) != before:
+        raise HolmesError(f"{path} was changed meanwhile; nothing was written, run it again.")
+    values = fitted.to_dict()
+    write_shards(place.folder, replace(before, calibration=values, generation=before.generation + 1))
+    for entry in before.shards:
+        write_values(place.folder / entry.name / FILE, values)
+    return taught
+
+
+def check_shards(path: Path) -> Shards:
+    """The shards, if all of them are as they were written; else one line about those that are not."""
+    place = Place(path)
+    shards = read_shards(place)
+    faults = []
+    for entry in shards.shards:
+        store = open_shard(place, entry.name, entry.sha256, None)
+        check_belongs(shards, store.manifest, str(path / entry.name))
+        faults += store.faults()
+    faults += feature_faults(path)
+    if faults:
+        raise damaged(path, "; ".join(fault.rstrip(".") for fault in faults))
+    return shards

@@ -1,0 +1,1 @@
+"""From the nearest videos to an answer: moments, probabilities, words."""

@@ -1,0 +1,96 @@
+"""A joint image-text model behind an index: its frames and sentences as they are, without any training.
+
+N raw rows, D width
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from holmes.data.pooling import overlapping_clips, unit_rows, video_frames
+from holmes.index.embedders.protocol import Rows
+from holmes.index.ingest.scenes import clips_in_scenes, find_scenes
+from holmes.media.backbones import JointBackbone
+from holmes.records import QueryEmbedding
+
+# A joint model sees single frames, and a clip of a minute's video would be two seconds of them. Averaged over
+# five they find more. In a long video a clip stays inside its scene and is moved rather than shortened, and
+# there six seconds find more than five.
+CLIP_SECONDS = 5.0
+FILM_CLIP_SECONDS = 6.0
+# The price of one more scene, for `find_scenes`: the spread of two seconds of frames with nothing in common.
+SCENE_PRICE = 2.0
+LONGEST_SCENE = 128.0  # seconds; a longer scene has to be cut, wherever that costs least
+SCENE_RATE = 2.0  # frames per second that scenes are told apart by; more take much memory
+PART_SECONDS = 64.0  # the longest part of a video; its 32 clips then lie two seconds apart
+
+
+class ZeroShot:
+    """Joint image-text embeddings as they are: no captions needed, nothing trained."""
+
+    shows_looks = True
+    frame_weight, clip_weight = 0.4, 0.6
+    part_seconds = PART_SECONDS
+
+    def __init__(self, backbone: JointBackbone, device: str = "auto") -> None:
+        self.backbone = self.visual = backbone
+        self.device = device
+        self.width = backbone.width
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return {
+            "kind": "zero-shot",
+            "name": self.backbone.name,
+            "digest": self.backbone.digest,
+            "clip_seconds": CLIP_SECONDS,
+            "part_seconds": self.part_seconds,
+        }
+
+    @property
+    def rate(self) -> float:
+        return self.backbone.rate
+
+    @property
+    def calibration(self) -> Any:
+        return getattr(self.backbone, "calibration", None)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ()
+
+    def videos(
+        self, features: Sequence[Rows], seconds: Sequence[float], parts: Sequence[Sequence[slice]]
+    ) -> list[list[tuple[Rows, Rows]]]:
+        return [
+            self._parts(rows_ND, len(rows_ND) / max(length, 1e-3), own)
+            for rows_ND, length, own in zip(features, seconds, parts, strict=True)
+        ]
+
+    def _parts(self, rows_ND: Rows, rate: float, parts: Sequence[slice]) -> list[tuple[Rows, Rows]]:
+        if (
+            len(parts) == 1
+        ):  # short videos are mostly about one thing, and are found less often scene by scene
+            return [(video_frames(rows_ND), overlapping_clips(rows_ND, CLIP_SECONDS * rate))]
+        clips = partial(
+            clips_in_scenes, rows_ND, least=FILM_CLIP_SECONDS * rate, edges=scene_edges(rows_ND, rate)
+        )
+        return [(video_frames(rows_ND[part]), clips(part)) for part in parts]
+
+    def queries(self, sentences: Sequence[str]) -> QueryEmbedding:
+        return QueryEmbedding(torch.from_numpy(self.backbone.sentences(sentences)))
+
+
+def scene_edges(rows_ND: Rows, rate: float) -> NDArray[np.int64]:
+    every = max(1, round(rate / SCENE_RATE))
+    rate /= every
+    longest = max(1, round(LONGEST_SCENE * rate))
+    edges = every * find_scenes(unit_rows(rows_ND[::every]), SCENE_PRICE * rate, longest)
+    edges[-1] = len(rows_ND)
+    return edges

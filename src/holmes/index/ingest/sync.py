@@ -1,0 +1,162 @@
+"""Make an index match a folder: follow what is new, changed, moved or deleted, once or again and again.
+
+The flow: look at the folder, sort its files, take in what is new, rename what has moved, then remove what is
+gone. Only what is known to be deleted is removed: a disk that is away shows an empty folder, or none at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from holmes.errors import HolmesError
+from holmes.index.ingest.builder import BuildSummary, Session, feature_folder, open_session
+from holmes.index.ingest.file_identity import FeatureCatalogue
+from holmes.media.find import walk_videos
+from holmes.media.origin import Origin, is_away
+
+GONE = {errno.ENOENT, errno.ENOTDIR}
+
+
+@dataclass(frozen=True)
+class SyncSummary(BuildSummary):
+    """What became of a folder's videos, and of the index's videos that were in it."""
+
+    removed: tuple[str, ...] = ()
+    away: tuple[str, ...] = ()  # not seen, but perhaps not deleted either: kept
+
+    @property
+    def changes(self) -> int:
+        return self.added + len(self.moved) + len(self.removed)
+
+
+def sync_index(
+    path: Path | str,
+    folders: Iterable[Path | str],
+    *,
+    model: str | None = None,
+    fast: bool = False,
+    workers: int | None = None,
+    progress: bool = False,
+) -> SyncSummary:
+    """Make the index hold just the videos that `folders` hold; videos from elsewhere stay as they are."""
+    path, roots = Path(path), [os.path.abspath(folder) for folder in folders]
+    for root in roots:
+        if not os.path.isdir(root):
+            raise HolmesError(f"{root} does not exist; nothing was changed. Is its disk or share connected?")
+    with open_session(path, model=model, fast=fast, workers=workers, progress=progress) as session:
+        seen, closed = _look(roots)
+        _refuse_empty(roots, seen, session)
+        catalogue = FeatureCatalogue(feature_folder(session))
+        store = session.writer.store
+        waiting = [s for s in seen if not (str(s) in store and catalogue.is_current(s))]
+        unchanged = len(seen) - len(waiting)
+        summary = session.take_in(waiting, catalogue)
+        gone, away = _missing(roots, set(seen), closed, session, catalogue)
+        if gone:
+            session.writer.remove(gone)
+    return SyncSummary(
+        **{name: getattr(summary, name) for name in BuildSummary.__dataclass_fields__}
+        | {"unchanged": unchanged + summary.unchanged},
+        removed=tuple(gone),
+        away=tuple(away),
+    )
+
+
+def _look(roots: list[str]) -> tuple[list[Path], list[str]]:
+    """The videos in the folders, each once, and the folders that could not be searched."""
+    closed: list[OSError] = []
+    found = dict.fromkeys(Path(file) for root in roots for file in walk_videos(root, closed))
+    return list(found), [str(error.filename) for error in closed]
+
+
+def _refuse_empty(roots: list[str], seen: list[Path], session: Session) -> None:
+    """Refuse an empty folder that had videos: it may be a mount point whose disk is away."""
+    for root in roots:
+        inside = [name for name in session.writer.store.places if _is_under(name, [root])]
+        if inside and not any(_is_under(str(source), [root]) for source in seen):
+            raise HolmesError(
+                f"{root} contains no videos now, but the index has {len(inside)} from it; nothing was "
+                "changed. "
+                f"Is its disk connected? If they were deleted: holmes index remove {session.path} {root}"
+            )
+
+
+def _missing(
+    roots: list[str], seen: set[Path], closed: list[str], session: Session, catalogue: FeatureCatalogue
+) -> tuple[list[str], list[str]]:
+    """The index's videos of these folders that are not seen there: those deleted, and those perhaps not."""
+    gone, away = list[str](), list[str]()
+    for name in session.writer.store.places:
+        if Path(name) in seen or not _is_under(name, roots) or os.path.exists(name):
+            continue
+        hidden = _is_under(name, closed) or _may_be_away(name, catalogue.origin(Path(name)))
+        (away if hidden else gone).append(name)
+    return gone, away
+
+
+def _may_be_away(name: str, origin: Origin | None) -> bool:
+    """Whether a file that is not seen may still exist on a disk or share that is not there."""
+    if origin is not None and is_away(origin):
+        return True
+    try:
+        os.stat(name)
+    except OSError as error:
+        if error.errno not in GONE:
+            return True
+    folder = os.path.dirname(name)
+    while not os.path.isdir(folder):
+        if os.path.islink(folder):  # a link that leads nowhere
+            return True
+        folder = os.path.dirname(folder)
+    return not os.listdir(folder)  # an empty folder may be where a disk is mounted at other times
+
+
+def _is_under(name: str, folders: Iterable[str]) -> bool:
+    return any(name == folder or name.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
+
+
+State = dict[str, tuple[int, int]]  # path → size and time of change
+
+
+def looks(
+    sync: Callable[[], SyncSummary],
+    folders: Iterable[Path],
+    every: float,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[SyncSummary | str]:
+    """What each look gave: a summary, or in one line why there is none; a later look may succeed.
+
+    A folder in which nothing changed since it was last synced is not synced again, and one in which something
+    changes between two looks is left until it is at rest: a file that is being copied is not yet a video.
+    """
+    roots, synced, before = [os.path.abspath(folder) for folder in folders], None, None
+    while True:
+        now = _state(roots)
+        if now != synced and (now == before or synced is None):
+            try:
+                summary = sync()
+                synced = now
+                yield summary
+            except HolmesError as error:
+                yield str(error)
+        before = now
+        sleep(every)
+
+
+def _state(roots: list[str]) -> State:
+    state: State = {root: (0, int(os.path.isdir(root))) for root in roots}
+    closed: list[OSError] = []
+    for root in roots:
+        for file in walk_videos(root, closed):
+            try:
+                info = os.stat(file)
+                state[file] = (info.st_size, info.st_mtime_ns)
+            except OSError:
+                state[file] = (-1, -1)
+    state.update({str(error.filename): (-2, error.errno or 0) for error in closed})
+    return state

@@ -1,0 +1,80 @@
+"""Keep an index sound and small: what is wrong with its files, and the space of what was removed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holmes.errors import HolmesError
+from holmes.index.storage.manifest import read_manifest
+from holmes.index.storage.store import FEATURES, IndexStore
+from holmes.index.storage.writer import IndexWriter
+from holmes.media.feature_folder import MANIFEST, FeatureFolder, video_id
+from holmes.media.unfinished import SUFFIX as UNFINISHED
+
+
+def index_faults(path: Path | str) -> tuple[IndexStore, list[str]]:
+    """An index and what is wrong with its files, all of which are read, again if a writer replaces them."""
+    path = Path(path)
+    while True:
+        store = IndexStore.open(path)
+        try:
+            faults = store.faults()
+        except FileNotFoundError as error:
+            faults = [f"{error.filename} is missing"]
+        if not faults or read_manifest(path) == store.manifest:
+            return store, faults
+
+
+def feature_faults(path: Path | str) -> list[str]:
+    """What is wrong with the features that an index keeps; reads all of them."""
+    path, faults = Path(path), []
+    if not _has_features(path):
+        return []
+    features = FeatureFolder.open(path / FEATURES)
+    for id in features.ids():
+        try:
+            features[id]
+        except HolmesError as error:
+            if id in features:  # a compaction may delete it meanwhile
+                faults.append(str(error))
+    return faults
+
+
+def compact_index(path: Path | str) -> int:
+    """Free the space of removed videos, embeddings and extracted features; return how many bytes."""
+    path = Path(path)
+    before = _size(path)
+    with IndexWriter(path) as writer:
+        features = FeatureFolder.open(path / FEATURES) if _has_features(path) else None
+        writer.compact()
+        sweep_parts(path / FEATURES)
+        kept = {video_id(Path(name), digits) for name in writer.store.places for digits in (32, 10)}
+        if features is not None:
+            _sweep_unfinished(features)
+            for id in set(features.ids()) - kept:
+                features.file(id).unlink(missing_ok=True)
+    return max(0, before - _size(path))
+
+
+def _size(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def sweep_parts(features: Path) -> None:
+    """Delete what a killed extraction left. Only for the holder of the index's lock, who works alone."""
+    for part in features.rglob(".*.part"):
+        part.unlink(missing_ok=True)
+
+
+def _sweep_unfinished(features: FeatureFolder) -> None:
+    for file in features.videos.glob(f".*{UNFINISHED}"):
+        file.unlink(missing_ok=True)
+
+
+def _has_features(index: Path) -> bool:
+    try:
+        os.stat(index / FEATURES / MANIFEST)  # a folder that may not be read is not a missing one
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True

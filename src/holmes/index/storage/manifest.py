@@ -1,0 +1,112 @@
+"""The one file that says what an index holds. Replacing it is the commit of every change.
+
+It carries a checksum of its own, so damage can be told from a format that this version does not know.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from holmes.base.feature_origin import LEAST_RATE, MOST_RATE
+from holmes.base.manifests import FileEntry, Form
+from holmes.base.validation import Count, Matching, Within, build
+from holmes.errors import HolmesError
+
+FILE_NAME = "manifest.json"
+Side = Annotated[int, Within(1, 2**20)]  # of a video's embeddings, rows or columns; real ones have hundreds
+SegmentName = Annotated[str, Matching(r"[0-9]{8,40}", "the number of a segment")]  # never a path out of here
+TEXTS = ("kind", "name", "digest", "visual", "text", "text_digest")  # what is written about a model
+
+
+@dataclass(frozen=True)
+class SegmentEntry:
+    """An immutable segment, and which of its videos have been removed since."""
+
+    name: SegmentName
+    videos: Count
+    files: dict[str, FileEntry]
+    removed: tuple[Count, ...] = ()  # positions inside the segment, ascending
+
+    def __post_init__(self) -> None:
+        if any(at >= self.videos for at in self.removed) or len(set(self.removed)) < len(self.removed):
+            raise HolmesError(f"'removed' names videos that segment {self.name} does not have.")
+
+    @property
+    def live(self) -> int:
+        return self.videos - len(self.removed)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files.values())
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything about an index but its embeddings."""
+
+    model: dict[str, Any]  # how to load the model again, and the digest of its weights
+    extraction: dict[str, Any]  # how videos became features: backbone, rate; empty if made elsewhere
+    width: Side  # of every embedding
+    clips: Side  # rows of the clip branch, the same for every video
+    generation: Count = 0  # grows by one with every change
+    segments: tuple[SegmentEntry, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        for what in TEXTS:
+            build(str, self.model.get(what, ""), f"model.{what}")
+        if self.extraction:
+            backbone: dict[str, Any] = build(dict[str, Any], self.extraction.get("backbone"), "backbone")
+            for what in ("name", "digest"):
+                build(str, backbone.get(what), f"backbone.{what}")
+            build(Annotated[float, Within(LEAST_RATE, MOST_RATE)], self.extraction.get("rate"), "rate")
+
+    @property
+    def videos(self) -> int:
+        return sum(segment.live for segment in self.segments)
+
+
+class IndexForm(Form):
+    """The form of the manifest; an index of another version is refused with the way to build it again."""
+
+    def load(self, path: Path) -> Any:
+        try:
+            return super().load(path)
+        except HolmesError as error:
+            raise damaged(path.parent, str(error)[:-1]) from None
+
+    def damaged(self, path: Path, fault: str, remedy: str | None = None) -> HolmesError:
+        return damaged(path.parent, fault)
+
+    def outdated(self, path: Path, version: str, remedy: str | None = None) -> HolmesError:
+        folder, quoted = path.parent, shlex.quote(str(path.parent))
+        return HolmesError(
+            f"{folder} is an index of version {version}; this version of Holmes reads version "
+            f"{self.version}. "
+            f"Build it again; the extracted features are kept: rm -r {quoted}/{{{FILE_NAME},segments}} && "
+            f"holmes index build {quoted} VIDEOS…"
+        )
+
+
+FORM = IndexForm("holmes-index", 3, "a Holmes index", "build it again")
+
+
+def write_manifest(folder: Path, manifest: Manifest, still_wanted: Callable[[], None] = lambda: None) -> None:
+    FORM.write(folder / FILE_NAME, asdict(manifest), still_wanted)
+
+
+def read_manifest(folder: Path, name: str = FILE_NAME) -> Manifest:
+    path = folder / name
+    if folder.is_file():
+        raise HolmesError(f"{folder} is a file, not an index; name the folder 'holmes index build' made.")
+    if not path.is_file():
+        raise HolmesError(f"{folder} is not an index; make one: holmes index build {folder} VIDEOS…")
+    return FORM.read(path, Manifest)
+
+
+def damaged(index: Path, fault: str) -> HolmesError:
+    """The error about an index whose files are not as they were written."""
+    return HolmesError(f"{fault}. Remove {index} and build it again, or restore it from a copy.")

@@ -1,0 +1,131 @@
+"""An index on disk: immutable segments, and a manifest whose replacement is the commit of every change.
+
+    INDEX/manifest.json      what there is; replaced atomically
+    INDEX/segments/00000001  files that are written once
+    INDEX/lock               held by the one process that may change the index
+    INDEX/sealed-*.json      earlier manifests that others still read; what they name is kept
+
+A reader opens what one manifest names and keeps seeing just that. A writer writes a segment, syncs it, then
+swaps the manifest; killed before, it leaves files that nothing names and that the next writer removes. If
+somebody removes or moves the index meanwhile, and another writer makes one in its place, it touches neither.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Callable, Container, Iterable
+from functools import cached_property
+from pathlib import Path
+
+from holmes.errors import HolmesError
+from holmes.index.storage.manifest import Manifest, damaged, read_manifest
+from holmes.index.storage.segments import Segment, StoredVideo
+
+SEGMENTS, LOCK = "segments", "lock"
+LEFT_OUT = "left_out.json"  # what the index was asked to hold and does not
+FEATURES = "features"  # what was extracted for the index; it outlives an index that is built again
+OPEN_ATTEMPTS = 20  # for each, a compaction must end within the few ms of opening
+
+
+class IndexStore:
+    """What one manifest names, for reading. Unaffected by later changes; `open` again to see them."""
+
+    def __init__(self, path: Path, manifest: Manifest, opened: Iterable[Segment] = ()) -> None:
+        self.path, self.manifest = path, manifest
+        known = {segment.entry.name: segment for segment in opened}
+        self.segments = [
+            known[entry.name].now(entry)
+            if entry.name in known
+            else Segment(path / SEGMENTS / entry.name, entry, manifest.width, manifest.clips)
+            for entry in manifest.segments
+        ]
+
+    @classmethod
+    def open(cls, path: Path | str, opened: Iterable[Segment] = ()) -> IndexStore:
+        """What the manifest names now; segments that were opened before are not opened again."""
+        path = Path(path)
+        for attempt in range(OPEN_ATTEMPTS):
+            manifest = read_manifest(path)
+            try:
+                return cls(path, manifest, opened)
+            except FileNotFoundError as error:
+                missing = error.filename
+                # A writer may have replaced segments since the manifest was read; then there is a newer one.
+                if attempt and read_manifest(path) == manifest:
+                    break
+        raise damaged(path, f"{missing} is missing")
+
+    @cached_property
+    def places(self) -> dict[str, tuple[int, int]]:
+        """Every video's name, with its segment and its position there, in the order of the index."""
+        places: dict[str, tuple[int, int]] = {}
+        for number, segment in enumerate(self.segments):
+            removed = set(segment.entry.removed)
+            places.update((n, (number, at)) for at, n in enumerate(segment.names) if at not in removed)
+        return places
+
+    @cached_property
+    def durations(self) -> dict[str, float]:
+        """Every video's seconds, by its name."""
+        seconds = [segment.duration_V.tolist() for segment in self.segments]
+        return {name: seconds[number][at] for name, (number, at) in self.places.items()}
+
+    def __len__(self) -> int:
+        return self.manifest.videos
+
+    def find(self, name: str) -> tuple[int, int] | None:
+        """A video's segment and its position there, without listing all videos."""
+        found = ((number, segment.find(name)) for number, segment in enumerate(self.segments))
+        return next(((number, position) for number, position in found if position is not None), None)
+
+    def find_all(self, names: set[str]) -> dict[str, tuple[int, int]]:
+        """The same for many names; those that the index does not hold are left out."""
+        return {
+            name: (number, segment.positions[name])
+            for number, segment in enumerate(self.segments)
+            for name in segment.positions.keys() & names
+            if segment.positions[name] not in segment.removed
+        }
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.find(name) is not None
+
+    def __getitem__(self, name: str) -> StoredVideo:
+        place = self.find(name)
+        if place is None:
+            raise KeyError(name)
+        return self.segments[place[0]].video(place[1])
+
+    def matching(self, pattern: str) -> list[str]:
+        """Videos by path, by folder, by file name, or by a pattern such as *.mp4: the first way that fits.
+
+        What is named exactly is not a pattern: 'clip[1].mkv' is not clip1.mkv where there is such a file.
+        """
+        names = fitting(self, lambda: self.places, pattern)
+        if not names:
+            raise no_video_fits(self.path, pattern)
+        return names
+
+    def faults(self) -> list[str]:
+        """What is wrong with the files; reads all of them."""
+        return [fault for segment in self.segments for fault in segment.faults()]
+
+
+def fitting(held: Container[str], every: Callable[[], Iterable[str]], pattern: str) -> list[str]:
+    """The videos that a pattern stands for, see `IndexStore.matching`; all are listed only if need be."""
+    for exact in (pattern, os.path.abspath(pattern)):
+        if exact in held:
+            return [exact]
+    inside, videos = os.path.join(os.path.abspath(pattern), ""), every()
+    names = [name for name in videos if name.startswith(inside)]
+    names = names or [name for name in videos if os.path.basename(name) == pattern]
+    if names:
+        return names
+    fits = re.compile(fnmatch.translate(pattern)).match
+    return [name for name in videos if fits(name) or fits(os.path.basename(name))]
+
+
+def no_video_fits(index: Path | str, pattern: str) -> HolmesError:
+    return HolmesError(f"no video of {index} matches '{pattern}'; 'holmes index info --json' lists them.")

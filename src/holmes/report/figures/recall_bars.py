@@ -1,0 +1,57 @@
+"""Recall of groups of queries, with the range in which it would lie for other queries of the kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from holmes.report.figures.style import LIGHT, WIDTH, Theme
+
+CUTOFFS = ("R@1", "R@5", "R@10", "R@100")
+Groups = Mapping[str, Mapping[str, float]]  # group → "queries" and R@K in percent
+
+
+def draw_recall(groupings: Mapping[str, Groups], theme: Theme = LIGHT) -> Figure:
+    """A block for each grouping, a column for each cut-off, a bar for each group."""
+    rows = [len(groups) for groups in groupings.values()]
+    with theme.applied():
+        figure = Figure((WIDTH, 0.5 + 0.45 * len(rows) + 0.24 * sum(rows)), layout="constrained")
+        grid = figure.subplots(len(rows), len(CUTOFFS), squeeze=False, sharex="col", height_ratios=rows)
+        for axes_row, (title, groups) in zip(grid, groupings.items(), strict=True):
+            names = [f"{name}  ({int(group['queries']):,})" for name, group in groups.items()]
+            for axes, cutoff in zip(axes_row, CUTOFFS, strict=True):
+                draw_bars(axes, groups, cutoff, theme)
+                axes.set_yticks([])
+            axes_row[0].set_yticks(range(len(names)), names)
+            axes_row[0].set_ylabel(title, weight="bold")
+        for axes, cutoff in zip(grid[0], CUTOFFS, strict=True):
+            axes.set_title(cutoff)
+        figure.align_ylabels(grid[:, 0])
+        figure.supxlabel("queries found, %   (whiskers: 95 % interval)", size=8)
+    return figure
+
+
+def draw_bars(axes: Axes, groups: Groups, cutoff: str, theme: Theme) -> None:
+    places = range(len(groups))
+    values = [group[cutoff] for group in groups.values()]
+    bars = axes.barh(places, values, height=0.66, color=theme.series[0], alpha=0.85)
+    for bar in bars:
+        bar.set_gid(cutoff)
+    for place, value, group in zip(places, values, groups.values(), strict=True):
+        low, high = wilson_interval(value, int(group["queries"]))
+        axes.hlines(place, low, high, color=theme.ink, linewidth=0.8)
+        axes.text(high + 2, place, f"{value:.1f}", va="center", size=7)
+    axes.set(xlim=(0, 122), xticks=(0, 50, 100), ylim=(len(groups) - 0.5, -0.5))
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
+def wilson_interval(percent: float, count: int, z: float = 1.96) -> tuple[float, float]:
+    """The 95 % interval of a share seen in `count` queries, in percent (Wilson's score)."""
+    share = percent / 100
+    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    return 100 * max(0.0, middle - half), 100 * min(1.0, middle + half)

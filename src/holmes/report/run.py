@@ -1,0 +1,103 @@
+"""Everything the page of a report says, gathered from the runs it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from holmes.base.devices import choose_device
+from holmes.config.schema import to_dict
+from holmes.errors import HolmesError
+from holmes.evaluation.breakdown import groups_of
+from holmes.evaluation.comparison import System, compare_systems
+from holmes.evaluation.comparison_tables import difference_grid, group_grids
+from holmes.evaluation.confidence.readers import find_reader
+from holmes.evaluation.confidence.tables import uncertainty_grids
+from holmes.evaluation.intervals import spread_with_intervals
+from holmes.evaluation.literature import published_figures
+from holmes.evaluation.runs.confidence import run_uncertainty
+from holmes.evaluation.runs.evaluated import EvaluatedRun, evaluate_run
+from holmes.evaluation.runs.folders import RunFolder, find_runs, store_of
+from holmes.evaluation.tables import Grid, report_grids, results_grid
+from holmes.report.figure_data import figure_data
+from holmes.report.figures.confidence import ConfidencePart, confidence_part, unmeasured
+from holmes.report.figures.data import ReportData, ReportedRun
+from holmes.report.moments import Seen, find_query, find_video
+from holmes.training.logbook import read_metrics
+from holmes.training.setup import build_objective
+
+Say = Callable[[str], None]  # called with what is being done, for the person who waits
+
+
+def one_run(folder: Path) -> RunFolder:
+    """The run in a folder; a folder with several is refused."""
+    runs = find_runs(folder)
+    if len(runs) > 1:
+        names = ", ".join(run.path.name for run in runs)
+        raise HolmesError(f"{folder} holds {len(runs)} runs ({names}); a report is about one of them.")
+    return runs[0]
+
+
+def gather(
+    runs: list[RunFolder],
+    store_path: Path | None,
+    split_name: str,
+    video: str | None,
+    query: str | None,
+    device_name: str,
+    say: Say = lambda line: None,
+) -> ReportData:
+    """Everything the page says, from the best checkpoint of a run, or of two, and a store."""
+    device, store = choose_device(device_name), store_of(runs[0], store_path)
+    split = store.split(split_name)
+    row = None if query is None else find_query(store, split, query)
+    place = None if video is None else find_video(store, split, video)
+
+    say(f"evaluating {' and '.join(str(run.path) for run in runs)} on the {split_name} split of {store.path}")
+    seen = [evaluate_run(run, store, split_name, device) for run in runs]
+    config = seen[0].checkpoint.config
+    models = [Seen.of(one.seen, one.checkpoint.config.score) for one in seen]
+    figures = figure_data(models, store, split, config, build_objective(config), place, row)
+    accounts = [
+        ReportedRun(one.report, to_dict(one.checkpoint.config), read_metrics(one.run.path)) for one in seen
+    ]
+
+    say("drawing")
+    found = accounts[0].evaluation
+    names = [f"this run, {found['protocol'] or 'checkpoint'}"]
+    names += [f"{one.run.path.name}, {one.report['protocol'] or 'checkpoint'}" for one in seen[1:]]
+    ours = {
+        name: spread_with_intervals([one.report["metrics"]], one.seen.rank_Q[None], split.owner)
+        for name, one in zip(names, seen, strict=True)
+    }
+    title = f"Recall on the {split_name} split, %"
+    return ReportData(
+        run=accounts[0],
+        figures=figures,
+        results=results_grid(title, ours, published_figures(found["preset"]), found["collection"]),
+        details=[*report_grids("Recall", found)],
+        other=accounts[1] if len(accounts) > 1 else None,
+        comparison=compared(names, seen) if len(seen) > 1 else (),
+    )
+
+
+def compared(names: list[str], seen: list[EvaluatedRun]) -> list[Grid]:
+    """Tables of this run against the other on the same draws of videos, also for each group of queries."""
+    systems = [System(name, one.seen.rank_Q[None]) for name, one in zip(names, seen, strict=True)]
+    split = seen[0].seen.split
+    found = compare_systems(systems[::-1], split.owner, groups_of(seen[0].store, split))
+    return [difference_grid(found), *group_grids(found)]
+
+
+def gather_confidence(
+    run: RunFolder, store: Path | None, split: str, device: str, say: Say = lambda line: None
+) -> ConfidencePart:
+    """How far the run's confidence can be trusted; or why that is not known."""
+    say("measuring the confidence")
+    try:
+        found = run_uncertainty(
+            run, store_of(run, store), split, choose_device(device), reader_of=find_reader
+        )
+    except HolmesError as error:
+        return unmeasured(str(error))
+    return confidence_part(found, [*uncertainty_grids(run.path.name, found)])

@@ -1,0 +1,196 @@
+"""What a run is made of before its first step: settings that fit the store, the parts that the maths takes,
+and what a checkpoint remembers beside its weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from holmes.base.parallel import World
+from holmes.config.names import weighted_names
+from holmes.config.schema import AlignmentConfig, HolmesConfig
+from holmes.data.bank import FeatureBank
+from holmes.data.store import Split, Store
+from holmes.data.words import telling_words
+from holmes.encoders.checkpoint import ENCODERS, TRAINING_SECONDS, WORDS
+from holmes.errors import HolmesError
+from holmes.evaluation.partition import Identify
+from holmes.evidence import dirichlet, query_kinds
+from holmes.evidence.dirichlet import EvidenceForm
+from holmes.losses import diversity
+from holmes.losses.objective import ExtraLoss, Objective, QueryOwners, Weights
+from holmes.records import CLIPS, FRAMES, TOKENS, Scores
+from holmes.results import Json
+from holmes.similarity import cosine_and_dot, guided_cosine_and_dot
+from holmes.training.resume import Progress
+from holmes.transport import alignment
+from holmes.transport.alignment import Alignment
+
+
+def fit_to_store(config: HolmesConfig, store: Store) -> HolmesConfig:
+    """Any preset trains on any store: the widths of the features are the store's, and so are the lengths.
+
+    Lengths that were changed on purpose must be the store's: it holds pooled frames and clips, not raw ones.
+    """
+    info, asked = store.info, config.model
+    for name, usual in (("frames", FRAMES), ("clips", CLIPS), ("tokens", TOKENS)):
+        wanted, found = getattr(asked, name), getattr(info, name)
+        if wanted not in (usual, found):
+            raise HolmesError(
+                f"{store.path} was packed with {found} {name}, the settings ask for {wanted}; what it holds "
+                f"is pooled already, so pack it again with 'holmes data pack … --{name} {wanted}'."
+            )
+    model = replace(
+        asked,
+        video_width=info.video_width,
+        text_width=info.text_width,
+        frames=info.frames,
+        clips=info.clips,
+        tokens=info.tokens,
+    )
+    return replace(config, model=model)
+
+
+# Compiling takes about a minute and saves some ten milliseconds a step.
+FEWEST_STEPS_TO_COMPILE = 4000
+
+
+def should_compile(device: torch.device, steps: int) -> bool:
+    """Whether a run on this device is long enough to win back the time compiling takes."""
+    return device.type == "cuda" and steps >= FEWEST_STEPS_TO_COMPILE
+
+
+def describe(
+    config: HolmesConfig,
+    bank: FeatureBank,
+    fit: Split,
+    model: nn.Module,
+    device: torch.device,
+    world: World,
+    how: str,
+) -> str:
+    """The lines; `how` says how the step is run, such as "compiled"."""
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    lines = [
+        f"{config.name} on {bank.store.path.name}: {len(fit.videos):,} videos, "
+        f"{len(fit.queries):,} queries, {parameters:,} parameters",
+        f"{device}{' × ' + str(world.size) if world.size > 1 else ''}, "
+        f"{'bf16 encoders' if device.type == 'cuda' else 'float32'}, "
+        f"{how}; {bank.says}",
+    ]
+    if config.training.epochs <= config.training.warm_up_epochs:
+        lines.append(
+            f"stage 2 is not reached: {config.training.epochs} epochs, of which stage 1 takes "
+            f"{config.training.warm_up_epochs} (warm_up_epochs)"
+        )
+    return "\n".join(lines)
+
+
+def extras_of(progress: Progress, store: Store, fit: Split) -> Json:
+    return {
+        "epoch": progress.best_epoch,
+        "select_SumR": progress.best_sum,
+        TRAINING_SECONDS: store.usual_seconds(fit),
+        WORDS: telling_words([store.captions[query] for query in fit.queries]),
+        ENCODERS: asdict(store.info.encoders),
+    }
+
+
+EVIDENCE_FORMS: dict[str, EvidenceForm] = {
+    "sharp": dirichlet.sharp_evidence,
+    "bounded": dirichlet.bounded_evidence,
+}
+DIVERSITY_FORMS = {"pairs": diversity.diversity_loss, "pooled": diversity.pooled_diversity_loss}
+EXTRA_ALIGNMENTS: dict[str, Alignment] = {}  # of your own
+EXTRA_LOSSES: dict[str, ExtraLoss] = {}  # of your own
+THRESHOLD_RULES = {
+    "absolute": query_kinds.adaptive_thresholds,
+    "relative": query_kinds.relative_thresholds,
+}
+MEDIAN_RULES = {
+    "batch_median": query_kinds.below_batch_median,
+    "candidate_median": query_kinds.below_candidate_median,
+    "none": query_kinds.keep_candidates,
+}
+PARTITION_FUSIONS = {
+    "uncertainty": query_kinds.uncertainty_dominance,
+    "confidence": query_kinds.confidence_dominance,
+    "frame": query_kinds.trust_frame,
+    "clip": query_kinds.trust_clip,
+}
+
+
+def build_objective(config: HolmesConfig) -> Objective:
+    evidence, loss = config.evidence, config.loss
+    return Objective(
+        weights=Weights(
+            contrastive_clip=loss.contrastive_clip,
+            contrastive_frame=loss.contrastive_frame,
+            diversity=loss.diversity,
+            intra=loss.intra,
+            inter=loss.inter,
+            contrastive_cosine=loss.contrastive_cosine,
+        ),
+        inter_temperature=evidence.inter_temperature,
+        intra_temperature=evidence.intra_temperature,
+        margin=loss.margin,
+        hard_pool=loss.hard_pool,
+        contrastive_temperature=loss.contrastive_temperature,
+        diversity_margin=loss.diversity_margin,
+        diversity_scale=loss.diversity_scale,
+        beta=evidence.beta,
+        smoothing=evidence.smoothing,
+        calibrate=evidence.calibrate,
+        inter_terms=evidence.inter_terms,
+        evidence=EVIDENCE_FORMS[evidence.form],
+        thresholds=THRESHOLD_RULES[evidence.thresholds],
+        refine=MEDIAN_RULES[evidence.refine],
+        fuse_partitions=PARTITION_FUSIONS[evidence.fusion],
+        align=build_alignment(config.alignment),
+        score=guided_cosine_and_dot if config.model.encoder == "ms_sl" else cosine_and_dot,
+        timeline=config.model.clips if config.model.encoder == "ms_sl" else None,
+        diversify=DIVERSITY_FORMS[loss.diversity_form],
+        extra={
+            name: (weight, EXTRA_LOSSES[name])
+            for name, weight in weighted_names("loss.extra", loss.extra).items()
+        },
+    )
+
+
+def build_alignment(config: AlignmentConfig) -> Alignment:
+    return build_alignments(config)[config.kind]
+
+
+def build_alignments(config: AlignmentConfig) -> dict[str, Alignment]:
+    """Every kind of alignment with these settings."""
+    return {
+        "flexible": partial(
+            alignment.flexible_alignment,
+            entropy_weight=config.entropy_weight,
+            dustbin_ratio=config.dustbin_ratio,
+            iterations=config.iterations,
+        ),
+        "plain": partial(
+            alignment.plain_alignment, entropy_weight=config.entropy_weight, iterations=config.iterations
+        ),
+        "softmax": partial(alignment.softmax_alignment, entropy_weight=config.entropy_weight),
+        "best_clip": alignment.best_clip_alignment,
+        **EXTRA_ALIGNMENTS,
+    }
+
+
+def build_identifier(config: HolmesConfig) -> Identify:
+    """How training tells the kinds of queries apart, for evaluation."""
+    objective = build_objective(config)
+
+    def identify(cosine: Scores, owner_Q: Tensor) -> Tensor:
+        everyone_Q = torch.ones_like(owner_Q, dtype=torch.bool)
+        return objective.identify_queries(
+            cosine, QueryOwners(owner_Q, torch.zeros_like(owner_Q), everyone_Q, 1)
+        )
+
+    return identify

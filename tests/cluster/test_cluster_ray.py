@@ -1,0 +1,418 @@
+"""A real cluster of three nodes on this machine: the answers of one index, whatever is killed or frozen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray")
+pytest.importorskip("av")
+import ray
+
+import holmes
+from holmes.cli.main import main
+from holmes.cluster import hedging as asking
+from holmes.cluster.actors import RayFleet
+from holmes.cluster.connect import SmallCluster, children_of
+from holmes.cluster.extract import crew_at
+from holmes.cluster.index import ShardedIndex
+from holmes.cluster.write import build_shards, seal_shards, shard_name, split_index
+from holmes.errors import HolmesError
+from holmes.index.answer.answers import Answer
+from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders.zero_shot import ZeroShot
+from holmes.index.ingest.builder import build_index
+from holmes.index.storage.segments import CODES
+from holmes.index.storage.store import IndexStore
+from holmes.index.storage.writer import IndexWriter
+from holmes.media.extraction import extract
+from holmes.media.feature_folder import FeatureFolder
+from index_fakes import FakeJoint
+from media_files import gray_video
+from ray_hook import FOLDER, Shades, notes
+from shard_fakes import SENTENCES, bits, make_index
+from waiting import LONG, wait_for
+
+SHARDS = 3
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all nodes know."""
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.fixture(scope="module")
+def cluster(shared: Path) -> Iterator[SmallCluster]:
+    os.environ[FOLDER] = str(shared)
+    tests = str(Path(__file__).parents[1] / "support")  # where nodes find the hook
+    os.environ["PYTHONPATH"] = os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])
+    started = SmallCluster(3)
+    hook = {"worker_process_setup_hook": "ray_hook.setup"}
+    ray.init(address=started.address, log_to_driver=False, logging_level="ERROR", runtime_env=hook)
+    yield started
+    ray.shutdown()
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    split_index(make_index(folder), folder / "shards", SHARDS)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def fake_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+    monkeypatch.setattr("holmes.media.extraction.load_visual", lambda name, **how: Shades())
+
+
+@pytest.fixture(scope="module")
+def searched(cluster: SmallCluster, made: Path) -> Iterator[ShardedIndex]:
+    """The shards on the nodes, two copies of each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+        opened = holmes.open_index(
+            made / "shards", ray=cluster.address, cache=made / "cache", patience=LONG, device="cpu"
+        )
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def expected(made: Path) -> dict[str, str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+        return answers_of(holmes.open_index(made / "index", device="cpu"))
+
+
+def answers_of(index: Any) -> dict[str, str]:
+    return {sentence: bits(index.search(sentence)) for sentence in SENTENCES}
+
+
+def fleet_of(index: ShardedIndex) -> RayFleet:
+    fleet = index.now.fleet
+    assert isinstance(fleet, RayFleet)
+    return fleet
+
+
+def copies_of(index: ShardedIndex, shard: str) -> list[Any]:
+    return fleet_of(index)._shards[shard].copies
+
+
+def all_ready(index: ShardedIndex) -> bool:
+    states = index.now.shards
+    return all(e.sha256 in copy.held for e in states.shards for copy in copies_of(index, e.name))
+
+
+def nodes_of(index: ShardedIndex, shard: str) -> list[str]:
+    ask = [copy.actor.__ray_call__.remote(_node) for copy in copies_of(index, shard)]
+    return list(ray.get(ask, timeout=LONG))
+
+
+def _node(self: Any) -> str:
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def _process(self: Any) -> int:
+    return os.getpid()
+
+
+@contextmanager
+def frozen(copies: list[Any]) -> Iterator[None]:
+    """Processes that are there and do nothing, like those of a machine that hangs."""
+    processes = ray.get([copy.actor.__ray_call__.remote(_process) for copy in copies], timeout=LONG)
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
+
+
+def test_answers_on_a_cluster_are_those_of_one_index(
+    searched: ShardedIndex, made: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert answers_of(searched) == expected
+    monkeypatch.setattr(asking, "LARGE", 1)  # what all shards are sent is kept once
+    whole = holmes.open_index(made / "index", device="cpu")
+    for how in ({"top": 200}, {"filter": "*film*1.mp4"}, {"abstain_below": 0.5}):
+        ours, theirs = searched.search_many(SENTENCES, **how), whole.search_many(SENTENCES, **how)
+        assert [bits(answer) for answer in ours] == [bits(answer) for answer in theirs]
+    assert searched.like("/films/film004.mp4", 9.0) == whole.like("/films/film004.mp4", 9.0)
+    assert searched.durations == whole.durations
+    placed = [nodes_of(searched, shard_name(number)) for number in range(SHARDS)]
+    assert all(len(set(nodes)) == 2 for nodes in placed), "copies are on different nodes"
+    per_node = Counter(node for nodes in placed for node in nodes)
+    assert sorted(per_node.values()) == [2, 2, 2], "and nodes have equally many"
+
+
+def test_a_frozen_copy_is_overtaken(searched: ShardedIndex, expected: dict[str, str]) -> None:
+    copies = copies_of(searched, shard_name(1))
+    wait_for(lambda: all_ready(searched))
+    with frozen(copies[:1]):
+        assert answers_of(searched) == expected
+        assert copies[0].overdue, "it was asked, and left behind"
+        state = searched.now.shards[shard_name(1)].sha256
+        for _ in range(4):  # and not asked first any more
+            assert fleet_of(searched)._shards[shard_name(1)].in_order(state)[0] is copies[1]
+    wait_for(lambda: not copies[0].overdue)
+    assert answers_of(searched) == expected
+
+
+def test_a_shard_that_does_not_answer_is_named(searched: ShardedIndex, expected: dict[str, str]) -> None:
+    wait_for(lambda: all_ready(searched))
+    fleet, shard = fleet_of(searched), shard_name(2)
+    fleet.patience = 1.5
+    try:
+        with frozen(copies_of(searched, shard)):
+            answer = searched.search(SENTENCES[0])
+            assert answer.missing == (shard,)
+            assert (
+                f"This counts only what was searched: {shard} did not answer." in answer.diagnosis.explanation
+            )
+            assert all(hit.video not in IndexStore.open(searched.place.folder / shard) for hit in answer.hits)
+    finally:
+        fleet.patience = LONG
+    assert answers_of(searched) == expected
+
+
+class Stream:
+    """Somebody who asks one sentence after the other until told to stop."""
+
+    def __init__(self, index: ShardedIndex) -> None:
+        self.index, self.answers, self.errors = index, list[Answer](), list[BaseException]()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for sentence in SENTENCES:
+                try:
+                    self.answers.append(self.index.search(sentence))
+                except BaseException as error:
+                    self.errors.append(error)
+
+    def __enter__(self) -> Stream:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def test_a_killed_node_costs_no_answer_and_its_copies_come_back(
+    cluster: SmallCluster, searched: ShardedIndex, expected: dict[str, str]
+) -> None:
+    wait_for(lambda: all_ready(searched))
+    victim = cluster.nodes[0]
+    on_victim = [shard_name(n) for n in range(SHARDS) if victim.node_id in nodes_of(searched, shard_name(n))]
+    assert on_victim, "every node has some copies"
+    with Stream(searched) as stream:
+        wait_for(lambda: len(stream.answers) > 20)
+        cluster.kill(victim)
+        lost = wait_for(lambda: not all_ready(searched) or len(stream.answers) > 2000)
+        assert lost
+        wait_for(lambda: all_ready(searched))
+        asked = len(stream.answers)
+        wait_for(lambda: len(stream.answers) > asked + 20)
+    assert stream.errors == []
+    assert [a for a in stream.answers if a.missing or bits(a) != expected[a.query]] == []
+    for shard in on_victim:
+        nodes = nodes_of(searched, shard)
+        assert victim.node_id not in nodes and len(set(nodes)) == 2
+    cluster.restore(3)
+
+
+def test_a_new_generation_is_taken_up_without_a_mixed_answer(
+    searched: ShardedIndex, made: Path, expected: dict[str, str], tmp_path: Path
+) -> None:
+    wait_for(lambda: all_ready(searched))
+    shards = made / "shards"
+    with Stream(searched) as stream:
+        wait_for(lambda: len(stream.answers) > 20)
+        for number in range(SHARDS):
+            with IndexWriter(shards / shard_name(number)) as writer:
+                writer.remove(list(writer.store.places)[::3])
+                writer.compact()
+        assert not searched.refresh(), "nothing is taken up before all of it is sealed"
+        seal_shards(shards)
+        wait_for(searched.refresh)
+        asked = len(stream.answers)
+        wait_for(lambda: len(stream.answers) > asked + len(SENTENCES))
+    after = answers_of(holmes.open_index(shards, device="cpu"))
+    assert stream.errors == [] and after != expected
+    said = [bits(answer) for answer in stream.answers]
+    wrong = [
+        a
+        for a, text in zip(stream.answers, said, strict=True)
+        if text not in (expected[a.query], after[a.query])
+    ]
+    assert wrong == []
+    assert answers_of(searched) == after
+    held = {name for copy in copies_of(searched, shard_name(0)) for name in copy.held}
+    assert len(held) == 2, "the last generation is kept for questions under way"
+
+
+def test_a_corrupted_shard_is_refused_and_named(cluster: SmallCluster, made: Path, tmp_path: Path) -> None:
+    shards = shutil.copytree(made / "shards", tmp_path / "shards")
+    file = next((shards / shard_name(1)).rglob(CODES))
+    content = bytearray(file.read_bytes())
+    content[11] ^= 4
+    file.write_bytes(bytes(content))
+    with pytest.raises(HolmesError, match=rf"{shard_name(1)}/segments/\d+/{CODES} is damaged"):
+        holmes.open_index(shards, ray=cluster.address, cache=tmp_path / "cache", copies=1)
+
+
+def test_more_copies_than_nodes_are_refused(cluster: SmallCluster, made: Path) -> None:
+    with pytest.raises(
+        HolmesError, match="9 copies of a shard need as many nodes with CPUs, the cluster has 3"
+    ):
+        holmes.open_index(made / "shards", ray=cluster.address, copies=9)
+
+
+# ---------------------------------------------------------------------- extraction
+
+
+@pytest.fixture
+def films(tmp_path: Path) -> Path:
+    folder = tmp_path / "films"
+    folder.mkdir()
+    for number in range(9):
+        levels = [20 * number + 10 * second for second in range(6)]
+        gray_video(folder / f"film{number}.mp4", levels, [float(second) for second in range(6)])
+    return folder
+
+
+@pytest.fixture
+def notebook(shared: Path) -> Iterator[Path]:
+    yield shared
+    for name in ("begun", "done", "wait"):
+        shutil.rmtree(shared / name, ignore_errors=True)
+        (shared / name).unlink(missing_ok=True)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
+
+
+def test_extraction_on_a_cluster_gives_the_bytes_of_one_machine(
+    cluster: SmallCluster,
+    films: Path,
+    notebook: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A broken file costs that file, one that crashes its worker too; run again, it does what is left."""
+    (films / "broken.mp4").write_bytes(b"no film at all")
+    shutil.copy(films / "film1.mp4", films / "crash.mp4")
+    extract([films / f"film{n}.mp4" for n in range(9)], tmp_path / "here", Shades())
+    words = ["holmes", "extract", str(films), "--out", str(tmp_path / "there"), "--ray", cluster.address]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 1 and "9 videos extracted in" in said and "2 failed" in said
+    assert f"left out {films / 'broken.mp4'}: " in said
+    assert f"left out {films / 'crash.mp4'}: the decoder or the encoder crashed" in said
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
+    begun = notes(notebook / "begun")
+    assert sum(name == "crash.mp4" for name, _ in begun) == 3
+    assert sorted(name for name, _ in notes(notebook / "done")) == [f"film{n}.mp4" for n in range(9)]
+    (films / "crash.mp4").unlink()
+    again = extract([films], tmp_path / "there", "shades", crew=crew_at(cluster.address))
+    assert len(again.reused) == 9 and not again.extracted and len(again.failures) == 1
+    assert len(notes(notebook / "done")) == 9
+
+
+def test_a_killed_nodes_videos_are_done_elsewhere_once_each(
+    cluster: SmallCluster, films: Path, notebook: Path, tmp_path: Path
+) -> None:
+    extract([films], tmp_path / "here", Shades())
+    (notebook / "wait").touch()
+    summary: list[Any] = []
+
+    def work() -> None:
+        summary.append(extract([films], tmp_path / "there", "shades", crew=crew_at(cluster.address)))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        wait_for(lambda: len({node for _, node in notes(notebook / "begun")}) == len(cluster.nodes))
+        victim = cluster.nodes[-1]
+        there = [name for name, node in notes(notebook / "begun") if node == victim.node_id]
+        cluster.kill(victim)
+    finally:
+        (notebook / "wait").unlink()
+        thread.join(LONG)
+    assert summary and not summary[0].failures and len(summary[0].extracted) == 9
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
+    done = notes(notebook / "done")
+    assert sorted(name for name, _ in done) == [f"film{n}.mp4" for n in range(9)], "each once"
+    assert there and all(node != victim.node_id for name, node in done if name in there)
+    cluster.restore(3)
+
+
+def test_an_index_built_on_a_cluster_is_the_one_built_here(
+    cluster: SmallCluster, films: Path, notebook: Path, tmp_path: Path
+) -> None:
+    embedder: Any = ZeroShot(Shades())  # type: ignore[arg-type]
+    there = build_shards(tmp_path / "there", [films], embedder, 2, crew=crew_at(cluster.address))
+    here = build_shards(tmp_path / "here", [tmp_path / "there" / "features"], embedder, 2)
+    build_index(tmp_path / "index", [tmp_path / "there" / "features"], embedder)
+    assert there.added == here.added == 9
+    split_index(tmp_path / "index", tmp_path / "split", 2)
+    for name in IndexStore.open(tmp_path / "index").places:
+        stores = [
+            IndexStore.open(tmp_path / made / shard_name(n)) for made in ("there", "here") for n in (0, 1)
+        ]
+        rows = [store[name].rows_SPD.tobytes() for store in stores if name in store]
+        assert (
+            len(rows) == 2
+            and rows[0] == rows[1] == IndexStore.open(tmp_path / "index")[name].rows_SPD.tobytes()
+        )
+    asked = [holmes.open_index(tmp_path / made, device="cpu") for made in ("there", "here", "split", "index")]
+    said = [[bits(answer) for answer in index.search_many(SENTENCES)] for index in asked]
+    assert said[0] == said[1] == said[2] == said[3]
+    assert len(FeatureFolder.open(tmp_path / "there" / "features")) == 9
+    again = build_shards(tmp_path / "there", [films], embedder, 2, crew=crew_at(cluster.address))
+    assert again.added == 0 and again.unchanged == 9 and len(notes(notebook / "done")) == 9
+
+
+def test_processes_are_found_while_threads_and_processes_end() -> None:
+    """A node that is to be killed goes on starting and ending them."""
+    ended = threading.Event()
+
+    def start_and_end() -> None:
+        while not ended.is_set():
+            one = threading.Thread(target=subprocess.run, args=(["true"],))
+            one.start()
+            one.join()
+
+    busy = [threading.Thread(target=start_and_end) for _ in range(4)]
+    lasting = subprocess.Popen(["sleep", "60"])
+    try:
+        for thread in busy:
+            thread.start()
+        assert all(lasting.pid in children_of(os.getpid()) for _ in range(50))
+    finally:
+        ended.set()
+        lasting.kill()
+        lasting.wait()
+        for thread in busy:
+            thread.join()

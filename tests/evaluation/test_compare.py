@@ -1,0 +1,244 @@
+"""`holmes compare`, the results of single queries, and tables in every form."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import holmes as package
+from holmes.base.files import read_json
+from holmes.cli import main
+from holmes.data.bank import FeatureBank
+from holmes.data.store import Store
+from holmes.encoders.checkpoint import load_checkpoint
+from holmes.errors import HolmesError
+from holmes.evaluation.latex import escaped
+from holmes.evaluation.recall import retrieval_metrics
+from holmes.evaluation.tables import Grid
+from holmes.evidence.answer_kinds import AnswerKind
+from tiny_runs import set_options, tiny_world
+
+NO_TEX = "no TeX here: that the table compiles is not checked, only its structure"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("compare")
+
+
+@pytest.fixture(scope="module")
+def store(folder: Path) -> Store:
+    return tiny_world(folder / "world", videos=24)
+
+
+def holmes(*words: object) -> None:
+    main.app([str(word) for word in words], standalone_mode=False)
+
+
+@pytest.fixture(scope="module")
+def runs(store: Store, folder: Path) -> Path:
+    """Two margins with two seeds each: a sweep's folder."""
+    words = ["sweep", store.path, "--preset", "tvr", "--out", folder / "runs", "--device", "cpu"]
+    words += ["--set", "margin=.1,.3", "--seeds", "0,1", *set_options(epochs=1, warm_up_epochs=0)]
+    words[words.index("--set") : words.index("--set")] = ["--set", "held_out=.25"]
+    holmes(*words)
+    return folder / "runs"
+
+
+def test_settings_are_not_taken_for_seeds(runs, folder, capsys):
+    """A sweep's folder has two settings; their figures must not be averaged together."""
+    holmes("evaluate", runs, "--json", folder / "found.json", "--device", "cpu")
+    summary = read_json(folder / "found.json")["summary"]
+    assert set(summary) == {"full, honest", "margin=0.3, honest"}
+    for name, stem in (("full, honest", "full"), ("margin=0.3, honest", "margin=0.3")):
+        sums = [read_json(runs / f"{stem}-seed{seed}" / "result.json")["metrics"]["SumR"] for seed in (0, 1)]
+        assert summary[name]["SumR"]["mean"] == pytest.approx(np.mean(sums))
+        assert summary[name]["SumR"]["low"] <= np.mean(sums) <= summary[name]["SumR"]["high"]
+    printed = capsys.readouterr().out
+    assert "ours, margin=0.3, honest" in printed and "95%" in printed
+
+
+def test_every_query_has_its_row(runs, store, folder):
+    run = runs / "full-seed0"
+    holmes("evaluate", run, "--queries", folder / "queries.jsonl", "--device", "cpu")
+    rows = [json.loads(line) for line in (folder / "queries.jsonl").read_text().splitlines()]
+    split = store.split("test")
+    assert [row["id"] for row in rows] == [store.query_ids[query] for query in split.queries]
+    checkpoint = load_checkpoint(run / "best")
+    metrics = retrieval_metrics(checkpoint.model, FeatureBank(store), split, checkpoint.config.score)
+    for cutoff in (1, 5, 10):
+        assert 100 * np.mean([row["rank"] <= cutoff for row in rows]) == pytest.approx(metrics[f"R@{cutoff}"])
+    score = checkpoint.config.score
+    for row, query in zip(rows, split.queries, strict=True):
+        assert row["text"] == store.captions[query]
+        assert row["video"] == store.video_ids[store.owner_Q[query]]
+        expected = score.frame_weight * row["frame_score"] + score.clip_weight * row["clip_score"]
+        assert row["score"] == pytest.approx(expected, abs=1e-5)
+        assert row["c"] == pytest.approx(max(0, row["score"]), abs=1e-6)
+        assert (row["rank"] == 1) <= (row["best_video"] == row["video"])
+        assert row["best_score"] >= row["score"] - 1e-6 and row["rank_fitting"] <= row["rank"]
+        assert 0 <= row["u"] <= 1 and 0 <= row["xi"] <= 1 and 0 <= row["probability"] <= 1
+        start, end = store.moments_Q2[query]
+        assert row["moment_ratio"] == pytest.approx(end - start, abs=1e-6)
+        assert 0 <= row["moment_start"] < row["moment_end"] <= 1
+        shared = max(0, min(row["moment_end"], end) - max(row["moment_start"], start))
+        joined = row["moment_end"] - row["moment_start"] + end - start - shared
+        assert row["moment_iou"] == pytest.approx(shared / joined, abs=1e-5)
+        assert row["kind"] in {kind.name.lower() for kind in AnswerKind} and 0 <= row["probability_here"] <= 1
+        assert row["kind_known"] in ("precise", "polysemous", "underdetermined")
+        assert row["words"] == len(row["text"].split())
+    known = [row for row, query in zip(rows, split.queries, strict=True) if int(query) in store.also_fits]
+    assert any(row["rank_fitting"] < row["rank"] for row in known)
+
+
+def test_the_same_table_from_python_and_as_parquet(runs, folder):
+    from pyarrow import parquet
+
+    holmes("evaluate", runs / "full-seed0", "--queries", folder / "queries.parquet", "--device", "cpu")
+    table = package.queries(runs / "full-seed0", device="cpu")
+    saved = parquet.read_table(folder / "queries.parquet").to_pydict()
+    assert saved == table.columns and len(table) == len(saved["id"])
+    assert next(table.rows())["id"] == saved["id"][0]
+    holmes("evaluate", runs, "--queries", folder / "all.jsonl", "--device", "cpu")
+    names = {json.loads(line)["run"] for line in (folder / "all.jsonl").read_text().splitlines()}
+    assert names == {path.name for path in runs.iterdir() if path.is_dir()}
+    with pytest.raises(HolmesError, match=r"written as \.jsonl or \.parquet"):
+        holmes("evaluate", runs, "--queries", folder / "queries.xlsx")
+
+
+def test_compare_puts_settings_side_by_side_with_pictures(runs, folder, capsys):
+    words = [
+        "compare",
+        runs,
+        "--device",
+        "cpu",
+        "--json",
+        folder / "compare.json",
+        "--out",
+        folder / "compare.html",
+    ]
+    holmes(*words)
+    found = read_json(folder / "compare.json")
+    assert [system["name"] for system in found["systems"]] == [
+        "full, honest",
+        "margin=0.3, honest",
+    ]
+    reference, other = found["systems"]
+    assert (reference["seeds"], other["seeds"]) == (2, 2)
+    gap = other["metrics"]["SumR"]["value"] - reference["metrics"]["SumR"]["value"]
+    assert other["difference"]["SumR"]["value"] == pytest.approx(gap)
+    assert other["difference"]["SumR"]["low"] <= gap <= other["difference"]["SumR"]["high"]
+    assert {"kind", "length", "moment_ratio"} == set(other["by"])
+    decided = found["decided"][0]
+    for row in decided["won"]:
+        assert np.mean(np.log(row["ranks"])) < np.mean(np.log(row["reference_ranks"]))
+    for row in decided["lost"]:
+        assert np.mean(np.log(row["ranks"])) > np.mean(np.log(row["reference_ranks"]))
+    printed = capsys.readouterr().out
+    for text in (
+        "Difference to full, honest",
+        "By kind",
+        "By length",
+        "won",
+        "lost",
+        "95%",
+        "any video",
+    ):
+        assert text in printed
+    page = (folder / "compare.html").read_text()
+    assert "Queries won and lost" in page and page.count("data:image/svg+xml") == 2
+
+
+def test_compare_refuses_what_cannot_be_compared(runs, folder):
+    with pytest.raises(HolmesError, match="there is only one system, full-seed0"):
+        holmes("compare", runs / "full-seed0")
+    with pytest.raises(HolmesError, match="unknown format 'tex'"):
+        holmes("compare", runs, "--format", "tex")
+    other = tiny_world(folder / "elsewhere", seed=1)
+    words = ["train", other.path, "--preset", "tvr", "--out", folder / "foreign", "--device", "cpu"]
+    holmes(*words, *set_options(epochs=1, warm_up_epochs=0))
+    with pytest.raises(HolmesError, match=r"trained on a different store .* say with --store"):
+        holmes("compare", runs / "full-seed0", folder / "foreign", "--device", "cpu")
+    holmes("compare", runs / "full-seed0", folder / "foreign", "--store", other.path, "--device", "cpu")
+
+
+# Tables
+
+
+GRID = Grid(
+    "R@1 of a & b_c, 50%",
+    ["", "R@1", "SumR"],
+    [
+        ["ours †", "1.0 ± 0.2", "–"],
+        ["  95%", "[0.5, 1.5]", "[2, 3]"],
+        ["block <τ>"],
+        ["theirs †", "2.0", "3"],
+    ],
+    ["† a note with #1 {braces} ~ ^ \\ and ≥ 2"],
+)
+
+
+def test_latex_has_the_structure_of_booktabs():
+    text = GRID.latex()
+    lines = text.splitlines()
+    order = [r"\begin{table}[t]", r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    places = [lines.index(line) for line in order]
+    assert places == sorted(places) and r"\begin{tabular}{lrr}" in lines
+    assert r"R@1 of a \& b\_c, 50\%" in text and r"1.0 $\pm$ 0.2" in text
+    assert r"\multicolumn{3}{l}{\emph{block $<$$\tau$$>$}} \\" in lines
+    body = [line for line in lines if line.endswith(r"\\") and "multicolumn" not in line]
+    assert all(len(re.findall(r"(?<!\\)&", line)) == 2 for line in body)
+    assert r"\quad 95\% & {[0.5, 1.5]} & {[2, 3]} \\" in lines, "a bracket may not follow a line break"
+    assert escaped("\\") == r"\textbackslash{}"
+    assert all(ord(char) < 128 for char in text)
+
+
+def test_csv_and_json_and_markdown_hold_the_same_cells():
+    rows = list(csv.reader(line for line in GRID.csv().splitlines() if not line.startswith("#")))
+    assert rows[0] == ["block", "row", "R@1", "SumR"]
+    assert rows[1] == ["", "ours †", "1.0 ± 0.2", "–"] and rows[3] == ["block <τ>", "theirs †", "2.0", "3"]
+    assert json.loads(GRID.json())["rows"][0] == ["ours †", "1.0 ± 0.2", "–"]
+    assert "| theirs † | 2.0 | 3 |" in GRID.markdown()
+
+
+@pytest.mark.parametrize("form", ["md", "latex", "csv", "json"])
+def test_commands_print_tables_in_every_form(form, runs, store, folder, capsys):
+    holmes("evaluate", runs, "--format", form, "--device", "cpu")
+    evaluated = capsys.readouterr().out
+    holmes("compare", runs, "--format", form, "--device", "cpu")
+    compared = capsys.readouterr().out
+    settings = set_options(epochs=1, warm_up_epochs=0)
+    common = ["--preset", "tvr", "--device", "cpu", "--format", form]
+    holmes("ablate", store.path, *common, "--out", folder / "ablation", "--table", "intra", *settings)
+    ablated = capsys.readouterr().out
+    holmes("sweep", store.path, *common, "--out", folder / "runs", "--set", "held_out=.25",
+           "--set", "margin=.1,.3", "--seeds", "0,1", *settings)  # fmt: skip
+    swept = capsys.readouterr().out
+    for text in (evaluated, compared, ablated, swept):
+        if form == "json":
+            assert all({"title", "columns", "rows", "notes"} == set(table) for table in json.loads(text))
+        elif form == "latex":
+            assert text.count(r"\begin{table}") == text.count(r"\bottomrule") >= 1
+        else:
+            assert ("| --- |" if form == "md" else "block,") in text
+    if form == "latex":
+        assert r"TRACE $^\dagger$" in evaluated and r"194.6 \\" in evaluated, (
+            "published rows stand beside ours"
+        )
+        assert "published & 17.3 & 39.2" in ablated.replace(r" $^\dagger$", ""), "row 10 of the paper, TVR"
+        if shutil.which("pdflatex") is None:
+            pytest.skip(NO_TEX)
+        document = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
+        source = document + evaluated + compared + ablated + swept + GRID.latex() + "\\end{document}\n"
+        (folder / "tables.tex").write_text(source)
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "tables.tex"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout[-2000:]
+        assert (folder / "tables.pdf").read_bytes().startswith(b"%PDF")

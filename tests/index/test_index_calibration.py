@@ -1,0 +1,123 @@
+"""An index that is taught how sure to be, one that guesses, and what stands in its folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holmes.errors import HolmesError
+from holmes.index.answer.calibration import calibrate_index, every_score, keep_guess, read_captions
+from holmes.index.answer.confidence import FILE, guess, judge_of, read_own
+from holmes.index.answer.languages import is_foreign
+from holmes.index.answer.searcher import Index, open_single_index
+from holmes.index.embedders.zero_shot import ZeroShot
+from holmes.index.ingest.builder import add_videos, build_index
+from index_fakes import FILMS, FakeJoint, meaning, write_features
+
+SCENES = [(scene, name) for name, scenes in FILMS.items() for scene, _ in scenes]
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
+    monkeypatch.setattr("holmes.index.embedders.loading.load_visual", lambda name, **how: FakeJoint())
+    build_index(
+        tmp_path / "index", [write_features(tmp_path / "features", FILMS).path], ZeroShot(FakeJoint())
+    )
+    return open_single_index(tmp_path / "index", device="cpu")
+
+
+def test_every_score_is_the_best_match_over_the_stored_rows(index: Index) -> None:
+    sentences = [scene for scene, _ in SCENES]
+    found = every_score(index, sentences)
+    for place, name in enumerate(index.videos):
+        video = index.store[name]
+        rows = np.asarray(video.rows_SPD, np.float32)
+        clips = index.store.manifest.clips
+        for which, part in ((found.frame_QV, rows[:, : video.frames]), (found.clip_QV, rows[:, -clips:])):
+            expected = [(part.reshape(-1, rows.shape[2]) @ meaning(s)).max() for s in sentences]
+            np.testing.assert_allclose(which[:, place], expected, atol=2e-3)
+
+
+def test_a_model_without_calibration_guesses_and_says_so(index: Index) -> None:
+    answer = index.search("dog runs beach")
+    assert answer.diagnosis.rough and 0 < answer.diagnosis.probability < 1
+    assert answer.hits[0].probability == answer.diagnosis.probability
+    assert answer.diagnosis.kind != "not_here", "a guess cannot tell that"
+    keep_guess(index)
+    kept = json.loads((index.store.path / FILE).read_bytes())
+    again = guess(index.embedder, index.gallery)
+    assert kept["rough"] and kept["score_temperature"] == pytest.approx(again.score_temperature)
+    assert (
+        open_single_index(index.store.path, device="cpu").search("dog runs beach").to_dict()
+        == answer.to_dict()
+    )
+
+
+def own_judge(index: Index) -> Any:
+    return judge_of(index.store.path, index.embedder, index.gallery, len(index))
+
+
+def test_a_guess_is_made_anew_when_the_collection_has_grown(index: Index, tmp_path: Path) -> None:
+    keep_guess(index)
+    kept = read_own(index.store.path, index.embedder)
+    more = {f"film{number}": [("birds fly south", 20), (f"scene {number}", 20)] for number in range(12)}
+    add_videos(index.store.path, [write_features(tmp_path / "more", more).path])
+    grown = open_single_index(index.store.path, device="cpu")
+    used = own_judge(grown).calibration
+    assert kept is not None and used.rough and used.videos == grown.gallery.live > kept.videos
+    assert used == guess(grown.embedder, grown.gallery)
+    keep_guess(grown)
+    own = read_own(grown.store.path, grown.embedder)
+    assert own_judge(grown).calibration == own, "the one that was kept, where nothing has changed"
+
+
+def test_own_sentences_teach_an_index(index: Index) -> None:
+    captions = [(scene, f"{name}.mp4") for scene, name in SCENES] * 3
+    taught = calibrate_index(index, captions)
+    assert (taught.sentences, taught.videos, taught.first) == (30, 3, 1.0) and taught.said > 0.8
+    answer = open_single_index(index.store.path, device="cpu").search("dog runs beach")
+    assert not answer.diagnosis.rough and answer.diagnosis.kind == "precise"
+    keep_guess(index)
+    assert not json.loads((index.store.path / FILE).read_bytes())["rough"], "a guess replaces nothing taught"
+
+
+def test_what_cannot_teach_is_one_line(index: Index, tmp_path: Path) -> None:
+    with pytest.raises(HolmesError, match="no video 'nowhere'"):
+        calibrate_index(index, [("a dog", "nowhere")] * 30)
+    with pytest.raises(HolmesError, match="at least 20"):
+        calibrate_index(index, [("a dog", "coast")] * 5)
+    for text, name in (("words,film\na,b\n", "a.csv"), ('{"sentence": "a"}\n', "a.jsonl"), ("[]", "b.jsonl")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(HolmesError, match=r"row 1 of .* lacks a 'sentence' or a 'video'"):
+            read_captions(tmp_path / name)
+    (index.store.path / FILE).write_text("{")
+    with pytest.raises(HolmesError, match=r"calibration\.json is damaged"):
+        open_single_index(index.store.path, device="cpu").search("dog")
+
+
+def test_captions_are_read_from_csv_and_jsonl(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('sentence,video\n"a dog, running",coast.mp4\n')
+    (tmp_path / "a.jsonl").write_text('{"sentence": "a dog, running", "video": "coast.mp4"}\n\n')
+    assert read_captions(tmp_path / "a.csv") == read_captions(tmp_path / "a.jsonl")
+    assert read_captions(tmp_path / "a.csv") == [("a dog, running", "coast.mp4")]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "foreign"),
+    [
+        ("a dog runs into the sea", False),
+        ("guitar", False),
+        ("dogs slide down stairs", False),
+        ("ein Hund läuft in das Meer", True),
+        ("un chien court dans la mer", True),
+        ("un perro corre por la playa", True),
+        ("собака бежит по пляжу", True),
+        ("犬が海に走る", True),
+    ],
+)
+def test_another_language_is_noticed(sentence: str, foreign: bool) -> None:
+    assert is_foreign(sentence) == foreign

@@ -1,0 +1,83 @@
+"""Several hits as one group: copies of a moment count as one, and words tell the others apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import holmes
+from holmes.evidence.calibration_record import Calibration
+from holmes.evidence.diagnosis import Diagnoser
+from holmes.index.answer.distinguishing import Words
+from holmes.index.answer.searcher import Index
+from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders.zero_shot import ZeroShot
+from holmes.index.ingest.builder import add_videos, build_index
+from index_fakes import FILMS, FakeJoint, write_features
+
+SURE = Diagnoser(
+    Calibration(
+        model=FakeJoint.digest,
+        candidates=20,
+        frame_weight=0.4,
+        clip_weight=0.6,
+        temperature=0.1,
+        score_temperature=0.05,
+        score_offset=0.3,
+        videos=5,
+        queries=100,
+        precise_floor=0.7,
+    )
+)
+
+
+def opened(folder: Path, films: dict[str, list[tuple[str, float]]], monkeypatch: pytest.MonkeyPatch) -> Index:
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+    monkeypatch.setattr(ZeroShot, "words", ("dog", "rabbit", "onions", "rain"))
+    build_index(folder / "index", [write_features(folder / "features", films).path], ZeroShot(FakeJoint()))
+    return holmes.open_index(folder / "index", device="cpu", diagnose=SURE)
+
+
+def test_copies_of_one_moment_are_one_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = opened(tmp_path, FILMS, monkeypatch)
+    alone = index.search("dog runs beach")
+    assert (alone.diagnosis.kind, alone.diagnosis.group) == ("precise", 1)
+
+    # The same ten seconds in another film, between other scenes, and with other noise.
+    again = {"album": [("cars stand still", 30), ("dog runs beach", 9), ("hens eat corn", 25)]}
+    add_videos(index.store.path, [write_features(tmp_path / "more", again).path])
+    assert index.refresh()
+    both = index.search("dog runs beach")
+    assert {hit.video for hit in both.group} == {"/films/coast.mp4", "/films/album.mp4"}
+    assert max(hit.probability or 0 for hit in both.hits) < 0.7, "neither holds most of it alone"
+    assert both.diagnosis.kind == "precise"
+    assert both.diagnosis.explanation.startswith("Two videos show the same moment.")
+    assert index.search_many(["rain falls", "dog runs beach"], top=1)[1].diagnosis.group == 2
+
+    monkeypatch.setattr(ZeroShot, "shows_looks", False)  # as for a trained model, which cannot tell
+    assert index.search("dog runs beach").diagnosis.kind == "several_fit"
+
+
+def test_what_fits_as_well_but_looks_different_is_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    films = FILMS | {"yard": [("ball dog", 20)], "lawn": [("ball rabbit", 20)]}
+    answer = opened(tmp_path, films, monkeypatch).search("ball dog rabbit")
+    assert {hit.video for hit in answer.group} == {"/films/yard.mp4", "/films/lawn.mp4"}
+    assert answer.diagnosis.kind == "several_fit"
+    words = dict(zip((hit.video for hit in answer.hits), answer.diagnosis.apart, strict=False))
+    assert words == {"/films/yard.mp4": "dog", "/films/lawn.mp4": "rabbit"}
+    assert "yard.mp4 (dog)" in answer.diagnosis.advice and "lawn.mp4 (rabbit)" in answer.diagnosis.advice
+    assert answer.diagnosis.advice.endswith("Add a detail that tells them apart.")
+    assert answer.to_dict()["diagnosis"]["apart"] == list(answer.diagnosis.apart)
+
+
+def test_a_word_is_said_only_of_one_member_that_it_fits_well() -> None:
+    words = Words(("everywhere", "left", "faint", "right"), np.eye(4), np.full(4, 0.2), np.full(4, 0.1))
+    left, right = [0.9, 0.8, 0.25, 0.1], [0.9, 0.1, 0.2, 0.7]
+    assert words.tell_apart(np.array([left, right])) == ["left", "right"]
+    assert words.tell_apart(np.array([left, left])) == [None, None], "they show the same"
+    assert words.tell_apart(np.array([[0.9, 0.1, 0.25, 0.1], right])) == [None, "right"]
+    assert words.tell_apart(np.array([left, right, left])) == [None, "right", None]

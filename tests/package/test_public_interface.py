@@ -1,0 +1,241 @@
+"""The doors: found by `dir`, known to type checkers without `Any`, and leading where they say."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holmes
+from holmes.base.files import read_json
+from holmes.base.manifests import MARKS
+from holmes.errors import HolmesError
+from holmes.index.embedders.loading import loading as embedders
+from holmes.training.logbook import read_metrics
+from index_fakes import FILMS, FakeJoint, write_features
+from tiny_runs import QUIET, tiny_settings, tiny_world
+
+SOURCE = Path(__file__).parents[2] / "src"
+CACHE = SOURCE.parent / ".mypy_cache" / "sample"
+ASKED = ("train", "evaluate", "build_index", "open_index", "load_checkpoint", "HolmesError")
+
+# What a user writes, and what a type checker must know of it.
+SAMPLE = """
+import holmes
+
+config = holmes.preset("small").with_changes(epochs=2)
+result = holmes.train("STORE", config, "RUN", on_epoch=lambda epoch: print(epoch.select["SumR"]))
+reveal_type(result)  # holmes.results.TrainingResult
+reveal_type(result.metrics["SumR"])  # float
+reveal_type(config)  # holmes.config.schema.HolmesConfig
+found = holmes.evaluate("RUN")
+reveal_type(found)  # holmes.results.Evaluation
+reveal_type(found.reports[0].by["length"]["1-5 words"].metrics)  # dict[str, float]
+reveal_type(found.uncertainty)  # dict[str, dict[str, holmes.results.Interval]] | None
+reveal_type(holmes.build_index("INDEX", "VIDEOS").added)  # int
+answer = holmes.open_index("INDEX", device="cpu").search("a dog runs into the sea")
+reveal_type(answer)  # holmes.index.answer.answers.Answer
+reveal_type(answer.hits[0].moments[0].start)  # float
+reveal_type(answer.diagnosis)  # holmes.evidence.diagnosis.Diagnosis
+reveal_type(answer.diagnosis.probability)  # float | None
+reveal_type(holmes.open_index("INDEX").describe().hours)  # float
+reveal_type(holmes.load_checkpoint("RUN"))  # holmes.encoders.checkpoint.Checkpoint
+reveal_type(holmes.load_checkpoint("RUN").encoders.rate)  # float | None
+reveal_type(holmes.queries("RUN").columns["rank"])  # Sequence[str | int | float | None]
+reveal_type(holmes.open_store("STORE"))  # holmes.data.store.Store
+reveal_type(holmes.connect("http://127.0.0.1:8000").search("a dog"))  # holmes.index.answer.answers.Answer
+try:
+    holmes.open_index("nothing")
+except holmes.HolmesError as error:
+    reveal_type(error)  # holmes.errors.HolmesError
+"""
+WRONG = "import holmes\n\nholmes.trian\nholmes.train('STORE', 'small', 3.5)\n"
+
+
+def checked(script: str, folder: Path) -> list[str]:
+    """What mypy says of a script, strictly, where the package is used and not developed."""
+    (folder / "sample.py").write_text(script)
+    environment = os.environ | {"MYPYPATH": str(SOURCE)}
+    command = [sys.executable, "-m", "mypy", "--strict", "--disallow-any-expr", "--follow-imports=silent"]
+    command += ["--config-file=", f"--cache-dir={CACHE}", "--no-error-summary", "sample.py"]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def mypy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mypy")
+
+
+def test_a_type_checker_knows_every_result(mypy_folder: Path) -> None:
+    """No `Any` is let through, and every expression has the type that stands beside it."""
+    lines = checked(SAMPLE, mypy_folder)
+    revealed = {int(line.split(":")[1]): line.split('"')[1] for line in lines if "Revealed type is" in line}
+    assert [line for line in lines if ": error:" in line] == []
+    expected = {
+        number: line.partition("  # ")[2]
+        for number, line in enumerate(SAMPLE.splitlines(), 1)
+        if "reveal_type" in line
+    }
+    assert revealed.keys() == expected.keys()
+    for number, wanted in expected.items():
+        plain = revealed[number].replace("builtins.", "").replace("typing.", "")
+        assert plain == wanted, SAMPLE.splitlines()[number - 1]
+
+
+def test_a_type_checker_refuses_what_is_not_there(mypy_folder: Path) -> None:
+    errors = [line for line in checked(WRONG, mypy_folder) if ": error:" in line]
+    assert any('has no attribute "trian"' in line for line in errors)
+    assert any('incompatible type "str"; expected "HolmesConfig"' in line for line in errors)
+    assert any('incompatible type "float"' in line for line in errors)
+
+
+def public_hints() -> Iterator[tuple[str, str]]:
+    """Every annotation that a user of a public class meets, by its place."""
+    for name in holmes.__all__:
+        kind = getattr(holmes, name)
+        if not inspect.isclass(kind):
+            continue
+        tree = ast.parse(Path(inspect.getfile(kind)).read_text())
+        (body,) = (n.body for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == name)
+        for node in body:
+            if isinstance(node, ast.AnnAssign):
+                yield f"{name}.{ast.unparse(node.target)}", ast.unparse(node.annotation)
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                given = [*node.args.args[1:], *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+                hints = [None if each is None else each.annotation for each in given]
+                hints = [hint for each, hint in zip(given, hints, strict=True) if each is not None]
+                for hint in (*hints, node.returns):
+                    yield f"{name}.{node.name}", "nothing" if hint is None else ast.unparse(hint)
+
+
+def test_no_public_annotation_says_any() -> None:
+    hints = list(public_hints())
+    assert len(hints) > 150
+    vague = {"Any", "dict", "list", "tuple", "nothing"}
+    for place, hint in hints:
+        assert "Any" not in hint and hint not in vague, f"{place}: {hint}"
+
+
+def test_every_result_is_plain_json_on_request() -> None:
+    results = (
+        "Answer BuildSummary Epoch Evaluation Hit IndexDescription Moment QueryTable RunReport TrainingResult"
+    )
+    for name in results.split():
+        assert callable(getattr(holmes, name).to_dict), name
+
+
+def test_every_door_is_seen_and_opens() -> None:
+    assert set(ASKED) <= set(holmes.__all__) <= set(dir(holmes))
+    for name in holmes.__all__:
+        assert callable(getattr(holmes, name)), name
+    assert holmes.HolmesError is HolmesError
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        _ = holmes.trian
+
+
+def test_the_stub_says_where_the_doors_lead() -> None:
+    """Names and modules are written twice, for Python and for type checkers: they must be the same."""
+    stub = (SOURCE / "holmes" / "__init__.pyi").read_text()
+    for name, place in holmes._DOORS.items():
+        module, _, path = place.partition(":")
+        if not path:
+            lines = [line for line in stub.splitlines() if line.startswith(f"from {module} import ")]
+            assert any(name in line.partition(" import ")[2].split(", ") for line in lines), name
+        assert hasattr(importlib.import_module(module), (path or name).split(".")[0])
+        assert f'"{name}",' in stub
+
+
+@pytest.fixture(scope="module")
+def trained(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, holmes.TrainingResult, list[holmes.Epoch]]:
+    folder = tmp_path_factory.mktemp("trained")
+    epochs: list[holmes.Epoch] = []
+    store = tiny_world(folder / "store")
+    result = holmes.train(
+        store,
+        tiny_settings(epochs=2, warm_up_epochs=1),
+        folder / "run",
+        options=QUIET,
+        on_epoch=epochs.append,
+    )
+    return folder, result, epochs
+
+
+def test_training_answers_with_records(trained) -> None:
+    folder, result, epochs = trained
+    written = read_json(folder / "run" / "result.json")
+    told = {name: value for name, value in written.items() if name not in MARKS}
+    assert {"run": str(folder / "run"), **told} == result.to_dict()
+    assert result.seed == 0
+    assert [epoch.to_dict() for epoch in epochs] == read_metrics(folder / "run")
+    assert [epoch.stage for epoch in epochs] == [1, 2]
+    again = holmes.train(
+        folder / "store", tiny_settings(epochs=2, warm_up_epochs=1), folder / "run", options=QUIET
+    )
+    assert again == result, "a finished run gives its result again"
+
+
+def test_evaluation_is_what_the_command_writes(trained, tmp_path: Path, monkeypatch, capsys) -> None:
+    from holmes.cli import main
+
+    folder, result, _ = trained
+    found = holmes.evaluate(folder / "run", device="cpu")
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["holmes", "evaluate", str(folder / "run"), "--device", "cpu", "--json", str(tmp_path / "f")],
+    )
+    with pytest.raises(SystemExit):
+        main.main()
+    assert found.to_dict() == read_json(tmp_path / "f")
+    assert found.metrics == pytest.approx(result.metrics)
+    assert found.summary["honest"]["SumR"].mean == pytest.approx(result.metrics["SumR"])
+    (report,) = found.reports
+    assert report.partition is not None and report.localisation is not None
+    assert sum(group.queries for group in report.by["kind"].values()) == report.queries
+
+
+def test_queries_are_a_table(trained) -> None:
+    folder, result, _ = trained
+    table = holmes.queries(folder / "run", device="cpu")
+    first = [rank == 1 for rank in table.columns["rank"]]
+    assert 100 * sum(first) / len(table) == pytest.approx(result.metrics["R@1"])
+    assert table.to_dict().keys() == table.columns.keys()
+
+
+def test_a_checkpoint_opens_by_its_run_or_its_folder(trained) -> None:
+    folder, _, _ = trained
+    by_run, by_folder = (holmes.load_checkpoint(path) for path in (folder / "run", folder / "run" / "best"))
+    assert by_run.digest == by_folder.digest and not by_run.model.training
+    with pytest.raises(HolmesError, match="holds no checkpoint"):
+        holmes.load_checkpoint(folder)
+
+
+def test_an_index_is_built_and_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: list[str] = []
+
+    def load(name: str, device: str = "auto") -> FakeJoint:
+        devices.append(device)
+        return FakeJoint()
+
+    monkeypatch.setattr(embedders, "load_visual", load)
+    features = write_features(tmp_path / "features", FILMS)
+    summary = holmes.build_index(tmp_path / "index", features.path, "fake", device="cpu")
+    assert summary.added == len(FILMS) and summary.failures == ()
+    assert json.loads(json.dumps(summary.to_dict()))["added"] == len(FILMS)
+    answer = holmes.open_index(tmp_path / "index", device="cpu").search("dog runs beach")
+    assert Path(answer.hits[0].video).stem == "coast"
+    assert json.loads(json.dumps(answer.to_dict()))["hits"][0]["video"] == answer.hits[0].video
+    assert set(devices) == {"cpu"}, "the device holds for the encoder too"

@@ -1,0 +1,265 @@
+"""The API: what it answers, beside the same index asked directly."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from starlette.testclient import TestClient
+
+import holmes
+from holmes.index.answer.searcher import Index
+from holmes.index.embedders.loading import loading as embedders
+from holmes.index.storage.writer import IndexWriter
+from index_fakes import FakeJoint
+from serve_fakes import FILMS, build, client_of, open_fake
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("served")
+    build(folder)
+    return folder
+
+
+@pytest.fixture
+def index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
+    return open_fake(folder / "index", monkeypatch)
+
+
+@pytest.fixture
+def client(index: Index) -> Iterator[TestClient]:
+    with client_of(index) as client:
+        yield client
+
+
+def id_of(client: TestClient, title: str) -> str:
+    found = client.get("/api/videos", params={"q": title}).json()["videos"]
+    return str(found[0]["id"])
+
+
+def test_a_search_answers_as_the_index_does(client: TestClient, index: Index) -> None:
+    answer = client.get("/api/search", params={"q": "dog runs beach", "top": 3}).json()
+    direct = json.loads(json.dumps(index.search("dog runs beach", top=3).to_dict()))
+    assert answer["query"] == "dog runs beach" and answer["diagnosis"] == direct["diagnosis"]
+    for hit, same in zip(answer["hits"], direct["hits"], strict=True):
+        assert {name: hit[name] for name in same} == same
+        assert hit["timeline"] is None
+    assert answer["hits"][0]["title"] == "coast.mp4" and answer["hits"][0]["file"] is True
+
+
+def test_timelines_come_along_where_they_are_wanted(client: TestClient) -> None:
+    hit = client.get("/api/search", params={"q": "dog runs beach", "timelines": True}).json()["hits"][0]
+    similarity = np.array(hit["timeline"]["similarity"])
+    seconds = (np.arange(len(similarity)) + 0.5) * hit["timeline"]["duration"] / len(similarity)
+    inside = (seconds > 4) & (seconds < 7)
+    assert hit["timeline"]["duration"] == pytest.approx(12) and similarity[inside].min() > 0.7
+    assert similarity[~inside].max() < similarity[inside].min()
+    alone = client.get(f"/api/videos/{hit['id']}/timeline", params={"q": "dog runs beach"}).json()
+    assert alone["similarity"] == hit["timeline"]["similarity"]
+
+
+def test_several_sentences_at_once_and_the_client_give_what_the_index_gives(
+    client: TestClient, index: Index
+) -> None:
+    sentences = ["sun sets", "man eats soup", "dog"]
+    answers = client.post("/api/search", json={"sentences": sentences, "top": 2}).json()["answers"]
+    for answer, direct in zip(answers, index.search_many(sentences, 2), strict=True):
+        assert [hit["video"] for hit in answer["hits"]] == [hit.video for hit in direct.hits]
+        assert [hit["score"] for hit in answer["hits"]] == pytest.approx([hit.score for hit in direct.hits])
+
+
+def test_filters_by_folder_length_and_date(client: TestClient) -> None:
+    def titles(**parameters: object) -> set[str]:
+        answer = client.get("/api/search", params={"q": "dog", **parameters})
+        assert answer.status_code == 200, answer.text
+        return {hit["title"] for hit in answer.json()["hits"]}
+
+    (folder,) = {
+        video["folder"] for video in client.get("/api/videos").json()["videos"] if "/beach" in video["folder"]
+    }
+    assert titles(folder=folder) == {"coast.mp4", "pier.mp4"} == titles(folder=folder + "/")
+    assert titles(folder=folder[:-1]) == set()  # a folder, not the beginning of a name
+    assert titles(shortest=10) == {"coast.mp4", "kitchen.mkv"} and titles(longest=10, shortest=9.5) == set()
+    assert len(titles(after="2020-01-01")) == 4 and titles(before="2020-01-01") == set()
+    assert client.get("/api/search", params={"q": "dog", "after": "yesterday"}).status_code == 422
+
+
+def test_thumbnails_show_the_moment(client: TestClient) -> None:
+    id = id_of(client, "coast.mp4")
+    for width in (100, 320):  # a kept one, a decoded one
+        for time, colour in ((1.0, (30, 60, 160)), (5.5, (200, 170, 60)), (11.0, (220, 90, 40))):
+            answer = client.get(f"/api/videos/{id}/thumbnail", params={"t": time, "width": width})
+            assert answer.headers["content-type"] == "image/jpeg"
+            picture = np.asarray(Image.open(io.BytesIO(answer.content)).convert("RGB"), float)
+            assert np.abs(picture.mean((0, 1)) - colour).max() < 12, (time, width)
+
+
+def test_more_like_a_moment(client: TestClient) -> None:
+    id = id_of(client, "coast.mp4")
+    hits = client.get(f"/api/videos/{id}/like", params={"t": 5.5}).json()["hits"]
+    assert hits[0]["title"] == "pier.mp4" and hits[0]["probability"] is None
+    assert "coast.mp4" not in {hit["title"] for hit in hits}
+
+
+def test_the_index_describes_itself(client: TestClient, index: Index) -> None:
+    about = client.get("/api/index").json()
+    assert about["videos"] == len(FILMS) and about["manage"] is False and about["left_out"] == []
+    assert sum(folder["videos"] for folder in about["folders"]) == len(FILMS)
+    assert about["model"]["name"] == "fake" and about["hours"] == pytest.approx(44 / 3600, rel=0.01)
+    listed = client.get("/api/videos", params={"limit": 3}).json()
+    rest = client.get("/api/videos", params={"limit": 3, "offset": 3}).json()
+    names = [video["name"] for video in listed["videos"] + rest["videos"]]
+    assert names == index.videos and listed["total"] == len(FILMS)
+
+
+def test_metrics_count_requests_and_batches(client: TestClient) -> None:
+    for _ in range(3):
+        client.get("/api/search", params={"q": "dog"})
+    text = client.get("/metrics").text
+    assert 'holmes_requests_total{route="/api/search",status="200"} 3' in text
+    assert f"holmes_index_videos {len(FILMS)}" in text and "holmes_batch_sentences_sum" in text
+    assert "dog" not in text  # what people ask is nobody's business
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/api/search", 422, "q: field required"),
+        ("/api/search?q=", 422, "q: "),
+        ("/api/search?q=%20%20", 422, "the sentence is empty"),
+        ("/api/search?q=" + "x" * 501, 422, "at most 500"),
+        ("/api/search?q=dog&top=0", 422, "top: "),
+        ("/api/search?q=dog&top=101", 422, "top: "),
+        ("/api/videos/absent-0123456789", 404, "no video with this id"),
+        ("/api/videos/absent/thumbnail?t=-1", 422, "t: "),
+        ("/api/nothing", 404, "not found"),
+        ("/nothing", 404, "not found"),
+    ],
+)
+def test_errors_are_json_with_a_reason(client: TestClient, path: str, status: int, words: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == status and words in answer.json()["error"], answer.text
+
+
+def test_a_browser_is_shown_a_page_where_there_is_none(client: TestClient) -> None:
+    browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    answer = client.get("/nothing", headers=browser)
+    assert answer.status_code == 404 and answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "There is no such page." in answer.text and answer.headers["vary"] == "accept"
+    assert client.get("/api/nothing", headers=browser).json() == {"error": "not found."}
+
+
+def test_what_is_wrong_inside_is_said_without_details(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object, **more: object) -> None:
+        raise RuntimeError("a secret of the machine")
+
+    with client_of(index) as client:
+        client._transport.raise_server_exceptions = False  # type: ignore[attr-defined]
+        client.get("/api/health")
+        monkeypatch.setattr(Index, "search_many", broken)
+        answer = client.get("/api/search", params={"q": "dog"})
+    assert answer.status_code == 500 and "secret" not in answer.text and "error" in answer.json()
+
+
+def test_concurrent_queries_share_a_scan_and_keep_their_own_answers(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    entered, gate = threading.Event(), threading.Event()
+    search_many = Index.search_many
+
+    def slow(self: Index, sentences: list[str], *args: object, **more: object) -> object:
+        sizes.append(len(sentences))
+        if len(sizes) == 2:  # the first is the server's own warm-up
+            entered.set()
+            gate.wait(20)
+        return search_many(self, sentences, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Index, "search_many", slow)
+    asked = [scene for scenes in FILMS.values() for scene, _, _ in scenes]
+    answers: dict[str, dict[str, object]] = {}
+    with client_of(index) as client:
+
+        def ask(sentence: str, top: int) -> None:
+            answers[sentence] = client.get("/api/search", params={"q": sentence, "top": top}).json()
+
+        first = threading.Thread(target=ask, args=("bus stops", 1))
+        first.start()
+        assert entered.wait(20)
+        others = [threading.Thread(target=ask, args=(q, 1 + n % 3)) for n, q in enumerate(asked)]
+        for thread in others:
+            thread.start()
+        waiting = client.app.state.server.batcher._waiting  # type: ignore[attr-defined]
+        while len(waiting) < 1 + len(asked):
+            pass
+        gate.set()
+        for thread in (first, *others):
+            thread.join(30)
+    assert sizes == [1, 1, len(asked)]
+    for n, sentence in enumerate(asked):
+        answer = answers[sentence]
+        direct = search_many(index, [sentence], 1 + n % 3)[0]
+        assert [hit["video"] for hit in answer["hits"]] == [hit.video for hit in direct.hits]  # type: ignore[attr-defined,index]
+        assert answer["query"] == sentence
+
+
+def test_one_bad_query_of_a_batch_harms_no_other(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    search_many = Index.search_many
+
+    def fussy(self: Index, sentences: list[str], *args: object, **more: object) -> object:
+        if "trouble" in sentences:
+            raise holmes.errors.HolmesError("I will not search for trouble.")
+        return search_many(self, sentences, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Index, "search_many", fussy)
+    with client_of(index) as client:
+        state = client.app.state.server  # type: ignore[attr-defined]
+        from holmes.serve.batching import ServedQuestion
+
+        async def together() -> list[object]:
+            import asyncio
+
+            asked = [ServedQuestion(q, 2) for q in ("dog", "trouble", "sun sets")]
+            return await asyncio.gather(*map(state.batcher.ask, asked), return_exceptions=True)
+
+        good, bad, also = client.portal.call(together)  # type: ignore[union-attr]
+    assert good.answer.query == "dog" and also.answer.query == "sun sets"  # type: ignore[attr-defined]
+    assert "trouble" in str(bad)
+
+
+def test_a_changed_index_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holmes.serve.state.LOOK_AGAIN", 0.05)
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+    path = build(tmp_path)
+    with client_of(open_fake(path, monkeypatch)) as client:
+        coast = client.get("/api/search", params={"q": "dog runs beach"}).json()["hits"][0]
+        assert coast["title"] == "coast.mp4"
+        with IndexWriter(path) as writer:
+            writer.remove([coast["name"]])
+        for _ in range(400):
+            if client.get("/api/index").json()["videos"] == len(FILMS) - 1:
+                break
+            threading.Event().wait(0.02)
+        answer = client.get("/api/search", params={"q": "dog runs beach"}).json()
+        assert len(answer["hits"]) == len(FILMS) - 1 and answer["hits"][0]["title"] != "coast.mp4"
+        assert client.get(f"/api/videos/{coast['id']}").status_code == 404
+        assert client.get(f"/api/videos/{coast['id']}/stream").status_code == 404
+
+
+def test_names_that_are_no_text_survive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+    odd = "odd\udcff name.mp4"
+    path = build(tmp_path, {odd: [("dog runs", 3, (1, 2, 3))]})
+    with client_of(open_fake(path, monkeypatch)) as client:
+        hit = client.get("/api/search", params={"q": "dog"}).json()["hits"][0]
+        assert hit["title"] == odd
+        for format in ("json", "csv", "edl", "otio"):
+            assert client.get("/api/export", params={"q": "dog", "format": format}).status_code == 200
+        assert client.get(f"/api/videos/{hit['id']}/stream?download=true").status_code == 200

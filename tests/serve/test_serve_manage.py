@@ -1,0 +1,189 @@
+"""Adding and removing through a server with --manage: live progress, and allowed folders only."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from browser import chromium, launched, serving, until
+from holmes.base.progress import progress_bar, reported_to
+from holmes.index.embedders.loading import loading as embedders
+from holmes.index.ingest.skipped import note_left_out, read_left_out
+from holmes.index.storage.store import FEATURES, IndexStore
+from holmes.media.backbones.base import Identity
+from holmes.media.extraction import Failure
+from holmes.media.feature_folder import FeatureFolder
+from holmes.serve import jobs
+from holmes.serve.settings import ServeSettings
+from index_fakes import WIDTH, FakeJoint
+from serve_fakes import FILMS, PLENTY, RATE, add_features, build, client_of, film, open_fake
+
+NEW = {
+    "new/balloon.mp4": [("balloon rises slowly", 4.0, (250, 20, 20))],
+    "new/train.mp4": [("train departs", 3.0, (9, 9, 9))],
+}
+# The real process, with the fake encoder in place of one that has weights.
+WORKER = """
+import sys; sys.path[:0] = {paths!r}
+from holmes.index import embedders
+from index_fakes import FakeJoint
+embedders.load_visual = lambda name, **how: FakeJoint()
+from holmes.serve.adding import main
+main()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An index, and a feature folder of two more films beside it; adding takes the features."""
+    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+    build(tmp_path)
+    features = FeatureFolder.create(tmp_path / "more", Identity("fake", FakeJoint.digest, WIDTH, True), RATE)
+    for name, scenes in NEW.items():
+        add_features(features, film(tmp_path / "films" / name, scenes), scenes)
+    worker = tmp_path / "worker.py"
+    worker.write_text(WORKER.format(paths=[str(Path(__file__).parents[1] / "support"), *sys.path]))
+    monkeypatch.setattr(jobs, "COMMAND", (sys.executable, str(worker)))
+    monkeypatch.setattr("holmes.serve.state.LOOK_AGAIN", 0.1)
+    return tmp_path
+
+
+@pytest.fixture
+def client(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    settings = ServeSettings(manage=True, add_from=(folder / "more",), limits=PLENTY)
+    with client_of(open_fake(folder / "index", monkeypatch), settings) as client:
+        yield client
+
+
+def finished(client: TestClient) -> dict[str, Any]:
+    end = time.monotonic() + 60
+    while (job := client.get("/api/job").json())["state"] == "running":
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return dict(job)
+
+
+def test_videos_are_added_and_found(client: TestClient, folder: Path) -> None:
+    assert client.get("/api/job").json()["state"] == "idle"
+    started = client.post("/api/videos", json={"paths": [str(folder / "more")]}).json()
+    assert started["state"] == "running"
+    again = client.post("/api/videos", json={"paths": [str(folder / "more")]})
+    assert again.status_code == 409 and "already" in again.json()["error"]
+    job = finished(client)
+    assert (job["state"], job["message"]) == ("done", "2 added, 0 already there, 0 left out")
+    assert job["done"] == job["total"] == 2
+    end = time.monotonic() + 30
+    while client.get("/api/index").json()["videos"] < len(FILMS) + 2:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    hit = client.get("/api/search", params={"q": "balloon rises slowly"}).json()["hits"][0]
+    assert hit["title"] == "balloon.mp4"
+
+
+def test_a_removed_video_is_gone_at_once_and_its_file_is_not(client: TestClient, folder: Path) -> None:
+    hit = client.get("/api/search", params={"q": "dog runs beach"}).json()["hits"][0]
+    assert client.delete(f"/api/videos/{hit['id']}").status_code == 200
+    assert client.get(f"/api/videos/{hit['id']}").status_code == 404
+    hits = client.get("/api/search", params={"q": "dog runs beach"}).json()["hits"]
+    assert hit["name"] not in {other["name"] for other in hits} and len(hits) == len(FILMS) - 1
+    assert Path(hit["name"]).exists() and len(IndexStore.open(folder / "index")) == len(FILMS) - 1
+    assert client.delete(f"/api/videos/{hit['id']}").status_code == 404
+
+
+def test_only_allowed_folders_are_added_from(client: TestClient, folder: Path) -> None:
+    outside = folder / "index"
+    (folder / "films" / "beach" / "way out").symlink_to(outside)
+    for path, status in (
+        (str(outside), 403),
+        ("/etc", 403),
+        (str(folder / "more" / ".." / "index"), 403),
+        (str(folder / "films" / "beach" / "way out"), 403),
+        (f"{folder}/more-of-it", 403),
+        ("more", 403),
+        ("a\0b", 403),
+        (str(folder / "more" / "absent"), 409),
+    ):
+        answer = client.post("/api/videos", json={"paths": [path]})
+        assert answer.status_code == status and answer.json()["error"], path
+    assert client.get("/api/job").json()["state"] == "idle"
+
+
+def test_what_goes_wrong_is_told(client: TestClient, folder: Path) -> None:
+    (folder / "more" / "features.json").write_text("{}")
+    client.post("/api/videos", json={"paths": [str(folder / "more")]})
+    job = finished(client)
+    assert job["state"] == "failed" and "does not describe a folder of features" in job["message"]
+
+
+def test_a_process_that_dies_is_noticed(
+    client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "COMMAND", (sys.executable, "-c", "import os; os.abort()"))
+    client.post("/api/videos", json={"paths": [str(folder / "more")]})
+    job = finished(client)
+    assert job["state"] == "failed" and "unexpectedly" in job["message"]
+
+
+def test_the_end_of_the_server_ends_the_adding(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "COMMAND", (sys.executable, "-c", "import time; time.sleep(600)"))
+    settings = ServeSettings(manage=True, add_from=(folder / "more",), limits=PLENTY)
+    with client_of(open_fake(folder / "index", monkeypatch), settings) as client:
+        client.post("/api/videos", json={"paths": [str(folder / "more")]})
+        process = client.app.state.jobs._process  # type: ignore[attr-defined]
+    assert process.returncode is not None
+
+
+def test_progress_goes_to_whoever_asked() -> None:
+    told: list[tuple[str, int, int]] = []
+    with (
+        reported_to(lambda what, done, total: told.append((what, done, total))),
+        progress_bar("counting", 5, done=2) as advance,
+    ):
+        advance(1)
+        advance(2)
+    assert told == [("counting", 2, 5), ("counting", 3, 5), ("counting", 5, 5)]
+
+
+def test_what_was_left_out_is_remembered_until_it_is_in(tmp_path: Path) -> None:
+    assert read_left_out(tmp_path) == {"left_out": [], "partial": []}
+    broken, cut = Failure(Path("/a.mp4"), "it is broken"), Failure(Path("/b.mp4"), "it was cut short")
+    note_left_out(tmp_path, [broken], [cut], {"/b.mp4"})
+    notes = read_left_out(tmp_path)
+    assert notes["left_out"] == [{"name": "/a.mp4", "reason": "it is broken"}]
+    assert notes["partial"] == [{"name": "/b.mp4", "reason": "it was cut short"}]
+    note_left_out(tmp_path, [], [], {"/a.mp4"})  # mended and added; the other was removed
+    assert read_left_out(tmp_path) == {"left_out": [], "partial": []}
+    sound = {"name": "/c.mp4", "reason": "it is empty"}
+    damaged = [1, {"name": 2, "reason": ""}, {"name": "/d.mp4"}, sound, {**sound, "more": 1}]
+    (tmp_path / "left_out.json").write_text(json.dumps({"left_out": damaged, "partial": 3}))
+    assert read_left_out(tmp_path) == {"left_out": [sound], "partial": []}
+
+
+@pytest.mark.skipif(chromium() is None, reason="no chromium: the page is not tested")
+def test_the_page_shows_progress_and_takes_videos_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ServeSettings(manage=True, add_from=(folder / "more",), limits=PLENTY)
+    note_left_out(folder / "index", [Failure(Path("/x/<i>bad.mp4"), "it is broken")], [], set())
+    with serving(open_fake(folder / "index", monkeypatch), settings) as address, launched() as browser:
+        page = browser.new_page(base_url=address)
+        page.goto("/library")
+        page.fill("#paths", "/etc")
+        page.get_by_role("button", name="Add", exact=True).click()
+        page.wait_for_selector(".news >> text=outside the folders")
+        page.fill("#paths", str(folder / "more"))
+        page.get_by_role("button", name="Add", exact=True).click()
+        page.wait_for_selector("progress:not([hidden])")
+        page.wait_for_selector(".news >> text=2 added")
+        until(page, f"document.querySelectorAll('.shelf li').length === {len(FILMS) + 2}")
+        page.locator(".left summary").click()
+        assert page.locator(".left li").inner_text() == "/x/<i>bad.mp4 it is broken"
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.get_by_role("button", name="Remove balloon.mp4").click()
+        until(page, f"document.querySelectorAll('.shelf li').length === {len(FILMS) + 1}")
+    assert (folder / "index" / FEATURES).exists()

@@ -1,0 +1,384 @@
+"""The page in a real browser: search, watch, understand, filter; by mouse, by keys and on a phone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from browser import PATIENCE, chromium, launched, serving, until, violations
+from holmes.index.answer.searcher import Index
+from serve_fakes import FILMS, PLENTY, FakeDiagnose, build, film, open_fake
+
+pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: the page is not tested")
+
+Scenes = list[tuple[str, float, tuple[int, int, int]]]
+OLD: Scenes = [("horse jumps fence", 5, (90, 140, 80)), ("crowd claps hands", 4, (60, 60, 90))]
+BROKEN: Scenes = [("ship leaves harbour", 4, (20, 40, 90))]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Films that browsers play, one they do not, one that nothing plays, and one whose file is gone."""
+    folder = tmp_path_factory.mktemp("page")
+    twin: Scenes = [("dog runs beach", 4, (200, 170, 60)), ("night falls", 5, (10, 10, 30))]
+    films = {
+        **FILMS,
+        "old/race.mkv": OLD,
+        "old/ship.mp4": BROKEN,
+        "old/gone.mp4": [("bird sings", 4, (9, 99, 9))],
+    }
+    build(folder, {**films, "beach/twin.mp4": twin})
+    film(folder / "films" / "old" / "race.mkv", OLD, codec="mpeg4")
+    (folder / "films" / "old" / "ship.mp4").write_bytes(b"this is no film" * 100)
+    (folder / "films" / "old" / "gone.mp4").unlink()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def index(folder: Path) -> Iterator[Index]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        yield open_fake(folder / "index", monkeypatch, FakeDiagnose())
+
+
+@pytest.fixture(scope="module")
+def address(index: Index) -> Iterator[str]:
+    from holmes.serve.settings import ServeSettings
+
+    with serving(index, ServeSettings(limits=PLENTY)) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    yield from visit(browser, address)
+
+
+def visit(browser: Any, address: str, **options: Any) -> Iterator[Any]:
+    """A page of its own, whose errors fail the test."""
+    context = browser.new_context(base_url=address, **{"viewport": {"width": 1200, "height": 900}, **options})
+    context.set_default_timeout(PATIENCE)
+    page, faults = context.new_page(), []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda line: faults.append(line.text) if "Content Security" in line.text else None)
+    yield page
+    context.close()
+    assert faults == []
+
+
+def ask(page: Any, sentence: str) -> None:
+    page.goto("/")
+    page.fill("#q", sentence)
+    page.wait_for_selector(".card:not(.ghost)")
+
+
+def card(page: Any, title: str) -> Any:
+    return page.locator(".card", has=page.locator("h3", has_text=re.compile(f"^{re.escape(title)}$")))
+
+
+def position(page: Any) -> float:
+    return float(page.evaluate("document.querySelector('video').currentTime"))
+
+
+def wait_for_film(page: Any) -> None:
+    until(page, "document.querySelector('video')?.readyState >= 2")
+
+
+def test_typing_finds_and_the_address_says_what(page: Any) -> None:
+    page.goto("/")
+    assert page.locator("h1").inner_text() == "Find a moment"
+    page.locator("#q").press_sequentially("water boils", delay=5)
+    page.wait_for_selector(".card h3 >> text=kitchen.mkv")
+    assert card(page, "kitchen.mkv").locator(".rank").inner_text() == "1"
+    assert page.url.endswith("/?q=water+boils") and page.title() == "water boils · Holmes"
+    assert re.fullmatch(r"8 videos in \d+ ms|8 videos in .* s", page.locator("#status").inner_text())
+    strip = card(page, "kitchen.mkv").locator(".strip")
+    assert strip.get_attribute("role") == "slider" and "in the best moment" in strip.get_attribute(
+        "aria-valuetext"
+    )
+    assert strip.locator("stop").count() >= 8 and strip.locator(".mark.best").count() == 1
+    page.reload()
+    page.wait_for_selector(".card h3 >> text=kitchen.mkv")
+    assert page.input_value("#q") == "water boils"
+
+
+def test_a_click_plays_from_the_moment_and_the_strip_seeks(page: Any) -> None:
+    ask(page, "dog runs pier")
+    hit = card(page, "pier.mp4")
+    hit.locator(".poster").click()
+    wait_for_film(page)
+    until(page, "document.querySelector('video').currentTime >= 4.4")
+    assert 4.4 <= position(page) <= 7  # the moment lasts from 5 to 9
+    page.keyboard.press("Space")
+    until(page, "document.querySelector('video').paused")
+    box = hit.locator(".strip").bounding_box()
+    page.mouse.click(box["x"] + 0.2 * box["width"], box["y"] + 10)
+    until(page, "Math.abs(document.querySelector('video').currentTime - 1.8) < 1.2")
+    assert "play=pier" in page.url and "t=1.8" in page.url
+    assert page.locator("video").count() == 1
+    card(page, "coast.mp4").locator(".poster").click()
+    assert page.locator("video").count() == 1 and card(page, "coast.mp4").locator("video").count() == 1
+
+
+def test_a_link_leads_back_to_the_moment(page: Any, address: str) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
+    ask(page, "dog runs pier")
+    card(page, "pier.mp4").get_by_role("button", name="Copy link").click()
+    page.wait_for_selector(".toast.shown")
+    page.goto(page.evaluate("navigator.clipboard.readText()"))
+    page.wait_for_selector(".card.playing video")
+    wait_for_film(page)
+    assert 4.4 <= position(page) <= 7 and card(page, "pier.mp4").locator("video").count() == 1
+
+
+def test_what_the_browser_cannot_play_is_converted(page: Any) -> None:
+    ask(page, "crowd claps hands")
+    card(page, "race.mkv").locator(".poster").click()
+    page.wait_for_selector(".player .note:not(:empty)")
+    until(page, "document.querySelector('video').src.includes('convert=')")
+    wait_for_film(page)
+    until(page, "document.querySelector('video').videoWidth === 64")
+    offset = float(re.search(r"t=([\d.]+)", page.evaluate("document.querySelector('video').src"))[1])  # type: ignore[index]
+    assert 4.4 <= offset + position(page) <= 9 and "converted" in page.locator(".player .note").inner_text()
+    shown = page.evaluate(
+        """() => { const c = document.createElement('canvas'); c.width = c.height = 1;
+        const d = c.getContext('2d'); d.drawImage(document.querySelector('video'), 0, 0, 1, 1);
+        return [...d.getImageData(0, 0, 1, 1).data].slice(0, 3); }"""
+    )
+    assert max(abs(a - b) for a, b in zip(shown, (60, 60, 90), strict=True)) < 25  # no black box
+
+
+@pytest.mark.parametrize(
+    ("sentence", "title", "words"),
+    [
+        ("ship leaves harbour", "ship.mp4", "it is not a video file"),
+        ("bird sings", "gone.mp4", "original file no longer exists"),
+    ],
+)
+def test_what_cannot_be_played_is_shown_in_pictures(page: Any, sentence: str, title: str, words: str) -> None:
+    ask(page, sentence)
+    hit = card(page, title)
+    hit.locator(".poster").click()
+    page.wait_for_selector(".film img")
+    assert words in hit.locator(".note").inner_text().lower() and page.locator("video").count() == 0
+    until(page, "[...document.querySelectorAll('.film img')].every((i) => i.naturalWidth > 0)")
+    assert page.get_by_role("link", name="Download the file").count() == (title == "ship.mp4")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "name", "sentence_said", "whole"),
+    [
+        ("man eats soup", "Precise", "One video holds it.", "video 1 90%"),
+        ("dog runs beach", "Several fit", "Two videos fit.", "video 2 40%"),
+        ("dog", "Too little to go on", "No video leads.", "other videos 33%"),
+        ("chess tournament", "Not here, it seems", "Nothing comes near.", "other videos 81%"),
+    ],
+)
+def test_the_kinds_of_diagnosis(page: Any, sentence: str, name: str, sentence_said: str, whole: str) -> None:
+    ask(page, sentence)
+    panel = page.locator(".diagnosis")
+    assert panel.locator(".kind").inner_text().strip().lower() == name.lower()
+    assert panel.locator(".explanation").inner_text() == sentence_said
+    assert whole in panel.locator(".bar").get_attribute("aria-label")
+    which = "Is it twin.mp4 or coast.mp4? " if name == "Several fit" else ""
+    assert panel.locator(".advice").inner_text() == f"{which}Add a detail."
+    shares = panel.locator(".part").evaluate_all("parts => parts.map((p) => Number(p.style.flexGrow))")
+    assert sum(shares) == pytest.approx(1, abs=0.02)  # one whole
+    headings = page.locator("h2.group").all_inner_texts()
+    nearest = ["These videos come nearest"] if name.startswith("Not here") else []
+    assert headings == (["Probably one of these 2", "Less likely"] if name == "Several fit" else nearest)
+    said = page.locator(".card").first.locator(".sure").inner_text().split()
+    assert said[-1] == {"Precise": "90%", "Several fit": "45%"}.get(name, said[-1]) and len(said) >= 2
+
+
+def test_filters_narrow_and_stay_in_the_address(page: Any) -> None:
+    ask(page, "dog")
+    page.locator(".filters summary").click()
+    option = page.locator("#folder option", has_text="/beach (3)").get_attribute("value")
+    page.select_option("#folder", option)
+    until(page, "document.querySelectorAll('.card').length === 3")
+    page.select_option("#length", label="1 to 10 minutes")
+    page.wait_for_selector(".empty >> text=Try fewer filters")
+    assert "folder=" in page.url and "shortest=60" in page.url
+    page.reload()
+    page.wait_for_selector(".empty")
+    page.locator(".filters summary").click()
+    page.get_by_role("button", name="Clear all filters").click()
+    until(page, "document.querySelectorAll('.card').length === 8")
+    page.fill("#after", "2090-01-01")
+    page.wait_for_selector(".empty")
+    page.go_back()
+    until(page, "document.querySelectorAll('.card').length === 8")
+
+
+def test_everything_by_keys(page: Any) -> None:
+    ask(page, "dog runs pier")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "q"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("document.activeElement.querySelector('h3').textContent") == "pier.mp4"
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".card.playing video")
+    wait_for_film(page)
+    until(page, "!document.querySelector('video').paused")
+    assert position(page) >= 4.4
+    page.keyboard.press("Space")
+    until(page, "document.querySelector('video').paused")
+    page.locator(".card.playing .strip").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('video').currentTime < 2")
+    page.keyboard.press("Escape")
+    until(page, "document.querySelector('video') === null")
+    page.keyboard.press("?")
+    assert page.locator("dialog[open]").get_by_text("play its best moment").count() == 1
+    page.keyboard.press("Escape")
+    until(page, "document.querySelector('dialog') === null")
+
+
+def test_more_like_this_moment(page: Any) -> None:
+    ask(page, "dog runs beach")
+    card(page, "coast.mp4").get_by_role("button", name="More like this").click()
+    page.wait_for_selector(".asking >> text=coast.mp4 at 0:0")
+    page.wait_for_selector(".card h3 >> text=twin.mp4")
+    assert (
+        card(page, "twin.mp4").locator(".rank").inner_text() == "1" and card(page, "coast.mp4").count() == 0
+    )
+    page.go_back()
+    page.wait_for_selector(".diagnosis")
+    assert page.input_value("#q") == "dog runs beach"
+
+
+def test_errors_say_why_and_can_be_tried_again(page: Any) -> None:
+    ask(page, "dog")
+    page.route("**/api/search?*", lambda route: route.abort())
+    page.fill("#q", "sun sets")
+    page.wait_for_selector("[role=alert] >> text=The server is not answering")
+    reason = {"status": 503, "json": {"error": "too many searches are waiting."}}
+    page.unroute("**/api/search?*")
+    page.route("**/api/search?*", lambda route: route.fulfill(**reason))
+    page.get_by_role("button", name="Try again").click()
+    page.wait_for_selector("[role=alert] >> text=Too many searches are waiting.")
+    page.unroute("**/api/search?*")
+    page.get_by_role("button", name="Try again").click()
+    page.wait_for_selector(".card h3 >> text=coast.mp4")
+    assert page.locator("[role=alert]").count() == 0
+
+
+def test_an_unknown_address_leads_back_to_the_search(page: Any) -> None:
+    answer = page.goto("/no/such/page")
+    assert answer.status == 404 and page.get_by_role("heading").inner_text() == "There is no such page."
+    page.get_by_role("link", name="Search your videos").click()
+    page.wait_for_selector("#q")
+    told = page.request.get("/no/such/page", headers={"accept": "application/json"})
+    assert told.status == 404 and told.json() == {"error": "not found."}
+    told = page.request.get("/api/nothing", headers={"accept": "text/html"})
+    assert told.status == 404 and told.json() == {"error": "not found."}, "the API always answers in JSON"
+
+
+def test_it_shows_that_it_works_and_only_the_last_answer_counts(page: Any) -> None:
+    ask(page, "dog")
+    waiting: list[Any] = []
+    page.route("**/api/search?*rain*", lambda route: waiting.append(route))
+    page.fill("#q", "rain falls")
+    page.wait_for_selector("#busy:not([hidden])")
+    until(page, "document.querySelector('.results').getAttribute('aria-busy') === 'true'")
+    page.fill("#q", "sun sets")
+    page.wait_for_selector(".card h3 >> text=coast.mp4")
+    for route in waiting:
+        route.abort()
+    until(page, "document.title === 'sun sets · Holmes' && document.getElementById('busy').hidden")
+    assert page.locator(".error").count() == 0
+    assert card(page, "coast.mp4").locator(".rank").inner_text() == "1"
+
+
+def test_names_are_text_never_markup(page: Any) -> None:
+    ask(page, "children blow candles")
+    assert page.locator(".card h3").first.inner_text() == "<b>party & games.mp4"
+    assert page.locator("h3 b").count() == 0
+
+
+def test_recent_searches_stay_in_the_browser(page: Any) -> None:
+    ask(page, "sun sets")
+    until(page, "(localStorage.getItem('holmes.recent') ?? '').includes('sun sets')")
+    page.goto("/")
+    page.get_by_role("link", name="sun sets").click()
+    page.wait_for_selector(".card h3 >> text=coast.mp4")
+    page.goto("/")
+    page.get_by_role("button", name="Forget them").click()
+    assert page.locator(".recent").count() == 0
+
+
+def test_exports_are_offered_for_what_is_shown(page: Any) -> None:
+    ask(page, "sun sets")
+    page.locator(".exports summary").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="EDL cut list").click()
+    assert download.value.suggested_filename == "holmes.edl"
+    assert "coast.mp4" in Path(download.value.path()).read_text()
+
+
+def test_the_library_lists_what_the_index_holds(page: Any) -> None:
+    page.goto("/library")
+    page.wait_for_selector(".shelf li .title")
+    assert page.locator(".shelf li").count() == 8
+    facts = dict(zip(page.locator("dt").all_inner_texts(), page.locator("dd").all_inner_texts(), strict=True))
+    assert facts["Videos"] == "8" and facts["Model"] == "fake (zero-shot)"
+    assert page.get_by_text("file is gone").count() == 1 and page.get_by_text("Add videos").count() == 0
+    page.fill("#part", "kitch")
+    until(page, "document.querySelectorAll('.shelf li').length === 1")
+    page.get_by_role("link", name="Holmes", exact=True).click()
+    page.wait_for_selector(".welcome")
+
+
+@pytest.mark.parametrize("width", [320, 390, 1600])
+def test_no_width_needs_scrolling_sideways(browser: Any, address: str, width: int) -> None:
+    for page in visit(browser, address, viewport={"width": width, "height": 800}):
+        for path in ("/", "/?q=dog+runs+beach", "/library"):
+            page.goto(path)
+            page.wait_for_selector(".welcome, .card:not(.ghost), .shelf li .title")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        page.goto("/?q=dog+runs+pier")
+        card(page, "pier.mp4").locator(".poster").click()
+        wait_for_film(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert position(page) >= 4.4
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(browser: Any, address: str, scheme: str) -> None:
+    for page in visit(browser, address, color_scheme=scheme, reduced_motion="reduce"):
+        page.goto("/")
+        page.wait_for_selector(".welcome")
+        assert violations(page) == []
+        for sentence in ("man eats soup", "dog runs beach", "dog", "chess tournament"):
+            ask(page, sentence)
+            page.locator(".filters summary").click()
+            page.locator(".exports summary").click()
+            assert violations(page) == [], sentence
+        ask(page, "dog runs pier")
+        card(page, "pier.mp4").locator(".poster").click()
+        wait_for_film(page)
+        assert violations(page) == []
+        page.keyboard.press("?")
+        assert violations(page) == []
+        page.goto("/library")
+        page.wait_for_selector(".shelf li .title")
+        assert violations(page) == []
+        page.set_viewport_size({"width": 390, "height": 800})
+        ask(page, "ship leaves harbour")
+        card(page, "ship.mp4").locator(".poster").click()
+        page.wait_for_selector(".film img")
+        assert violations(page) == []

@@ -1,0 +1,85 @@
+"""A browser for the tests of the page: chromium, driven by Playwright, and a server for it to visit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+AXE = Path(__file__).parents[1] / "vendor" / "axe.min.js"
+PATIENCE = 20_000  # milliseconds, on a machine with other work to do
+
+
+def chromium() -> str | None:
+    """Where the browser is; None where there is none."""
+    given = os.environ.get("HOLMES_CHROMIUM")
+    return given or next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+@contextmanager
+def launched() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def serving(index: Any, settings: Any) -> Iterator[str]:
+    """The address of a real server, in a thread of this process."""
+    import uvicorn
+
+    from holmes.serve.app import create_app
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(index, settings), log_level="error", timeout_graceful_shutdown=2)
+    )
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the server did not start"
+        time.sleep(0.01)
+    try:
+        yield address
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        listening.close()
+
+
+def until(page: Any, condition: str) -> None:
+    """Wait until a JavaScript expression is true. Asked from outside: the page's own rules forbid eval."""
+    end = time.monotonic() + PATIENCE / 1000
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, f"never came true: {condition}"
+        page.wait_for_timeout(20)
+
+
+def violations(page: Any) -> list[str]:
+    """What axe-core finds wrong with the page as it stands, contrast included."""
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [f"{each['id']}: {each['help']} ({each['nodes'][0]['html'][:120]})" for each in found]

@@ -1,0 +1,108 @@
+"""Several runs at once: the same results as one after the other, resumable, failures named."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from holmes.base.files import read_json
+from holmes.data.store import Store
+from holmes.errors import HolmesError
+from holmes.training import side_by_side
+from holmes.training.experiments import Study, grid
+from holmes.training.protocol import Protocol
+from holmes.training.side_by_side import QueuedRun, Workers, train_all
+from tiny_runs import QUIET, logged, tiny_settings, tiny_world
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return tiny_world(tmp_path_factory.mktemp("side") / "world")
+
+
+def jobs(store: Store, folder: Path, count: int, **changes) -> list[QueuedRun]:
+    return [
+        QueuedRun(f"run {seed}", store, tiny_settings(**changes), folder / str(seed), seed, Protocol.HONEST)
+        for seed in range(count)
+    ]
+
+
+def test_two_at_once_are_the_same_as_one_after_the_other(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("MKL_NUM_THREADS", "1")
+    together = train_all(jobs(store, tmp_path / "two", 3), QUIET, at_once=2)
+    alone = train_all(jobs(store, tmp_path / "one", 3), QUIET)
+    assert [result["seed"] for result in together] == [0, 1, 2]
+    for ours, theirs, seed in zip(together, alone, range(3), strict=True):
+        assert ours == theirs
+        assert logged(tmp_path / "two" / str(seed)) == logged(tmp_path / "one" / str(seed))
+
+
+def test_finished_runs_need_no_process(store, tmp_path, monkeypatch):
+    first = train_all(jobs(store, tmp_path, 2, epochs=1), QUIET)
+
+    def no_workers(count: int) -> Workers:
+        raise AssertionError("nothing is left to do")
+
+    monkeypatch.setattr(side_by_side, "Workers", no_workers)
+    assert train_all(jobs(store, tmp_path, 2, epochs=1), QUIET, at_once=2) == first
+
+
+def test_a_failure_does_not_stop_the_others_and_is_named(store, tmp_path):
+    # One batch per epoch, at a learning rate that breaks the model in the third.
+    broken = {"learning_rate": 1e30, "batch_videos": 14, "epochs": 6, "gradient_norm": 1e30}
+    runs = [jobs(store, tmp_path, 1, **broken)[0], *jobs(store, tmp_path, 3)[1:]]
+    with pytest.raises(HolmesError, match=r"1 of 3 runs failed; run 0: the loss is not finite") as told:
+        train_all(runs, QUIET, at_once=2)
+    assert "\n" not in str(told.value)
+    assert [(tmp_path / str(seed) / "result.json").exists() for seed in range(3)] == [False, True, True]
+
+
+def test_a_killed_process_is_named_and_its_run_goes_on_later(store, tmp_path, monkeypatch):
+    started: list[Workers] = []
+    make = Workers
+
+    def remember(count: int) -> Workers:
+        started.append(make(count))
+        return started[0]
+
+    monkeypatch.setattr(side_by_side, "Workers", remember)
+
+    def kill_the_first() -> None:
+        while not (tmp_path / "0" / "state.json").exists():
+            time.sleep(0.01)
+        os.kill(started[0].processes[0].pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_the_first)
+    killer.start()
+    runs = [*jobs(store, tmp_path, 1, epochs=80), *jobs(store, tmp_path, 2)[1:]]
+    with pytest.raises(HolmesError, match="run 0: its process was ended by signal 9; if memory was short"):
+        train_all(runs, QUIET, at_once=2)
+    killer.join()
+    assert all(process.poll() is not None for process in started[0].processes), "none is left behind"
+    done = read_json(tmp_path / "0" / "state.json")["progress"]["epochs_done"]
+    assert 0 < done < 80 and (tmp_path / "1" / "result.json").exists()
+
+
+def test_a_grid_over_any_settings_has_every_combination(store, tmp_path):
+    study = Study(store, tiny_settings(epochs=1, warm_up_epochs=0), tmp_path, options=QUIET, jobs=2)
+    axes = {"evidence.beta": [0.2, 0.4], "loss.margin": [0.1, 0.3]}
+    found = grid(study, axes)
+    assert [tuple(point["values"].values()) for point in found["points"]] == [
+        (0.2, 0.1), (0.2, 0.3), (0.4, 0.1), (0.4, 0.3),
+    ]  # fmt: skip
+    assert found["default"] == {"evidence.beta": 0.3, "loss.margin": 0.1}
+    run = read_json(tmp_path / "beta=0.4-margin=0.3-seed0" / "run.json")
+    assert run["config"]["evidence"]["beta"] == 0.4 and run["config"]["loss"]["margin"] == 0.3
+    result = read_json(tmp_path / "beta=0.4-margin=0.3-seed0" / "result.json")
+    assert found["points"][-1]["metrics"]["SumR"]["mean"] == result["metrics"]["SumR"]
+
+
+def test_torchrun_and_several_jobs_exclude_each_other(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(HolmesError, match="leave it out with torchrun"):
+        train_all(jobs(store, tmp_path, 2), QUIET, at_once=2)
