@@ -27,7 +27,7 @@ from holmes.base.printing import printable
 from holmes.data.manifest import read_manifest as read_store
 from holmes.encoders.checkpoint import read_manifest as read_checkpoint
 from holmes.errors import HolmesError
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
 from holmes.index.storage.manifest import read_manifest as read_index

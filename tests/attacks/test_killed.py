@@ -25,7 +25,7 @@ from holmes.data.pack import Source, pack
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.evaluation.per_query import QueryTable, write_jsonl, write_parquet
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import add_videos, build_index
 from holmes.index.storage.store import IndexStore

@@ -28,7 +28,7 @@ from holmes.data.store import Store
 from holmes.evaluation.intervals import save_ranks
 from holmes.evaluation.literature import METRICS
 from holmes.evaluation.spread import spread
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
 from holmes.index.ingest.sync import sync_index

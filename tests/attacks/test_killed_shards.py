@@ -11,7 +11,7 @@ from test_killed import emptied, in_a_hurry, restored
 from holmes.cluster.locations import Place
 from holmes.cluster.manifest import read_shards
 from holmes.cluster.write import build_shards, seal_shards, split_index
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import add_videos, build_index
 from holmes.index.storage.store import IndexStore

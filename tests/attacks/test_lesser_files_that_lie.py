@@ -33,7 +33,7 @@ from holmes.errors import HolmesError
 from holmes.evaluation.intervals import read_ranks, save_ranks
 from holmes.index.answer.calibration import keep_guess
 from holmes.index.answer.searcher import open_single_index
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
 from holmes.index.ingest.skipped import note_left_out, read_left_out

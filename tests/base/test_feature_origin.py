@@ -23,8 +23,8 @@ from holmes.errors import HolmesError
 from holmes.evaluation.runs.evaluated import evaluate_run
 from holmes.evaluation.runs.folders import find_runs, store_of
 from holmes.index.answer.searcher import open_single_index
+from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.loading import load_embedder
-from holmes.index.embedders.loading import loading as embedders
 from holmes.index.ingest.builder import build_index, first_manifest
 from holmes.index.storage.manifest import read_manifest
 from holmes.media.collection import VideoCaption, write_collection

@@ -30,7 +30,7 @@ from holmes.cluster.index import ShardedIndex
 from holmes.cluster.write import build_shards, seal_shards, shard_name, split_index
 from holmes.errors import HolmesError
 from holmes.index.answer.answers import Answer
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
 from holmes.index.storage.segments import CODES

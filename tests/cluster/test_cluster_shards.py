@@ -26,7 +26,7 @@ from holmes.errors import HolmesError
 from holmes.evidence.calibration_record import Calibration
 from holmes.index.answer.confidence import FILE as CALIBRATION
 from holmes.index.answer.confidence import read_values
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.storage.segments import CODES, NAMES, ROWS
 from holmes.index.storage.store import IndexStore

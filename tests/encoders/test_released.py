@@ -27,8 +27,8 @@ from holmes.encoders.checkpoint import Checkpoint
 from holmes.encoders.model import HolmesModel
 from holmes.encoders.released import load_released, released_config, released_state
 from holmes.errors import HolmesError
+from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.loading import load_embedder
-from holmes.index.embedders.loading import loading as embedders
 from holmes.records import FRAMES, TOKENS
 from holmes.worlds.planted import PlantSettings, plant
 from index_fakes import FILMS, FakeJoint, write_features

@@ -17,8 +17,8 @@ from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 from holmes.evidence.calibration_record import EXTRA, Calibration
 from holmes.index.answer.searcher import open_single_index
+from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.loading import TrainedHolmes, load_embedder
-from holmes.index.embedders.loading import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest import builder
 from holmes.index.ingest import builder as intake

@@ -15,7 +15,7 @@ import pytest
 
 from holmes.cli.main import main
 from holmes.evidence.diagnosis import Diagnoser, Diagnosis
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.index.storage.maintenance import compact_index
 from holmes.index.storage.manifest import Manifest
 from holmes.index.storage.segments import Segment

@@ -12,7 +12,7 @@ from holmes.evidence.calibration_record import Calibration
 from holmes.evidence.diagnosis import Diagnoser
 from holmes.index.answer.distinguishing import Words
 from holmes.index.answer.searcher import Index
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import add_videos, build_index
 from index_fakes import FILMS, FakeJoint, write_features

@@ -18,7 +18,7 @@ from holmes.evidence.film_parts import best_by_video, count_videos, sum_by_video
 from holmes.index.answer.appearance import view_of
 from holmes.index.answer.searcher import Index
 from holmes.index.answer.timeline import frames_of
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.engine.gallery import open_gallery
 from holmes.index.engine.nearest import nearest_videos

@@ -18,7 +18,7 @@ from holmes.errors import HolmesError
 from holmes.evidence.case import Case
 from holmes.evidence.diagnosis import Diagnosis
 from holmes.index.answer.searcher import Index
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.engine import gallery
 from holmes.index.engine.nearest import nearest_videos

@@ -13,7 +13,7 @@ import holmes
 from holmes.base.threads import in_threads, one_thread_per_operation
 from holmes.errors import HolmesError
 from holmes.index.answer.searcher import Index
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
 from index_fakes import FILMS, FakeJoint, meaning, write_features

@@ -18,7 +18,7 @@ import holmes
 from holmes.base.files import read_json
 from holmes.base.manifests import MARKS
 from holmes.errors import HolmesError
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.training.logbook import read_metrics
 from index_fakes import FILMS, FakeJoint, write_features
 from tiny_runs import QUIET, tiny_settings, tiny_world

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 import holmes
 from holmes.index.answer.searcher import Index
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.index.storage.writer import IndexWriter
 from index_fakes import FakeJoint
 from serve_fakes import FILMS, build, client_of, open_fake

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from browser import chromium, launched, serving, until
 from holmes.base.progress import progress_bar, reported_to
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.index.ingest.skipped import note_left_out, read_left_out
 from holmes.index.storage.store import FEATURES, IndexStore
 from holmes.media.backbones.base import Identity

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from holmes.index.answer.searcher import Index
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.serve.settings import ServeSettings, is_loopback
 from index_fakes import FakeJoint
 from serve_fakes import FILMS, PLENTY, build, client_of, open_fake

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest import builder
 from holmes.index.ingest.builder import build_index

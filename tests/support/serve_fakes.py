@@ -15,7 +15,7 @@ import holmes
 from holmes.evidence.case import Case
 from holmes.evidence.diagnosis import Diagnosis
 from holmes.index.answer.searcher import Index
-from holmes.index.embedders.loading import loading as embedders
+from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
 from holmes.index.storage.store import FEATURES
