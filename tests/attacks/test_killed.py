@@ -233,7 +233,7 @@ def test_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_extracting(tmp_path: Path) -> None:
     pytest.importorskip("av")
-    from test_media_extract import MeanColour, seconds_of_gray
+    from mean_colour import MeanColour, seconds_of_gray
 
     film, place = seconds_of_gray(tmp_path / "film.mkv", 0, 100, 200), tmp_path / "place"
     (whole,) = extract([film], tmp_path / "reference", MeanColour()).folder

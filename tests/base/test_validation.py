@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from test_index_cli import Shell
 
 from altering import VALUES, altered, places
 from by_hand import reseal
@@ -21,6 +20,7 @@ from holmes.base.printing import printable, shown
 from holmes.base.validation import AtMost, Count, Infinite, Matching, PlainName, Sha256, Within, build
 from holmes.errors import HolmesError, unknown
 from holmes.evidence.calibration_record import Calibration, read_calibration
+from shell import Shell
 
 
 class Colour(Enum):

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("av")
-from test_media_extract import MeanColour, seconds_of_gray
-
 from holmes.cli.main import main
 from holmes.media.extraction import extract
+from mean_colour import MeanColour, seconds_of_gray
 
 
 def test_files_left_out_and_read_in_part_are_named_a_line_each(

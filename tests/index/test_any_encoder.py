@@ -18,13 +18,12 @@ pytest.importorskip("av")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("transformers")
 
-from test_index_cli import Shell
-from test_media_backbones import tiny_clip, tiny_siglip
-
 from holmes.media.backbones import load_visual
 from holmes.media.extraction import extract
 from holmes.media.feature_folder import FeatureFolder
 from media_files import video
+from shell import Shell
+from tiny_models import tiny_clip, tiny_siglip
 
 SENTENCES = ["a dog runs", "snow", "two people are talking in a kitchen"]
 

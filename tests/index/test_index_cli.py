@@ -23,23 +23,7 @@ from holmes.index.storage.writer import create_index
 from holmes.media import extraction as extraction
 from holmes.media.feature_folder import Fingerprint
 from index_fakes import FILMS, FakeJoint, write_features
-
-
-class Shell:
-    """Runs commands in this process: exit code, standard output, standard error."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.monkeypatch, self.capsys = monkeypatch, capsys
-        self.stdin: io.TextIOBase | None = None  # instead of what is typed
-
-    def __call__(self, *words: str | Path, typed: str = "") -> tuple[int, str, str]:
-        self.monkeypatch.setattr(sys, "argv", ["holmes", *map(str, words)])
-        self.monkeypatch.setattr(sys, "stdin", self.stdin or io.StringIO(typed))
-        with pytest.raises(SystemExit) as ended:
-            main()
-            sys.exit(0)
-        said = self.capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
+from shell import Shell
 
 
 @pytest.fixture

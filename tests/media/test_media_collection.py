@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("av")
-from test_media_extract import MeanColour, seconds_of_gray
-
 from holmes.data.pack import Source, pack
 from holmes.errors import HolmesError
 from holmes.media.collection import VideoCaption, write_collection
@@ -16,6 +14,7 @@ from holmes.media.extraction import extract
 from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.worlds.rendered import RenderSettings, render_world
 from holmes.worlds.rendered.scene_captions import world_captions
+from mean_colour import MeanColour, seconds_of_gray
 
 
 class Letters:

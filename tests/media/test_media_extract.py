@@ -25,17 +25,8 @@ from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.find import find_videos
 from holmes.media.pictures import ThumbnailStrip
 from holmes.media.pool import run_jobs
-from media_files import gray_video, sound
-
-
-class MeanColour:
-    """A toy encoder whose rows are known beforehand: the mean red, green and blue of each window."""
-
-    name, digest, width, joint, side, rate, window = "mean", "d" * 64, 3, False, 48, 2.0, 1
-
-    def frames(self, images: list[np.ndarray]) -> np.ndarray:
-        means = np.array([image.mean(axis=(0, 1)) for image in images], np.float32)
-        return means.reshape(-1, self.window, 3).mean(axis=1)
+from mean_colour import MeanColour, seconds_of_gray
+from media_files import sound
 
 
 class SlowColour(MeanColour):
@@ -52,12 +43,6 @@ class OtherColour(MeanColour):
 
 class Windows(MeanColour):
     digest, window = "f" * 64, 4
-
-
-def seconds_of_gray(path: Path, *levels: int) -> Path:
-    """One second of each level, 10 frames per second."""
-    shades = [level for level in levels for _ in range(10)]
-    return gray_video(path, shades, [i / 10 for i in range(len(shades))])
 
 
 def test_rows_times_and_thumbnails(tmp_path: Path) -> None:
@@ -305,7 +290,7 @@ def test_killed_at_any_moment_nothing_is_half_written(tmp_path: Path) -> None:
     here = Path(__file__).parent
     script.write_text(
         f"import sys; sys.path[:0] = [{str(here)!r}, {str(here.parent / 'support')!r}]\n"
-        "from test_media_extract import SlowColour, extract\n"
+        "from mean_colour import SlowColour, extract\n"
         f"extract([{str(videos)!r}], {str(tmp_path / 'features')!r}, SlowColour())\n"
     )
     chance = random.Random(0)

@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 pytest.importorskip("av")
-from test_media_extract import MeanColour
-
 from holmes.errors import HolmesError
 from holmes.media import one_video, reader
 from holmes.media.extraction import extract
 from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.reader import LARGEST_SHAPE, VideoReader
+from mean_colour import MeanColour
 from media_files import gray_video, video
 
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 pytest.importorskip("av")
-from test_media_extract import MeanColour
-
 from holmes.media import extraction as extraction
 from holmes.media.extraction import extract
 from holmes.media.feature_folder import video_id
+from mean_colour import MeanColour
 from media_files import gray_video
 
 

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 pytest.importorskip("av")
-from test_media_extract import MeanColour
-
 from holmes.media import one_video
 from holmes.media.extraction import FilmProgress, extract
 from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.pool import Outcome, Sign
+from mean_colour import MeanColour
 from media_files import video
 
 
