@@ -235,11 +235,15 @@ def test_extracting(tmp_path: Path) -> None:
     pytest.importorskip("av")
     from mean_colour import MeanColour, seconds_of_gray
 
-    film, place = seconds_of_gray(tmp_path / "film.mkv", 0, 100, 200), tmp_path / "place"
-    (whole,) = extract([film], tmp_path / "reference", MeanColour()).folder
-    for killed in every_kill(place, lambda: extract([film], place / "out", MeanColour()), emptied(place)):
-        (found,) = extract([film], place / "out", MeanColour()).folder
-        assert found.id == whole.id and found.rows.tolist() == whole.rows.tolist(), killed
+    films = [seconds_of_gray(tmp_path / f"{shade}.mkv", shade, shade + 100) for shade in (0, 50)]
+    place = tmp_path / "place"
+    folder = extract(films, tmp_path / "reference", MeanColour()).folder
+    whole = {video.id: video.rows.tolist() for video in folder}
+    for killed in every_kill(place, lambda: extract(films, place / "out", MeanColour()), emptied(place)):
+        kept = [path for path in (place / "out").glob("videos/[!.]*") if path.suffix != ".part"]
+        summary = extract(films, place / "out", MeanColour())
+        assert len(summary.reused) == len(kept), killed
+        assert {video.id: video.rows.tolist() for video in summary.folder} == whole, killed
         left = {name for name in contents(place / "out") if not name.endswith(".part")}  # harmless
         assert left == contents(tmp_path / "reference").keys(), killed
 

@@ -5,10 +5,6 @@ import io
 import os
 import random
 import re
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,17 +20,8 @@ from holmes.media.extraction import extract
 from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.find import find_videos
 from holmes.media.pictures import ThumbnailStrip
-from holmes.media.pool import run_jobs
 from mean_colour import MeanColour, seconds_of_gray
 from media_files import sound
-
-
-class SlowColour(MeanColour):
-    """Slow enough that another process can watch the work and stop it in the middle."""
-
-    def frames(self, images: list[np.ndarray]) -> np.ndarray:
-        time.sleep(0.05)
-        return super().frames(images)
 
 
 class OtherColour(MeanColour):
@@ -247,68 +234,3 @@ def test_thumbnails_stay_few_and_evenly_spread() -> None:
     times = [time for time, _ in strip.thumbnails()]
     assert 4 <= len(times) <= 8
     assert len(set(np.diff(times))) == 1 and times[-1] > 800
-
-
-WORKER = """
-import json, os, sys, time
-for line in sys.stdin:
-    name = json.loads(line).rsplit("/", 1)[-1]
-    if name == "crash":
-        os.abort()
-    if name == "leave":
-        raise SystemExit("no more")
-    if name == "stuck":
-        time.sleep(60)
-    for _ in range(3):
-        print("{}", flush=True)
-    print(json.dumps({"failure": "bad" if name == "bad" else "", "note": f"{name} it was"}), flush=True)
-"""
-
-
-def test_a_worker_that_dies_costs_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "toy_worker.py").write_text(WORKER)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    jobs = [Path(name) for name in ("one", "crash", "two", "bad", "leave", "stuck", "three", "four")]
-    told = list(run_jobs("toy_worker", {}, jobs, workers=2, patience=2.0))
-    outcomes = {outcome.source.name: outcome.failure for outcome in told}
-    assert {o.note for o in told if not o.failure} == {f"{n} it was" for n in ("one", "two", "three", "four")}
-    assert set(outcomes) == {job.name for job in jobs}
-    assert all(outcomes[name] == "" for name in ("one", "two", "three", "four"))
-    assert outcomes["bad"] == "bad"
-    assert "crashed (SIGABRT)" in outcomes["crash"]
-    assert "code 1: no more" in outcomes["leave"]
-    assert "no progress" in outcomes["stuck"]
-
-
-def test_killed_at_any_moment_nothing_is_half_written(tmp_path: Path) -> None:
-    """Extraction is killed several times in the middle; what it leaves is whole, and is kept."""
-    videos = tmp_path / "videos"
-    videos.mkdir()
-    for number in range(24):
-        seconds_of_gray(videos / f"{number}.mp4", 10 * number)
-    script = tmp_path / "run.py"
-    here = Path(__file__).parent
-    script.write_text(
-        f"import sys; sys.path[:0] = [{str(here)!r}, {str(here.parent / 'support')!r}]\n"
-        "from mean_colour import SlowColour, extract\n"
-        f"extract([{str(videos)!r}], {str(tmp_path / 'features')!r}, SlowColour())\n"
-    )
-    chance = random.Random(0)
-    place = tmp_path / "features" / "videos"
-    before = kills = 0
-    while kills < 5 and before < 24:
-        process = subprocess.Popen([sys.executable, str(script)])
-        deadline = time.monotonic() + 30
-        while len(list(place.glob("[!.]*"))) <= before and time.monotonic() < deadline:
-            time.sleep(0.001)
-        time.sleep(chance.uniform(0, 0.06))
-        process.send_signal(signal.SIGKILL)
-        kills += process.wait() == -signal.SIGKILL
-        folder = FeatureFolder.open(tmp_path / "features")
-        assert len(folder) > before
-        before = len(folder)
-        for video in folder:  # a half-written file would raise
-            assert video.rows.mean() == pytest.approx(10 * int(video.source.stem), abs=4)
-    assert kills >= 2, "it was not killed in the middle"
-    summary = extract([videos], tmp_path / "features", MeanColour())
-    assert len(summary.reused) == before and len(folder) == 24

@@ -11,7 +11,7 @@ pytest.importorskip("av")
 from holmes.media import one_video
 from holmes.media.extraction import FilmProgress, extract
 from holmes.media.feature_folder import FeatureFolder, video_id
-from holmes.media.pool import Outcome, Sign
+from holmes.media.one_video import Outcome, Sign
 from mean_colour import MeanColour
 from media_files import video
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from holmes.base.files import read_json
+from holmes.base.processes import Child
 from holmes.data.store import Store
 from holmes.errors import HolmesError
 from holmes.training import side_by_side
+from holmes.training.display import StudyDisplay
 from holmes.training.experiments import Study, grid
 from holmes.training.protocol import Protocol
-from holmes.training.side_by_side import QueuedRun, Workers, train_all
+from holmes.training.side_by_side import QueuedRun, train_all
 from tiny_runs import QUIET, logged, tiny_settings, tiny_world
 
 
@@ -45,10 +45,10 @@ def test_two_at_once_are_the_same_as_one_after_the_other(store, tmp_path, monkey
 def test_finished_runs_need_no_process(store, tmp_path, monkeypatch):
     first = train_all(jobs(store, tmp_path, 2, epochs=1), QUIET)
 
-    def no_workers(count: int) -> Workers:
+    def no_child(*order: object, **how: object) -> Child:
         raise AssertionError("nothing is left to do")
 
-    monkeypatch.setattr(side_by_side, "Workers", no_workers)
+    monkeypatch.setattr(side_by_side, "Child", no_child)
     assert train_all(jobs(store, tmp_path, 2, epochs=1), QUIET, at_once=2) == first
 
 
@@ -63,29 +63,25 @@ def test_a_failure_does_not_stop_the_others_and_is_named(store, tmp_path):
 
 
 def test_a_killed_process_is_named_and_its_run_goes_on_later(store, tmp_path, monkeypatch):
-    started: list[Workers] = []
-    make = Workers
+    """The first run is killed when it reports its third epoch; another process trains the others."""
+    children: list[Child] = []
 
-    def remember(count: int) -> Workers:
-        started.append(make(count))
-        return started[0]
+    def remember(*order: object, **how: object) -> Child:
+        children.append(Child(*order, **how))
+        return children[-1]
 
-    monkeypatch.setattr(side_by_side, "Workers", remember)
+    def kill_at_the_third(display: StudyDisplay, name: str, entry: dict) -> None:
+        if (name, entry["epoch"]) == ("run 0", 3):
+            os.kill(children[0].pid, signal.SIGKILL)
 
-    def kill_the_first() -> None:
-        while not (tmp_path / "0" / "state.json").exists():
-            time.sleep(0.01)
-        os.kill(started[0].processes[0].pid, signal.SIGKILL)
-
-    killer = threading.Thread(target=kill_the_first)
-    killer.start()
-    runs = [*jobs(store, tmp_path, 1, epochs=80), *jobs(store, tmp_path, 2)[1:]]
-    with pytest.raises(HolmesError, match="run 0: its process was ended by signal 9; if memory was short"):
+    monkeypatch.setattr(side_by_side, "Child", remember)
+    monkeypatch.setattr(StudyDisplay, "epoch", kill_at_the_third)
+    runs = [*jobs(store, tmp_path, 1, epochs=10_000), *jobs(store, tmp_path, 3)[1:]]
+    with pytest.raises(HolmesError, match="run 0: its process was ended by SIGKILL; if memory was short"):
         train_all(runs, QUIET, at_once=2)
-    killer.join()
-    assert all(process.poll() is not None for process in started[0].processes), "none is left behind"
-    done = read_json(tmp_path / "0" / "state.json")["progress"]["epochs_done"]
-    assert 0 < done < 80 and (tmp_path / "1" / "result.json").exists()
+    assert not any(child.alive for child in children), "none is left behind"
+    assert read_json(tmp_path / "0" / "state.json")["progress"]["epochs_done"] >= 2
+    assert [(tmp_path / str(seed) / "result.json").exists() for seed in range(3)] == [False, True, True]
 
 
 def test_a_grid_over_any_settings_has_every_combination(store, tmp_path):

@@ -22,8 +22,8 @@ from holmes.errors import HolmesError
 from holmes.media.backbones import VisualBackbone, load_visual
 from holmes.media.extraction import Crew, Work
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures, video_id
-from holmes.media.one_video import extract_video, outcome_of
-from holmes.media.pool import PATIENCE, Outcome, Sign
+from holmes.media.one_video import Outcome, Sign, extract_video, outcome_of
+from holmes.media.pool import SILENCE
 
 RETRIES = 2  # of a video whose worker or node died
 CPUS = 0.95  # CPUs of a node that a task reserves: a core, less what shards on that node have reserved
@@ -135,7 +135,7 @@ class _Watch:
 
     def _wait(self) -> None:
         while not self._done.wait(1.0):
-            if time.monotonic() - self._last > PATIENCE:
+            if time.monotonic() - self._last > SILENCE:
                 os._exit(1)
 
     def __exit__(self, *error: object) -> None:

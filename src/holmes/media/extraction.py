@@ -20,9 +20,9 @@ from holmes.media.backbones import DEFAULT, load_visual
 from holmes.media.backbones.base import VisualBackbone, identify
 from holmes.media.feature_folder import FeatureFolder, check_rate
 from holmes.media.find import find_videos
-from holmes.media.one_video import extract_video, outcome_of
-from holmes.media.pool import Outcome, Sign, run_jobs
-from holmes.media.shared_encoder import describe, is_shared
+from holmes.media.one_video import Outcome, Sign, extract_video, outcome_of
+from holmes.media.pool import extract_in_workers
+from holmes.media.shared_encoder import is_shared
 
 
 class FilmProgress:
@@ -219,7 +219,4 @@ def _outcomes(
     threads = max(1, cores // workers)
     setup = {"folder": str(folder.path), "backbone": backbone, "threads": threads, "fast": fast}
     setup["device"] = device
-    if is_shared(encoder):
-        setup["encoder"] = describe(encoder)
-    shared = encoder if is_shared(encoder) else None
-    return run_jobs("holmes.media.worker", setup, waiting, workers, report=report, encoder=shared)
+    return extract_in_workers(setup, waiting, workers, report, encoder if is_shared(encoder) else None)

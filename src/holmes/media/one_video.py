@@ -20,7 +20,6 @@ from holmes.media.backbones.base import Image, VisualBackbone
 from holmes.media.feature_folder import FeatureFolder, FolderGoneError, Thumbnail, VideoFeatures, video_id
 from holmes.media.origin import Fingerprint, Origin
 from holmes.media.pictures import ThumbnailStrip
-from holmes.media.pool import Outcome, Sign
 from holmes.media.reader import PlaceLostError, ReadingPlace, Sample, VideoReader
 from holmes.media.unfinished import Unfinished, keep, take_up, unfinished_file
 
@@ -46,8 +45,28 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}  # other videos would fail i
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """What became of a video."""
+
+    source: Path
+    failure: str = ""  # one line; empty when all went well
+    note: str = ""  # what was wrong with a source that could be used nevertheless
+    seconds: float = 0.0  # of video
+    fatal: bool = False  # other sources would fail in the same way
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A sign of life: how far a source has come."""
+
+    source: Path
+    seconds: float = 0.0  # of video
+    share: float = 0.0  # of the file, 0 to 1
+
+
+@dataclass(frozen=True)
 class Sampling:
-    """How a video is looked at."""
+    """How a video is sampled."""
 
     rate: float  # samples per second
     fast: bool = False  # only key frames, where they are dense

@@ -74,14 +74,14 @@ class SharedMemory:
 class RemoteEncoder:
     """The encoder as a worker sees it: `ask` announces frames in shared memory and waits for their rows."""
 
-    def __init__(self, known: dict[str, Any], descriptor: int, ask: Callable[[dict[str, Any]], str]) -> None:
+    def __init__(self, known: dict[str, Any], descriptor: int, ask: Callable[[Any], str]) -> None:
         self.name, self.digest, self.joint = str(known["name"]), str(known["digest"]), bool(known["joint"])
         self.width, self.side, self.window = int(known["width"]), int(known["side"]), int(known["window"])
         self.rate = float(known["rate"])
         self._memory, self._ask = SharedMemory(descriptor), ask
 
     def frames(self, images: Sequence[Image]) -> Matrix:
-        if failure := self._ask({"encode": self._memory.put(images)}):
+        if failure := self._ask(self._memory.put(images)):
             raise HolmesError(failure)
         return self._memory.rows(len(images) // self.window, self.width)
 

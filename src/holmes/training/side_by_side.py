@@ -6,23 +6,20 @@ and continues where it stopped, so all of them can be interrupted and started ag
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-import tempfile
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from queue import SimpleQueue
-from typing import IO, Any
+from typing import Any
 
 import torch
 
 from holmes.base.devices import choose_device
+from holmes.base.processes import Child, Parent, run_jobs
 from holmes.config.names import FILES
-from holmes.config.schema import HolmesConfig, to_dict
+from holmes.config.schema import HolmesConfig, from_dict, to_dict
 from holmes.data.store import Store
 from holmes.errors import HolmesError
 from holmes.training.display import StudyDisplay
@@ -75,11 +72,7 @@ def train_all(
     left = [job for job in jobs if not (job.out / RESULT).exists()]
     processes = min(at_once or (jobs_that_fit(left, options) if alone else 1), len(left))
     if processes > 1:
-        workers = Workers(processes)
-        try:
-            workers.go(left, options)
-        finally:
-            workers.stop()
+        _train_at_once(left, options, processes)
     results = []
     for job in jobs:  # what is finished is only checked and read
         if processes <= 1:
@@ -105,95 +98,50 @@ def gpu_memory(job: QueuedRun) -> float:
     return 2 * job.store.info.bytes + 40 * activations + 2 * GIB
 
 
-class Workers:
-    """Processes that take the next job when they have finished one."""
-
-    def __init__(self, count: int) -> None:
-        cores = str(max(1, (os.cpu_count() or 1) // count))
-        threads = {name: os.environ.get(name, cores) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-        paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        self.events: SimpleQueue[tuple[int, dict[str, Any] | None]] = SimpleQueue()
-        self.logs = [tempfile.TemporaryFile("w+") for _ in range(count)]  # noqa: SIM115 - closed by stop
-        self.processes = [self._start(log, os.environ | threads | paths) for log in self.logs]
-        self.failures: dict[str, str] = {}  # name of the job → why
-        for number, process in enumerate(self.processes):
-            threading.Thread(target=self._listen, args=(number, process), daemon=True).start()
-
-    def _start(self, log: IO[str], environment: dict[str, str]) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "holmes.training.study_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is for this process, which passes it on
+def _train_at_once(jobs: Sequence[QueuedRun], options: RunOptions, processes: int) -> None:
+    """Train in child processes; a run that fails is named in the end."""
+    cores = str(max(1, (os.cpu_count() or 1) // processes))
+    threads = {name: os.environ.get(name, cores) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    start = partial(Child, "holmes.training.side_by_side:training_worker", environment=threads)
+    failures: dict[str, str] = {}  # name of the run → why
+    with StudyDisplay(len(jobs), options.progress) as display:
+        display.say(f"{len(jobs)} runs, {processes} at once")
+        for finished in run_jobs(
+            start,
+            ((job, job.order(options)) for job in jobs),
+            processes,
+            begin=lambda job: display.begin(job.name, job.config.training.epochs),
+            report=lambda job, entry: display.epoch(job.name, entry),
+        ):
+            name, why = finished.job.name, finished.failure
+            if finished.ending is not None and finished.ending.signal:
+                why += "; if memory was short, lower --jobs"
+            if why:
+                failures[name] = why
+            display.end(name, f"failed: {why}" if why else f"SumR {finished.result['metrics']['SumR']:.1f}")
+    if failures:
+        first, why = next(iter(failures.items()))
+        raise HolmesError(
+            f"{len(failures)} of {len(jobs)} runs failed; {first}: {why.rstrip('.')}. "
+            "The others are kept: mend that and run the same command again."
         )
 
-    def _listen(self, number: int, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            self.events.put((number, json.loads(line)))
-        self.events.put((number, None))
 
-    def go(self, jobs: Sequence[QueuedRun], options: RunOptions) -> None:
-        """Give every worker a job, and the next job to whichever has finished."""
-        waiting, busy = list(reversed(jobs)), dict[int, QueuedRun]()
-        with StudyDisplay(len(jobs), options.progress) as display:
-            display.say(f"{len(jobs)} runs, {len(self.processes)} at once")
+def training_worker(parent: Parent) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What trains one run in a child process: its order → its result."""
 
-            def next_job(number: int) -> None:
-                if waiting and self.processes[number].poll() is None:
-                    job = busy[number] = waiting.pop()
-                    display.begin(job.name, job.config.training.epochs)
-                    pipe = self.processes[number].stdin
-                    assert pipe is not None
-                    pipe.write(json.dumps(job.order(options)) + "\n")
-                    pipe.flush()
+    def work(order: dict[str, Any]) -> dict[str, Any]:
+        for path in order["use"]:
+            if Path(path) not in FILES:  # parts of your own
+                import_module("holmes.extend").load(path)
+        return train(
+            Path(order["store"]),
+            from_dict(order["config"]),
+            Path(order["out"]),
+            order["seed"],
+            order["protocol"],
+            RunOptions(**order["options"]),
+            parent.report,
+        )
 
-            for number in range(len(self.processes)):
-                next_job(number)
-            while busy:
-                number, event = self.events.get()
-                if number not in busy:
-                    continue
-                job = busy[number]
-                if event is not None and "epoch" in event:
-                    display.epoch(job.name, event["epoch"])
-                    continue
-                del busy[number]
-                self._note(number, job, event, display)
-                next_job(number)
-        for job in waiting:  # no worker is left
-            self.failures[job.name] = "was not started"
-        if self.failures:
-            first, why = next(iter(self.failures.items()))
-            raise HolmesError(
-                f"{len(self.failures)} of {len(jobs)} runs failed; {first}: {why.rstrip('.')}. "
-                "The others are kept: mend that and run the same command again."
-            )
-
-    def _note(self, number: int, job: QueuedRun, event: dict[str, Any] | None, display: StudyDisplay) -> None:
-        if event is not None and "result" in event:
-            display.end(job.name, f"SumR {event['result']['metrics']['SumR']:.1f}")
-            return
-        self.failures[job.name] = self._last_words(number) if event is None else event["error"]
-        display.end(job.name, f"failed: {self.failures[job.name]}")
-
-    def _last_words(self, number: int) -> str:
-        """Why a process ended: what it wrote last, or the signal."""
-        code = self.processes[number].wait()
-        self.logs[number].seek(0)
-        lines = self.logs[number].read().strip().splitlines()
-        if code < 0:
-            return f"its process was ended by signal {-code}; if memory was short, lower --jobs"
-        return lines[-1] if lines else f"its process ended with code {code}"
-
-    def stop(self) -> None:
-        """End what is still running; runs are saved between epochs and lose little."""
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            process.wait()
-        for log in self.logs:
-            log.close()
+    return work
