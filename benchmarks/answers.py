@@ -28,7 +28,6 @@ from holmes.evaluation.confidence.metrics import calibration_error
 from holmes.evidence.answer_kinds import AnswerKind
 from holmes.evidence.calibration_record import Calibration, read_calibration
 from holmes.evidence.fitting import fit_calibration, judge_all, without
-from holmes.index.answer.calibration import every_score
 from holmes.index.answer.confidence import guess
 from holmes.index.answer.searcher import Index, open_single_index
 from holmes.index.ingest.builder import build_index
@@ -204,10 +203,10 @@ def main() -> None:
     index = open_single_index(options.index, device="cpu")
     captions = json.loads(options.captions.read_bytes())
     asked = [(text, at) for at, name in enumerate(index.videos) for text in captions[Path(name).name]]
-    scores, owner_Q = every_score(index, [text for text, _ in asked]), torch.tensor([at for _, at in asked])
+    scores, owner_Q = index.every_score([text for text, _ in asked]), torch.tensor([at for _, at in asked])
     own = read_calibration(index.embedder.calibration, index.embedder.record["digest"])
     assert own is not None, "kinds are measured with a calibrated model"
-    found = {"kinds": kinds(own, scores, owner_Q, every_score(index, ABSENT.read_text().splitlines()))}
+    found = {"kinds": kinds(own, scores, owner_Q, index.every_score(ABSENT.read_text().splitlines()))}
     print_table("Kinds", found["kinds"])
     found["single words"] = single_words(index, captions)
     print_table("Single words, each of one clip", found["single words"])

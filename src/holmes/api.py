@@ -130,7 +130,6 @@ def build_index(
         progress: Draw progress bars.
         device: auto, cpu, cuda or cuda:N, for the model and its encoders.
     """
-    from holmes.index.answer.calibration import keep_guess
     from holmes.index.answer.searcher import open_single_index
     from holmes.index.embedders.loading import load_embedder
     from holmes.index.ingest.builder import build_index as build
@@ -141,5 +140,5 @@ def build_index(
     if embedder.calibration is None:  # the collection itself gives a rough guess of how sure to be
         opened = open_single_index(path, device="cpu")
         opened.embedder = embedder
-        keep_guess(opened)
+        opened.keep_guess()
     return summary

@@ -31,7 +31,6 @@ from holmes.data.store import Store
 from holmes.data.writer import StoreWriter
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import read_ranks, save_ranks
-from holmes.index.answer.calibration import keep_guess
 from holmes.index.answer.searcher import open_single_index
 from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
@@ -69,7 +68,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Any:
         patch.setattr(embedders, "load_visual", lambda name, device="auto": FakeJoint())
         patch.setattr(embedders, "load_text", lambda name, device="auto": FakeJoint())
         build_index(folder / "index", [features.path], ZeroShot(FakeJoint()))
-        keep_guess(open_single_index(folder / "index", device="cpu"))
+        open_single_index(folder / "index", device="cpu").keep_guess()
         partial = Failure(Path("/films/coast.mp4"), "in part")
         note_left_out(
             folder / "index", [Failure(Path("/films/x.mp4"), "empty")], [partial], {"/films/coast.mp4"}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from holmes.errors import HolmesError
-from holmes.index.answer.calibration import calibrate_index, every_score, keep_guess, read_captions
+from holmes.index.answer.calibration import read_captions
 from holmes.index.answer.confidence import FILE, guess, judge_of, read_own
 from holmes.index.answer.languages import is_foreign
 from holmes.index.answer.searcher import Index, open_single_index
@@ -32,7 +32,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
 
 def test_every_score_is_the_best_match_over_the_stored_rows(index: Index) -> None:
     sentences = [scene for scene, _ in SCENES]
-    found = every_score(index, sentences)
+    found = index.every_score(sentences)
     for place, name in enumerate(index.videos):
         video = index.store[name]
         rows = np.asarray(video.rows_SPD, np.float32)
@@ -47,7 +47,7 @@ def test_a_model_without_calibration_guesses_and_says_so(index: Index) -> None:
     assert answer.diagnosis.rough and 0 < answer.diagnosis.probability < 1
     assert answer.hits[0].probability == answer.diagnosis.probability
     assert answer.diagnosis.kind != "not_here", "a guess cannot tell that"
-    keep_guess(index)
+    index.keep_guess()
     kept = json.loads((index.store.path / FILE).read_bytes())
     again = guess(index.embedder, index.gallery)
     assert kept["rough"] and kept["score_temperature"] == pytest.approx(again.score_temperature)
@@ -62,7 +62,7 @@ def own_judge(index: Index) -> Any:
 
 
 def test_a_guess_is_made_anew_when_the_collection_has_grown(index: Index, tmp_path: Path) -> None:
-    keep_guess(index)
+    index.keep_guess()
     kept = read_own(index.store.path, index.embedder)
     more = {f"film{number}": [("birds fly south", 20), (f"scene {number}", 20)] for number in range(12)}
     add_videos(index.store.path, [write_features(tmp_path / "more", more).path])
@@ -70,26 +70,26 @@ def test_a_guess_is_made_anew_when_the_collection_has_grown(index: Index, tmp_pa
     used = own_judge(grown).calibration
     assert kept is not None and used.rough and used.videos == grown.gallery.live > kept.videos
     assert used == guess(grown.embedder, grown.gallery)
-    keep_guess(grown)
+    grown.keep_guess()
     own = read_own(grown.store.path, grown.embedder)
     assert own_judge(grown).calibration == own, "the one that was kept, where nothing has changed"
 
 
 def test_own_sentences_teach_an_index(index: Index) -> None:
     captions = [(scene, f"{name}.mp4") for scene, name in SCENES] * 3
-    taught = calibrate_index(index, captions)
+    taught = index.calibrate(captions)
     assert (taught.sentences, taught.videos, taught.first) == (30, 3, 1.0) and taught.said > 0.8
     answer = open_single_index(index.store.path, device="cpu").search("dog runs beach")
     assert not answer.diagnosis.rough and answer.diagnosis.kind == "precise"
-    keep_guess(index)
+    index.keep_guess()
     assert not json.loads((index.store.path / FILE).read_bytes())["rough"], "a guess replaces nothing taught"
 
 
 def test_what_cannot_teach_is_one_line(index: Index, tmp_path: Path) -> None:
     with pytest.raises(HolmesError, match="no video 'nowhere'"):
-        calibrate_index(index, [("a dog", "nowhere")] * 30)
+        index.calibrate([("a dog", "nowhere")] * 30)
     with pytest.raises(HolmesError, match="at least 20"):
-        calibrate_index(index, [("a dog", "coast")] * 5)
+        index.calibrate([("a dog", "coast")] * 5)
     for text, name in (("words,film\na,b\n", "a.csv"), ('{"sentence": "a"}\n', "a.jsonl"), ("[]", "b.jsonl")):
         (tmp_path / name).write_text(text)
         with pytest.raises(HolmesError, match=r"row 1 of .* lacks a 'sentence' or a 'video'"):

@@ -292,14 +292,14 @@ def calibrate(
     from holmes.cluster.locations import Place
     from holmes.cluster.manifest import is_sharded
     from holmes.cluster.write import calibrate_shards
-    from holmes.index.answer.calibration import calibrate_index, read_captions
+    from holmes.index.answer.calibration import read_captions
     from holmes.index.answer.searcher import open_single_index
 
     pairs = read_captions(captions)
     if is_sharded(Place(index)):
         taught = calibrate_shards(index, pairs, model)
     else:
-        taught = calibrate_index(open_single_index(index, device="cpu", model=model), pairs)
+        taught = open_single_index(index, device="cpu", model=model).calibrate(pairs)
     say(
         f"{counted(taught.sentences, 'sentence')} about {counted(taught.videos, 'video')}: "
         f"{taught.first:.0%} find their video first; searches will claim {taught.said:.0%} on average."
@@ -349,12 +349,11 @@ def compact(index: IndexFolder) -> None:
 
 def _guess_confidence(index: Path, embedder: Embedder) -> None:
     """Where nothing has taught the model how sure to be, the collection itself gives a rough guess."""
-    from holmes.index.answer.calibration import keep_guess
     from holmes.index.answer.searcher import open_single_index
 
     opened = open_single_index(index, device="cpu")
     opened.embedder = embedder
-    keep_guess(opened)
+    opened.keep_guess()
 
 
 def show_shards(index: Path, json: bool) -> None:

@@ -16,9 +16,8 @@ from holmes.errors import HolmesError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from holmes.cluster.index import ShardedIndex
     from holmes.index.answer.answers import Answer, Hit
-    from holmes.index.answer.searcher import Index
+    from holmes.index.answer.base import SearchIndex
 
 PROMPT = "what happens? "
 ROUGH = (
@@ -119,7 +118,7 @@ def _line() -> str:
     return input().strip()
 
 
-def _show(index: Index | ShardedIndex, answer: Answer) -> None:
+def _show(index: SearchIndex, answer: Answer) -> None:
     from rich.console import Console
     from rich.text import Text
 

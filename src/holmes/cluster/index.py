@@ -12,7 +12,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from holmes.base.devices import device_named
 from holmes.cluster.actors import RayFleet
@@ -35,6 +37,7 @@ from holmes.index.answer.answering import (
     judge_answers,
 )
 from holmes.index.answer.answers import Answer, Hit, Timeline
+from holmes.index.answer.base import SearchIndex, unit_vectors
 from holmes.index.answer.confidence import Diagnose
 from holmes.index.answer.searcher import Index
 from holmes.index.embedders.protocol import Embedder
@@ -47,7 +50,7 @@ QUERIES_AT_ONCE = 32  # of one question to the shards: enough to share a scan, a
 
 
 @dataclass
-class ShardedIndex:
+class ShardedIndex(SearchIndex):
     """Shards that are searched as one index. `refresh` takes up a new generation, whole."""
 
     place: Place
@@ -68,50 +71,24 @@ class ShardedIndex:
         return self.now.durations
 
     def duration(self, video: str) -> float:
-        """The seconds of one video."""
         for found in self.now.all("lengths", [video]).values():
             if found[0] is not None:
                 return float(found[0])
-        raise HolmesError(f"{self.place} contains no video named '{video}'.")
+        raise self._unknown(video)
 
     def describe(self) -> IndexDescription:
-        """As the same method of one open index."""
         return self.now.shards.describe(str(self.place))
 
-    def search(
-        self,
-        sentence: str,
-        top: int = 10,
-        *,
-        filter: str | Collection[str] | None = None,
-        abstain_below: float | None = None,
-        min_probability: float | None = None,
-    ) -> Answer:
-        """As the same method of one open index."""
-        return self.search_many(
-            [sentence], top, filter=filter, abstain_below=abstain_below, min_probability=min_probability
-        )[0]
-
-    def search_many(
-        self,
-        sentences: Sequence[str],
-        top: int = 10,
-        *,
-        filter: str | Collection[str] | None = None,
-        abstain_below: float | None = None,
-        min_probability: float | None = None,
-    ) -> list[Answer]:
-        """As the same method of one open index; an answer names the shards that were silent (`missing`)."""
-        question = Question(sentences, top, abstain_below, min_probability)
-        question.check()
+    def _answer(self, question: Question, filter: str | Collection[str] | None) -> list[Answer]:
+        """An answer names the shards that did not reply (`missing`)."""
         if not len(self):
             raise HolmesError(f"{self.place} contains no videos; add some with 'holmes index build'.")
         now = self.now
         names = now.wanted(filter)
         answers: list[Answer] = []
-        for start in range(0, len(sentences), QUERIES_AT_ONCE):
+        for start in range(0, len(question.sentences), QUERIES_AT_ONCE):
             some = question.some(slice(start, start + QUERIES_AT_ONCE))
-            enough = max(top, SMALL_GROUP)
+            enough = max(question.top, SMALL_GROUP)
             probes, count = now.probes(some.sentences), now.judge.candidates
             judging = _Judging(some, now)
             gathered = gather(now, probes, enough, count, names, now.groups.alike, judging)
@@ -129,8 +106,7 @@ class ShardedIndex:
             )
         return answers
 
-    def like(self, video: str, time: float, top: int = 10) -> tuple[Hit, ...]:
-        """Videos that look like one video does at `time` seconds."""
+    def _look_alikes(self, video: str, time: float, top: int) -> tuple[Hit, ...]:
         now = self.now
         shard = self._owner(now, video)
         rows = now.ask("row_at", {shard: (video, time)})
@@ -143,7 +119,6 @@ class ShardedIndex:
         return tuple(hit for hit in hits if hit.video != video)[:top]
 
     def timelines(self, sentence: str, videos: Sequence[str]) -> list[Timeline]:
-        """How well a sentence fits each of these videos, along the whole of it."""
         check_sentence(sentence)
         now = self.now
         probes = sent(now.probes([sentence]))
@@ -173,15 +148,15 @@ class ShardedIndex:
             self.now.fleet.settle(shards)
             return True
 
+    def encode(self, sentences: Sequence[str]) -> NDArray[np.float32]:
+        return unit_vectors(self.embedder, sentences)
+
     def close(self) -> None:
-        """Let the shards go."""
         self.now.fleet.close()
 
-    def __enter__(self) -> ShardedIndex:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    @property
+    def _where(self) -> str:
+        return str(self.place)
 
     @property
     def embedder(self) -> Embedder:
@@ -197,7 +172,7 @@ class ShardedIndex:
 
     def _owner(self, now: Generation, video: str) -> str:
         if video not in now.owner:
-            raise HolmesError(f"{self.place} contains no video named '{video}'.")
+            raise self._unknown(video)
         return now.owner[video]
 
 

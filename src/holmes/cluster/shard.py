@@ -20,7 +20,6 @@ from holmes.errors import HolmesError
 from holmes.index.answer.answering import Found
 from holmes.index.answer.answers import Timeline
 from holmes.index.answer.appearance import Sketch, View, sketches_of, view_of
-from holmes.index.answer.calibration import score_every_video
 from holmes.index.answer.searcher import Index
 from holmes.index.answer.timeline import find_moments, frame_at, timeline_of
 from holmes.index.engine.codes import ProbeCodes
@@ -165,7 +164,7 @@ class Shard:
 
     def every_score(self, digest: str, probes: Sent) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Both branches' similarity of every query to every video, in the order of `names`."""
-        scores = score_every_video(self._in(digest), received(probes).to(self.device))
+        scores = self._in(digest).score_every_video(received(probes).to(self.device))
         return scores.frame_QV.numpy(), scores.clip_QV.numpy()
 
     def names(self, digest: str) -> list[str]:

@@ -13,18 +13,18 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 import holmes
+from holmes.index.answer.base import SearchIndex
 from holmes.serve import page, routes_index, routes_search, routes_videos
 from holmes.serve.guard import Guard
 from holmes.serve.jobs import Jobs
 from holmes.serve.metrics import Metrics
 from holmes.serve.responses import add_error_handlers
-from holmes.serve.searcher_protocol import Searcher
 from holmes.serve.settings import ServeSettings
 from holmes.serve.state import ServerState
 
 
 def create_app(
-    index: Searcher, settings: ServeSettings | None = None, *, model: str | None = None
+    index: SearchIndex, settings: ServeSettings | None = None, *, model: str | None = None
 ) -> FastAPI:
     """`model` says where the index's checkpoint is now, if it has moved."""
     settings, metrics = settings or ServeSettings(), Metrics()

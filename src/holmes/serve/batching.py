@@ -16,8 +16,8 @@ from typing import TypeVar
 from holmes.base.threads import one_thread_per_operation
 from holmes.errors import HolmesError
 from holmes.index.answer.answers import Answer, Timeline
+from holmes.index.answer.base import SearchIndex
 from holmes.serve.metrics import Metrics
-from holmes.serve.searcher_protocol import Searcher
 from holmes.serve.settings import Limits
 
 Result = TypeVar("Result")
@@ -53,7 +53,7 @@ class Reply:
 class Batcher:
     """One thread owns the index; everything that touches it runs there."""
 
-    def __init__(self, index: Searcher, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, index: SearchIndex, limits: Limits, metrics: Metrics) -> None:
         self.index, self.limits, self.metrics = index, limits, metrics
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="search")
         self._waiting: list[tuple[ServedQuestion, asyncio.Future[Reply]]] = []

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
+from pathlib import Path
+from time import sleep
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
+import numpy as np
+
 from holmes.errors import HolmesError
 from holmes.evidence.diagnosis import Diagnosis
-from holmes.index.answer.answers import Answer, Hit
+from holmes.index.answer.answering import Question, check_sentence
+from holmes.index.answer.answers import Answer, Hit, Timeline
+from holmes.index.answer.base import Paths, SearchIndex, paths_of
+from holmes.index.ingest.builder import BuildSummary
 from holmes.index.storage.description import IndexDescription
+from holmes.media.extraction import Failure
 from holmes.moments import Moment
 from holmes.results import record_of
 
 AT_ONCE = 64  # sentences in one request
+LOOK_AGAIN = 0.5  # seconds between two looks at what the server is adding
 LARGEST = 256 * 2**20  # bytes of a response
 WORDS = (
     "kind",
@@ -45,7 +54,7 @@ class RemoteHit(Hit):
 
 
 @dataclass(frozen=True)
-class RemoteIndex:
+class RemoteIndex(SearchIndex):
     """A served index; every call is a request."""
 
     url: str
@@ -57,66 +66,98 @@ class RemoteIndex:
 
     @property
     def videos(self) -> list[str]:
-        names: list[str] = []
-        while True:
-            page = self._get("/api/videos", offset=len(names), limit=500)
-            names += [video["name"] for video in page["videos"]]
-            if len(names) >= page["total"] or not page["videos"]:
-                return names
+        return list(self.durations)
 
-    def search(
-        self,
-        sentence: str,
-        top: int = 10,
-        *,
-        filter: str | None = None,
-        abstain_below: float | None = None,
-        min_probability: float | None = None,
-    ) -> Answer:
-        """As the same method of an open index."""
-        return self.search_many(
-            [sentence], top, filter=filter, abstain_below=abstain_below, min_probability=min_probability
-        )[0]
+    @property
+    def durations(self) -> dict[str, float]:
+        return {video["name"]: float(video["duration"]) for video in self._listed()}
 
-    def search_many(
-        self,
-        sentences: Sequence[str],
-        top: int = 10,
-        *,
-        filter: str | None = None,
-        abstain_below: float | None = None,
-        min_probability: float | None = None,
-    ) -> list[Answer]:
-        if isinstance(sentences, str):
-            raise HolmesError("search_many takes a list of sentences; use search for one.")
+    def duration(self, video: str) -> float:
+        return float(self._entry(video)["duration"])
+
+    def _id(self, video: str) -> str:
+        return str(self._entry(video)["id"])
+
+    def _entry(self, video: str) -> dict[str, Any]:
+        for entry in self._listed(q=video):
+            if entry["name"] == video:
+                return entry
+        raise self._unknown(video)
+
+    def _listed(self, **wanted: str) -> Iterator[dict[str, Any]]:
+        """What the server knows of its videos, page by page."""
+        seen, total = 0, 1
+        while seen < total:
+            page = self._get("/api/videos", offset=seen, limit=500, **wanted)
+            yield from page["videos"]
+            seen, total = seen + len(page["videos"]), page["total"] if page["videos"] else 0
+
+    def _answer(self, question: Question, filter: str | Collection[str] | None) -> list[Answer]:
+        if filter is not None and not isinstance(filter, str):
+            raise HolmesError("a served index takes one pattern as a filter, such as '*/2024/*'.")
         answers: list[Answer] = []
-        for start in range(0, len(sentences), AT_ONCE):
-            some = list(sentences[start : start + AT_ONCE])
+        for start in range(0, len(question.sentences), AT_ONCE):
             order = {
-                "sentences": some,
-                "top": top,
+                "sentences": list(question.sentences[start : start + AT_ONCE]),
+                "top": int(question.top),
                 "filter": filter,
-                "abstain_below": abstain_below,
-                "min_probability": min_probability,
+                "abstain_below": question.abstain_below,
+                "min_probability": question.min_probability,
             }
             answers += [_answer(plain) for plain in self._request("/api/search", order)["answers"]]
         return answers
 
+    def _look_alikes(self, video: str, time: float, top: int) -> tuple[Hit, ...]:
+        found = self._get(f"/api/videos/{self._id(video)}/like", t=time, top=top)
+        return tuple(_hit(hit) for hit in found["hits"])
+
+    def timelines(self, sentence: str, videos: Sequence[str]) -> list[Timeline]:
+        """As every index, but in at most 160 equal steps."""
+        check_sentence(sentence)
+        return [_timeline(self._get(f"/api/videos/{self._id(name)}/timeline", q=sentence)) for name in videos]
+
+    def add(
+        self, videos: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
+    ) -> BuildSummary:
+        """Add videos of the server's machine, by their full paths; the server must allow it (`--manage`)."""
+        if fast or workers is not None:
+            raise HolmesError(f"{self.url} decides itself how to decode; leave out fast and workers.")
+        job = self._request("/api/videos", {"paths": [str(path) for path in paths_of(videos)]})
+        while job["state"] == "running":
+            sleep(LOOK_AGAIN)
+            job = self._get("/api/job")
+        if job["state"] != "done":
+            raise HolmesError(f"{self.url}: {job['message']}")
+        failures = tuple(Failure(Path(each["name"]), each["reason"]) for each in job["failures"])
+        return BuildSummary(int(job.get("added", 0)), int(job.get("unchanged", 0)), failures)
+
+    def remove(self, videos: Paths) -> tuple[str, ...]:
+        """Remove videos by their names; the server must allow it (`--manage`)."""
+        names = [str(name) for name in paths_of(videos)]
+        ids = [self._id(name) for name in names]
+        for id in ids:
+            self._request(f"/api/videos/{id}", method="DELETE")
+        return tuple(sorted(names))
+
     def describe(self) -> IndexDescription:
-        """What the index is and what made it."""
         told = self._get("/api/index")
         return record_of(IndexDescription, told)
+
+    @property
+    def _where(self) -> str:
+        return self.url
 
     def _get(self, path: str, **parameters: Any) -> Any:
         return self._request(f"{path}?{urlencode(parameters)}" if parameters else path)
 
-    def _request(self, path: str, body: Any = None) -> Any:
+    def _request(self, path: str, body: Any = None, method: str | None = None) -> Any:
         headers = {"accept": "application/json", "content-type": "application/json"}
         if self.token:
             headers["authorization"] = f"Bearer {self.token}"
         data = None if body is None else json.dumps(body).encode()
+        request = Request(self.url + path, data, headers, method=method)
         try:
-            with urlopen(Request(self.url + path, data, headers), timeout=self.timeout) as response:
+            with urlopen(request, timeout=self.timeout) as response:
                 return json.loads(response.read(LARGEST))
         except HTTPError as error:
             raise HolmesError(f"{self.url}: {_reason(error)}") from None
@@ -164,6 +205,12 @@ def _hit(plain: dict[str, Any]) -> Hit:
     hit = RemoteHit(plain["video"], plain["score"], plain["belief"], plain["probability"], moments)
     object.__setattr__(hit, "_gone", bool(plain["gone"]))
     return hit
+
+
+def _timeline(plain: dict[str, Any]) -> Timeline:
+    similarity_F = np.asarray(plain["similarity"], np.float32)
+    edges = np.linspace(0, plain["duration"], len(similarity_F) + 1)
+    return Timeline(similarity_F, np.stack([edges[:-1], edges[1:]], 1))
 
 
 def _reason(error: HTTPError) -> str:

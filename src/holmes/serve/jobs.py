@@ -31,6 +31,8 @@ class JobState:
     what: str = ""
     done: int = 0
     total: int = 0
+    added: int = 0
+    unchanged: int = 0
     message: str = ""
     failures: list[dict[str, str]] = field(default_factory=list)
 
@@ -110,7 +112,14 @@ def told(current: JobState, news: dict[str, Any]) -> JobState:
     if "added" in news:
         failures = news["failures"]
         message = f"{news['added']} added, {news['unchanged']} already there, {len(failures)} left out"
-        return replace(current, state="done", message=message, failures=failures)
+        return replace(
+            current,
+            state="done",
+            added=news["added"],
+            unchanged=news["unchanged"],
+            message=message,
+            failures=failures,
+        )
     return replace(current, what=news["what"], done=news["done"], total=news["total"])
 
 

@@ -164,5 +164,7 @@ class Job(BaseModel):
     what: str = ""
     done: int = 0
     total: int = 0
+    added: int = 0
+    unchanged: int = 0
     message: str = ""
     failures: list[LeftOut] = []

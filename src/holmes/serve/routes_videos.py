@@ -67,8 +67,8 @@ async def timeline(request: Request, id: Id, q: Sentence) -> Response:
 async def like(request: Request, id: Id, t: Second, top: Top = 10) -> Response:
     state = state_of(request)
     entry = state.shelf[id]
-    hits = await state.batcher.run(partial(state.index.like, entry.name, t, top))
-    return Json({"hits": await asyncio.to_thread(state.described, hits)})
+    found = await state.batcher.run(partial(state.index.like, entry.name, t, top))
+    return Json({"hits": await asyncio.to_thread(state.described, found.hits)})
 
 
 @router.get(

@@ -9,15 +9,17 @@ import sys
 import uvicorn
 
 from holmes.errors import HolmesError
+from holmes.index.answer.base import SearchIndex
 from holmes.serve.app import create_app
-from holmes.serve.searcher_protocol import Searcher
 from holmes.serve.settings import ServeSettings
 
 PATIENCE = 5  # seconds that open streams may take to end
 IDLE = 30  # seconds a connection may wait for its next request
 
 
-def serve(index: Searcher, settings: ServeSettings, *, model: str | None = None, quiet: bool = False) -> None:
+def serve(
+    index: SearchIndex, settings: ServeSettings, *, model: str | None = None, quiet: bool = False
+) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger("holmes.serve").setLevel(logging.WARNING if quiet else logging.INFO)
     with _bound(settings) as listening:

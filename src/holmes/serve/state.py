@@ -15,11 +15,11 @@ import numpy as np
 from holmes.errors import HolmesError
 from holmes.index.answer.answering import check_sentence
 from holmes.index.answer.answers import Hit, Timeline
+from holmes.index.answer.base import SearchIndex
 from holmes.index.storage.description import IndexDescription
 from holmes.serve.batching import Batcher, Reply, ServedQuestion
 from holmes.serve.catalogue import Shelf, file_date
 from holmes.serve.metrics import Metrics
-from holmes.serve.searcher_protocol import Searcher
 from holmes.serve.settings import ServeSettings
 from holmes.serve.thumbnails import Thumbnails
 
@@ -36,7 +36,7 @@ class BadRequestError(HolmesError):
 class ServerState:
     """Opened when the server starts, closed when it ends."""
 
-    def __init__(self, index: Searcher, settings: ServeSettings, metrics: Metrics) -> None:
+    def __init__(self, index: SearchIndex, settings: ServeSettings, metrics: Metrics) -> None:
         self.index, self.settings, self.metrics = index, settings, metrics
         self.batcher = Batcher(index, settings.limits, metrics)
         self.decoding = ThreadPoolExecutor(2, thread_name_prefix="decode")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -54,13 +55,22 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Answer:
-    """The hits of one sentence, best first; none where the system abstains."""
+    """The hits of one sentence, best first: `answer[0]`, `len(answer)`, `for hit in answer`."""
 
     query: str
     diagnosis: Diagnosis
     hits: tuple[Hit, ...]
     abstained: bool = False
     missing: tuple[str, ...] = ()  # shards that did not answer: what they hold was not searched
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __getitem__(self, rank: int) -> Hit:
+        return self.hits[rank]
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
 
     def __str__(self) -> str:
         """The answer for people: the sentence, the diagnosis, the hits with their best moments."""

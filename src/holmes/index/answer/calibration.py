@@ -1,11 +1,11 @@
-"""Teach an index how sure to be: from sentences of its owner, or by a guess that is kept.
+"""Calibrate an index on sentences whose videos are known.
 
 Q queries, V videos
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,19 +15,8 @@ from holmes.base.rows import read_rows
 from holmes.errors import HolmesError
 from holmes.evidence.calibration_record import Calibration
 from holmes.evidence.fitting import FEWEST_QUERIES, fit_calibration, judge_all
-from holmes.index.answer.confidence import FEWEST_VIDEOS, FILE, as_probes, guess, read_own, write_values
-from holmes.index.answer.searcher import Index
 from holmes.index.embedders.protocol import Embedder
-from holmes.index.engine.nearest import nearest_videos
-from holmes.index.engine.scan import Probes
 from holmes.records import Scores
-
-
-def keep_guess(index: Index) -> None:
-    """Write the guess down where it will be needed, so that searches need not make it."""
-    own = read_own(index.store.path, index.embedder)
-    if index.embedder.calibration is None and len(index) >= FEWEST_VIDEOS and (own is None or own.rough):
-        write_values(index.store.path / FILE, guess(index.embedder, index.gallery).to_dict())
 
 
 @dataclass(frozen=True)
@@ -38,13 +27,6 @@ class Taught:
     videos: int  # different ones among them
     first: float  # the share of sentences whose video comes first
     said: float  # the mean probability of the first hit
-
-
-def calibrate_index(index: Index, captions: Sequence[tuple[str, str]]) -> Taught:
-    """Fit the calibration of an index on sentences and the videos they describe, and keep it."""
-    fitted, taught = learn(captions, index.videos, index.embedder, lambda said: every_score(index, said))
-    write_values(index.store.path / FILE, fitted.to_dict())
-    return taught
 
 
 def learn(
@@ -86,24 +68,18 @@ def learn(
     return fitted, Taught(len(captions), known, first_Q.double().mean().item(), said_Q.mean().item())
 
 
-def every_score(index: Index, sentences: Sequence[str]) -> Scores:
-    """Both branches' similarity of every sentence to every video, in the order of `index.videos`."""
-    return score_every_video(index, as_probes(index.embedder, sentences, index.device))
+def captions_of(rows: Path | str | Iterable[tuple[str, str] | Mapping[str, object]]) -> list[tuple[str, str]]:
+    """(sentence, video) from pairs, from mappings with these keys, or from a CSV or JSONL file."""
+    if isinstance(rows, str | Path):
+        return read_captions(Path(rows))
+    return [_pair(number, row) for number, row in enumerate(rows, 1)]
 
 
-def score_every_video(index: Index, probes: Probes) -> Scores:
-    gallery, places = index.gallery, index.store.places
-    number = {places[name]: at for at, name in enumerate(index.videos)}
-    video_S = torch.tensor([number.get((segment, at), -1) for segment, at in gallery.places_S2.tolist()])
-    nearest = nearest_videos(gallery, probes, 1, len(gallery)).to("cpu")
-    video_QK = video_S[nearest.parts_QK]
-    lowest_QV = torch.full((len(probes.rows_QTD), len(index)), -1.0)
-    return Scores(
-        *(
-            lowest_QV.scatter_reduce(1, video_QK, branch_QK.float(), "amax")
-            for branch_QK in (nearest.frame_QK, nearest.clip_QK)
-        )
-    )
+def _pair(number: int, row: tuple[str, str] | Mapping[str, object]) -> tuple[str, str]:
+    pair = (row.get("sentence"), row.get("video")) if isinstance(row, Mapping) else tuple(row)
+    if len(pair) != 2 or not all(isinstance(value, str) and value for value in pair):
+        raise HolmesError(f"row {number} is {str(row)[:60]!r}; each row must be a sentence and its video.")
+    return str(pair[0]), str(pair[1])
 
 
 def read_captions(path: Path) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from holmes.base.devices import device_named
 from holmes.errors import HolmesError
@@ -19,7 +20,18 @@ from holmes.evidence.answer_kinds import SMALL_GROUP
 from holmes.index.answer.answering import Found, Question, check_sentence, compose_answers, compose_hits
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.appearance import View, sketches_of, view_of
-from holmes.index.answer.confidence import Diagnose, judge_of
+from holmes.index.answer.base import Captions, Paths, SearchIndex, paths_of, unit_vectors
+from holmes.index.answer.calibration import Taught, captions_of, learn
+from holmes.index.answer.confidence import (
+    FEWEST_VIDEOS,
+    FILE,
+    Diagnose,
+    as_probes,
+    guess,
+    judge_of,
+    read_own,
+    write_values,
+)
 from holmes.index.answer.duplicates import Groups, Views
 from holmes.index.answer.timeline import find_moments, frame_at, timeline_of
 from holmes.index.embedders.loading import recorded_embedder
@@ -27,17 +39,20 @@ from holmes.index.embedders.protocol import Embedder
 from holmes.index.engine.gallery import Gallery, open_gallery
 from holmes.index.engine.nearest import Nearest, nearest_videos
 from holmes.index.engine.scan import Probes, make_probes
+from holmes.index.ingest.builder import BuildSummary, add_videos
+from holmes.index.ingest.sync import SyncSummary, sync_index
 from holmes.index.storage.description import IndexDescription, describe_store
 from holmes.index.storage.manifest import read_manifest
 from holmes.index.storage.segments import StoredVideo
 from holmes.index.storage.store import IndexStore
-from holmes.records import QueryEmbedding
+from holmes.index.storage.writer import IndexWriter
+from holmes.records import QueryEmbedding, Scores
 
 QUERIES_AT_ONCE = 1024  # sentences in one pass over the embeddings
 
 
 @dataclass
-class Index:
+class Index(SearchIndex):
     """An open index. It answers from what it held when opened; `refresh` sees later changes."""
 
     store: IndexStore
@@ -54,50 +69,19 @@ class Index:
 
     @property
     def durations(self) -> dict[str, float]:
-        """Every video's seconds, in the order of the index."""
         return self.store.durations
 
     def describe(self) -> IndexDescription:
-        """What the index is and what made it."""
         return describe_store(self.store)
 
-    def search(
-        self,
-        sentence: str,
-        top: int = 10,
-        *,
-        filter: str | Collection[str] | None = None,
-        abstain_below: float | None = None,
-        min_probability: float | None = None,
-    ) -> Answer:
-        """The best videos for one sentence. `filter` is a pattern for their paths or file names, or the names
-        themselves. Nothing is answered if the first hit is less probable than `abstain_below`; if
-        a smaller share of the answerable queries than `min_probability` had as little evidence, the answer
-        says that it is probably not here, and hits are what comes nearest.
-        """
-        return self.search_many(
-            [sentence], top, filter=filter, abstain_below=abstain_below, min_probability=min_probability
-        )[0]
-
-    def search_many(
-        self,
-        sentences: Sequence[str],
-        top: int = 10,
-        *,
-        filter: str | Collection[str] | None = None,
-        abstain_below: float | None = None,
-        min_probability: float | None = None,
-    ) -> list[Answer]:
-        """As `search`, for many sentences in few passes over the index."""
-        question = Question(sentences, top, abstain_below, min_probability)
-        question.check()
+    def _answer(self, question: Question, filter: str | Collection[str] | None) -> list[Answer]:
         if not len(self.store):
             raise HolmesError(f"{self.store.path} contains no videos; add some with 'holmes index add'.")
         allowed_S = None if filter is None else self.parts_of(filter)
         answers: list[Answer] = []
-        for start in range(0, len(sentences), QUERIES_AT_ONCE):
+        for start in range(0, len(question.sentences), QUERIES_AT_ONCE):
             some = question.some(slice(start, start + QUERIES_AT_ONCE))
-            probes, enough = self._probes(some.sentences), max(top, SMALL_GROUP)
+            probes, enough = self._probes(some.sentences), max(question.top, SMALL_GROUP)
             nearest = nearest_videos(
                 self.gallery, probes.to(self.device), enough, self.judge.candidates, allowed_S
             ).to("cpu")
@@ -114,11 +98,7 @@ class Index:
             )
         return answers
 
-    def like(self, video: str, time: float, top: int = 10) -> tuple[Hit, ...]:
-        """Videos that look like one video does at `time` seconds, which is asked in place of a sentence.
-
-        What was learned about sentences does not hold for pictures, so there is no probability.
-        """
+    def _look_alikes(self, video: str, time: float, top: int) -> tuple[Hit, ...]:
         stored = self._stored(video)
         row_1D = torch.from_numpy(np.asarray(frame_at(stored, time), np.float32)).unsqueeze(0)
         weights = self.embedder.frame_weight, self.embedder.clip_weight
@@ -128,13 +108,82 @@ class Index:
         return tuple(hit for hit in hits if hit.video != video)[:top]
 
     def timelines(self, sentence: str, videos: Sequence[str]) -> list[Timeline]:
-        """How well a sentence fits each of these videos, along the whole of it."""
         check_sentence(sentence)
         probes = self._probes([sentence])
         return [timeline_of(self._stored(name), probes, 0) for name in videos]
 
+    def encode(self, sentences: Sequence[str]) -> NDArray[np.float32]:
+        return unit_vectors(self.embedder, sentences)
+
+    def add(
+        self, videos: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
+    ) -> BuildSummary:
+        summary = add_videos(
+            self.store.path, paths_of(videos), self.embedder, fast=fast, workers=workers, progress=progress
+        )
+        self.refresh()
+        return summary
+
+    def remove(self, videos: Paths) -> tuple[str, ...]:
+        with IndexWriter(self.store.path) as writer:
+            names = {name for each in paths_of(videos) for name in writer.store.matching(str(each))}
+            writer.remove(names)
+        self.refresh()
+        return tuple(sorted(names))
+
+    def sync(
+        self, folders: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
+    ) -> SyncSummary:
+        summary = sync_index(
+            self.store.path,
+            paths_of(folders),
+            model=self.checkpoint,
+            fast=fast,
+            workers=workers,
+            progress=progress,
+        )
+        self.refresh()
+        return summary
+
+    def calibrate(self, rows: Captions) -> Taught:
+        fitted, taught = learn(captions_of(rows), self.videos, self.embedder, self.every_score)
+        write_values(self.store.path / FILE, fitted.to_dict())
+        self.__dict__.pop("_own_judge", None)
+        return taught
+
+    def keep_guess(self) -> None:
+        """Store a rough calibration where nothing better is known, so that searches need not make it."""
+        own = read_own(self.store.path, self.embedder)
+        if self.embedder.calibration is None and len(self) >= FEWEST_VIDEOS and (own is None or own.rough):
+            write_values(self.store.path / FILE, guess(self.embedder, self.gallery).to_dict())
+
+    def every_score(self, sentences: Sequence[str]) -> Scores:
+        """Both branches' similarity of every sentence to every video, in the order of `videos`."""
+        return self.score_every_video(as_probes(self.embedder, sentences, self.device))
+
+    def score_every_video(self, probes: Probes) -> Scores:
+        gallery, places = self.gallery, self.store.places
+        number = {places[name]: at for at, name in enumerate(self.videos)}
+        video_S = torch.tensor([number.get((segment, at), -1) for segment, at in gallery.places_S2.tolist()])
+        nearest = nearest_videos(gallery, probes, 1, len(gallery)).to("cpu")
+        video_QK = video_S[nearest.parts_QK]
+        lowest_QV = torch.full((len(probes.rows_QTD), len(self)), -1.0)
+        return Scores(
+            *(
+                lowest_QV.scatter_reduce(1, video_QK, branch_QK.float(), "amax")
+                for branch_QK in (nearest.frame_QK, nearest.clip_QK)
+            )
+        )
+
+    def close(self) -> None:
+        for name in ("gallery", "groups", "_own_judge", "embedder"):
+            self.__dict__.pop(name, None)
+
+    @property
+    def _where(self) -> str:
+        return str(self.store.path)
+
     def refresh(self) -> bool:
-        """Take up what was added or removed since; return whether anything was."""
         if read_manifest(self.store.path) == self.store.manifest:
             return False
         store = IndexStore.open(self.store.path)
@@ -172,7 +221,7 @@ class Index:
 
     def _stored(self, name: str) -> StoredVideo:
         if name not in self.store:
-            raise HolmesError(f"{self.store.path} contains no video named '{name}'.")
+            raise self._unknown(name)
         return self.store[name]
 
     def _finder(self, nearest: Nearest, probes: Probes) -> Callable[[int, int], Found]:
@@ -198,7 +247,6 @@ class Index:
         return video
 
     def duration(self, video: str) -> float:
-        """The seconds of one video."""
         return self._stored(video).duration
 
     def parts_of(self, wanted_names: str | Collection[str]) -> torch.Tensor:

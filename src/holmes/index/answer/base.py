@@ -1,0 +1,193 @@
+"""What every index offers, wherever it is: on this machine, in shards, or behind a server."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.nn.functional import normalize
+
+from holmes.errors import HolmesError
+from holmes.evidence.diagnosis import Diagnosis
+from holmes.index.answer.answering import Question
+from holmes.index.answer.answers import Answer, Hit, Timeline
+from holmes.index.embedders.protocol import Embedder
+from holmes.index.storage.description import IndexDescription
+
+if TYPE_CHECKING:
+    from holmes.index.answer.calibration import Taught
+    from holmes.index.ingest.builder import BuildSummary
+    from holmes.index.ingest.sync import SyncSummary
+
+Paths = Path | str | Iterable[Path | str]  # one path, or several
+Captions = Path | str | Iterable[tuple[str, str] | Mapping[str, object]]  # a file, pairs, or rows
+
+
+class SearchIndex(ABC):
+    """An open index: it answers sentences, and takes in or drops videos where it can be changed."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def videos(self) -> list[str]:
+        """The name of every video."""
+
+    @property
+    @abstractmethod
+    def durations(self) -> dict[str, float]:
+        """The seconds of every video, by its name."""
+
+    @abstractmethod
+    def describe(self) -> IndexDescription:
+        """What the index is and what made it."""
+
+    def search(
+        self,
+        sentence: str,
+        top: int = 10,
+        *,
+        filter: str | Collection[str] | None = None,
+        abstain_below: float | None = None,
+        min_probability: float | None = None,
+    ) -> Answer:
+        """The best videos for one sentence, with their moments, and how sure the answer is.
+
+        Args:
+            sentence: What happens in the moment.
+            top: How many hits at most.
+            filter: Search only these videos: a pattern for paths or file names, or the names themselves.
+            abstain_below: Return no hits if the first hit is less probable than this.
+            min_probability: Call the moment "not here" if a smaller share of the answerable queries had as
+                little evidence.
+        """
+        return self.search_many(
+            [sentence], top, filter=filter, abstain_below=abstain_below, min_probability=min_probability
+        )[0]
+
+    def search_many(
+        self,
+        sentences: Sequence[str],
+        top: int = 10,
+        *,
+        filter: str | Collection[str] | None = None,
+        abstain_below: float | None = None,
+        min_probability: float | None = None,
+    ) -> list[Answer]:
+        """One answer for each sentence, as `search` gives it, in few passes over the index."""
+        question = Question(sentences, top, abstain_below, min_probability)
+        question.check()
+        return self._answer(question, filter)
+
+    @abstractmethod
+    def _answer(self, question: Question, filter: str | Collection[str] | None) -> list[Answer]: ...
+
+    def like(self, video: str, time: float, top: int = 10) -> Answer:
+        """Videos that look like `video` does at `time` seconds.
+
+        There are no probabilities: they are calibrated for sentences, not for pictures.
+        """
+        if not isinstance(top, int | np.integer) or top < 1:
+            raise HolmesError(f"top must be a whole number, at least 1, not {top!r}.")
+        return picture_answer(video, time, self._look_alikes(video, time, top))
+
+    @abstractmethod
+    def _look_alikes(self, video: str, time: float, top: int) -> Sequence[Hit]: ...
+
+    @abstractmethod
+    def timelines(self, sentence: str, videos: Sequence[str]) -> list[Timeline]:
+        """How well a sentence fits each of these videos, from its first second to its last."""
+
+    def duration(self, video: str) -> float:
+        """The seconds of one video."""
+        seconds = self.durations.get(video)
+        if seconds is None:
+            raise self._unknown(video)
+        return seconds
+
+    def encode(self, sentences: Sequence[str]) -> NDArray[np.float32]:
+        """One unit vector for each sentence, as the index compares it with videos."""
+        raise HolmesError(f"{self._where} does not give out vectors; open the index where its files are.")
+
+    def add(
+        self, videos: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
+    ) -> BuildSummary:
+        """Add videos: a file, a folder, a feature folder, or a list of these. Unchanged videos are skipped.
+
+        Args:
+            videos: One path or several.
+            fast: Decode only key frames where they are dense enough.
+            workers: Processes that decode; by default one per core.
+            progress: Draw progress bars.
+        """
+        raise self._unchangeable("add")
+
+    def remove(self, videos: Paths) -> tuple[str, ...]:
+        """Remove videos by path, folder, file name or pattern, and return the names of those removed."""
+        raise self._unchangeable("remove")
+
+    def sync(
+        self, folders: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
+    ) -> SyncSummary:
+        """Make the index match folders: follow new, changed, moved and deleted videos."""
+        raise self._unchangeable("sync")
+
+    def calibrate(self, rows: Captions) -> Taught:
+        """Learn how sure to be from sentences and the videos that they describe.
+
+        `rows` are pairs (sentence, video), mappings with these two keys, or the path of a CSV or JSONL file.
+        """
+        raise self._unchangeable("calibrate")
+
+    def refresh(self) -> bool:
+        """Take up changes that others have made; return whether there were any."""
+        return False
+
+    def close(self) -> None:  # noqa: B027 (nothing to do where nothing is held)
+        """Release what the index holds: memory, or actors of a cluster."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    @abstractmethod
+    def _where(self) -> str:
+        """The place of the index, for messages."""
+
+    def _unknown(self, video: str) -> HolmesError:
+        return HolmesError(f"{self._where} contains no video named '{video}'.")
+
+    def _unchangeable(self, command: str) -> HolmesError:
+        return HolmesError(
+            f"{self._where} cannot be changed from here; run 'holmes index {command}' where its files are."
+        )
+
+
+def paths_of(paths: Paths) -> list[Path | str]:
+    """One path or several, as a list."""
+    return [paths] if isinstance(paths, str | Path) else list(paths)
+
+
+def unit_vectors(embedder: Embedder, sentences: Sequence[str]) -> NDArray[np.float32]:
+    """The pooled query vectors of sentences, each of length 1."""
+    Question(sentences).check()
+    query_QD = embedder.queries(sentences).query_QD.float()
+    return np.asarray(normalize(query_QD, dim=-1).cpu().numpy(), np.float32)
+
+
+def picture_answer(video: str, time: float, hits: Sequence[Hit]) -> Answer:
+    """What `like` answers: hits without a judgement."""
+    diagnosis = Diagnosis(
+        beliefs=(),
+        quantities={},
+        explanation="Calibration covers sentences, not pictures, so there is no probability.",
+    )
+    return Answer(f"like {Path(video).name} at {time:g} s", diagnosis, tuple(hits))
