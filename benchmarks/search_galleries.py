@@ -15,8 +15,8 @@ import typer
 from rich.progress import track
 from synthetic_index import build_index
 
-from holmes.index.engine.codes import LARGEST, SLACK, rotation
 from holmes.index.engine.gallery import Gallery, GallerySlab, MappedRows, open_gallery
+from holmes.index.storage.codes import LARGEST, SLACK, rotation
 from holmes.index.storage.store import IndexStore
 from holmes.records import CLIPS, FRAMES
 
@@ -69,7 +69,7 @@ def device_gallery(videos: int, width: int, device: torch.device) -> Gallery:
 
 
 def encode_on_device(rows_SPD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """`holmes.index.engine.codes.encode_parts`, without leaving the GPU."""
+    """`holmes.index.storage.codes.encode_parts`, without leaving the GPU."""
     turn_DD = torch.from_numpy(rotation(rows_SPD.shape[2])).float().to(rows_SPD.device)
     rotated_SPD = rows_SPD.float() @ turn_DD.T
     scale_S11 = rotated_SPD.abs().amax((1, 2), keepdim=True) / LARGEST

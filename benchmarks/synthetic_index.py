@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holmes.index.engine.codes import LARGEST, SLACK, rotation
+from holmes.index.storage.codes import LARGEST, SLACK, rotation
 from holmes.index.storage.manifest import Manifest
 from holmes.index.storage.segments import StoredVideo
 from holmes.index.storage.writer import IndexWriter, create_index

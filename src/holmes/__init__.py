@@ -20,7 +20,7 @@ _DOORS = {
     "Hit": "holmes.index.answer.answers",
     "HolmesConfig": "holmes.config.schema",
     "Index": "holmes.index.answer.searcher",
-    "IndexDescription": "holmes.index.storage.description",
+    "IndexDescription": "holmes.index.storage.store",
     "Moment": "holmes.moments",
     "Protocol": "holmes.training.protocol",
     "QueryTable": "holmes.evaluation.per_query",

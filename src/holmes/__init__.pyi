@@ -10,7 +10,7 @@ from holmes.evaluation.runs.evaluated import queries
 from holmes.index.answer.answers import Answer, Hit
 from holmes.index.answer.searcher import Index
 from holmes.index.ingest.builder import BuildSummary
-from holmes.index.storage.description import IndexDescription
+from holmes.index.storage.store import IndexDescription
 from holmes.moments import Moment
 from holmes.results import Epoch, Evaluation, RunReport, TrainingResult
 from holmes.serve.client import RemoteIndex, connect

@@ -27,14 +27,13 @@ from holmes.base.printing import printable
 from holmes.data.manifest import read_manifest as read_store
 from holmes.encoders.checkpoint import read_manifest as read_checkpoint
 from holmes.errors import HolmesError
-from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
 from holmes.index.storage.manifest import read_manifest as read_index
 from holmes.media.feature_folder import FeatureFolder
-from holmes.training.resume import STATE_FORM, SavedState, read_result, read_run
+from holmes.training.resume import STATE_FORMAT, SavedState, read_result, read_run
 from holmes.training.run import train
-from index_fakes import FILMS, FakeJoint, write_features
+from index_fakes import FILMS, FakeJoint, known_encoders, write_features
 from killing import contents
 from tiny_runs import QUIET, set_options, tiny_settings, tiny_world
 
@@ -70,8 +69,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Any:
     (place / "stopped/result.json").unlink()
     features = write_features(place / "features", FILMS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
-        patch.setattr(embedders, "load_text", lambda name, **how: FakeJoint())
+        known_encoders(patch, lambda name: FakeJoint())
         patch.setenv("COLUMNS", "120")
         build_index(place / "index", [features.path], ZeroShot(FakeJoint()))
         shutil.copytree(place, folder / "sound")
@@ -141,7 +139,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "run/best/checkpoint.json": lambda place: read_checkpoint(place / "run/best"),
     "run/run.json": lambda place: read_run(place / "run/run.json"),
     "run/result.json": lambda place: read_result(place / "run/result.json"),
-    "stopped/state.json": lambda place: STATE_FORM.read(place / "stopped/state.json", SavedState),
+    "stopped/state.json": lambda place: STATE_FORMAT.read(place / "stopped/state.json", SavedState),
     "features/features.json": lambda place: FeatureFolder.open(place / "features"),
     "index/manifest.json": lambda place: read_index(place / "index"),
 }

@@ -32,10 +32,9 @@ from holmes.data.writer import StoreWriter
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import read_ranks, save_ranks
 from holmes.index.answer.searcher import open_single_index
-from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
-from holmes.index.ingest.skipped import note_left_out, read_left_out
+from holmes.index.ingest.skipped import read_skipped, record_skipped
 from holmes.media.extraction import Failure
 from holmes.media.pictures import ThumbnailStrip
 from holmes.media.reader import ReadingPlace
@@ -43,7 +42,7 @@ from holmes.media.unfinished import Unfinished, keep, take_up
 from holmes.report.figures.sweep_curves import sweep_figure
 from holmes.report.sweep import read_sweeps, write_sweeps
 from holmes.worlds.rendered import RenderedWorld, RenderSettings, render_world
-from index_fakes import FILMS, FakeJoint, write_features
+from index_fakes import FILMS, FakeJoint, known_encoders, write_features
 
 METRICS = {"SumR": {"mean": 101.5, "deviation": 0.5, "low": 99.0, "high": None}}
 LINE = {
@@ -65,12 +64,11 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("lesser")
     features = write_features(folder / "features", FILMS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedders, "load_visual", lambda name, device="auto": FakeJoint())
-        patch.setattr(embedders, "load_text", lambda name, device="auto": FakeJoint())
+        known_encoders(patch, lambda name: FakeJoint())
         build_index(folder / "index", [features.path], ZeroShot(FakeJoint()))
         open_single_index(folder / "index", device="cpu").keep_guess()
         partial = Failure(Path("/films/coast.mp4"), "in part")
-        note_left_out(
+        record_skipped(
             folder / "index", [Failure(Path("/films/x.mp4"), "empty")], [partial], {"/films/coast.mp4"}
         )
         split_index(folder / "index", folder / "shards", 2)
@@ -83,7 +81,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "index/calibration.json": lambda folder: open_single_index(folder / "index", device="cpu").search(
         "dog runs"
     ),
-    "index/left_out.json": lambda folder: json.dumps(read_left_out(folder / "index")),
+    "index/left_out.json": lambda folder: json.dumps(read_skipped(folder / "index")),
     "shards/shards.json": lambda folder: read_shards(Place(folder / "shards")),
     "sweep.json": lambda folder: drawn(read_sweeps(folder / "sweep.json")),
     "world/world.json": lambda folder: RenderedWorld.open(folder / "world"),
@@ -132,7 +130,7 @@ def test_what_is_no_such_file_at_all(sound: Path, name: str, content: bytes) -> 
     path.write_bytes(content)
     try:
         if name == "index/left_out.json":  # decides nothing
-            assert read_left_out(sound / "index") == {"left_out": [], "partial": []}
+            assert read_skipped(sound / "index") == {"left_out": [], "partial": []}
         elif (name, content) != ("index/calibration.json", b"null"):
             with pytest.raises(HolmesError):
                 READERS[name](sound)

@@ -23,13 +23,14 @@ from holmes.errors import HolmesError
 from holmes.evaluation.runs.evaluated import evaluate_run
 from holmes.evaluation.runs.folders import find_runs, store_of
 from holmes.index.answer.searcher import open_single_index
-from holmes.index.embedders import loading as embedders
+from holmes.index.embedders import trained
 from holmes.index.embedders.loading import load_embedder
+from holmes.index.embedders.trained import TrainedHolmes
 from holmes.index.ingest.builder import build_index, first_manifest
 from holmes.index.storage.manifest import read_manifest
 from holmes.media.collection import VideoCaption, write_collection
 from holmes.training.run import train
-from index_fakes import FILMS, RATE, WIDTH, FakeJoint, write_features
+from index_fakes import FILMS, RATE, WIDTH, FakeJoint, known_encoders, write_features
 from tiny_runs import QUIET, TINY
 
 FAKE = EncoderRecord(FakeJoint.name, FakeJoint.digest, WIDTH)
@@ -46,8 +47,7 @@ class Impostor(FakeJoint):
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Encoders by name: 'fake' and 'impostor'."""
     known = {"fake": FakeJoint, "impostor": Impostor}
-    for load in ("load_visual", "load_text"):
-        monkeypatch.setattr(embedders, load, lambda name, **how: known[name]())
+    known_encoders(monkeypatch, lambda name: known[name]())
 
 
 @pytest.fixture(scope="module")
@@ -119,12 +119,12 @@ def test_the_device_of_an_index_holds_for_its_encoders(
         return FakeJoint()
 
     for name in ("load_visual", "load_text"):
-        monkeypatch.setattr(embedders, name, load)
+        monkeypatch.setattr(trained, name, load)
     build_index(tmp_path / "index", [world / "features"], load_embedder(str(world / "run"), device="cpu"))
     index = open_single_index(tmp_path / "index", device="cpu")
     assert index.search("dog runs").hits
     assert set(asked) == {"cpu"} and index.embedder.device == "cpu"
-    assert isinstance(index.embedder, embedders.TrainedHolmes)
+    assert isinstance(index.embedder, TrainedHolmes)
     assert {parameter.device.type for parameter in index.embedder.checkpoint.model.parameters()} == {"cpu"}
 
 

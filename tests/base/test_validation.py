@@ -15,7 +15,7 @@ from altering import VALUES, altered, places
 from by_hand import reseal
 from data_layouts import random_store
 from holmes.base.files import exchange, read_json, spelt, write_json
-from holmes.base.manifests import Form
+from holmes.base.manifests import FileFormat
 from holmes.base.printing import printable, shown
 from holmes.base.validation import AtMost, Count, Infinite, Matching, PlainName, Sha256, Within, build
 from holmes.errors import HolmesError, unknown
@@ -112,25 +112,25 @@ def test_bounds_of_text() -> None:
         build(Annotated[str, Matching("[a-z]{2}", "two letters")], "abc")
 
 
-FORM = Form("test-form", 2, "a test", "write it again", unsealed=(1,))
+FORMAT = FileFormat("test-form", 2, "a test", "write it again", without_checksum=(1,))
 
 
 def test_forms(tmp_path: Path) -> None:
     path = tmp_path / "form.json"
-    FORM.write(path, {"width": 3})
-    assert FORM.read(path, Inner) == Inner(3)
+    FORMAT.write(path, {"width": 3})
+    assert FORMAT.read(path, Inner) == Inner(3)
     reseal(path, width=30)
     with pytest.raises(HolmesError, match=r"form\.json is damaged: width is 30, .*; write it again\.$"):
-        FORM.read(path, Inner)
+        FORMAT.read(path, Inner)
     write_json(path, read_json(path) | {"width": 4})
     with pytest.raises(HolmesError, match="its checksum does not match"):
-        FORM.read(path, Inner)
+        FORMAT.read(path, Inner)
     write_json(path, {"format": "test-form", "version": 1, "width": 4})
-    assert FORM.read(path, Inner) == Inner(4)
+    assert FORMAT.read(path, Inner) == Inner(4)
     for version in (3, True, None, "2", [], 2.5):
         reseal(path, version=version)
         with pytest.raises(HolmesError, match="describes a test of version"):
-            FORM.read(path, Inner)
+            FORMAT.read(path, Inner)
 
 
 def test_files_that_are_no_files(tmp_path: Path) -> None:

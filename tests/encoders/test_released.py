@@ -27,11 +27,10 @@ from holmes.encoders.checkpoint import Checkpoint
 from holmes.encoders.model import HolmesModel
 from holmes.encoders.released import load_released, released_config, released_state
 from holmes.errors import HolmesError
-from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.loading import load_embedder
 from holmes.records import FRAMES, TOKENS
 from holmes.worlds.planted import PlantSettings, plant
-from index_fakes import FILMS, FakeJoint, write_features
+from index_fakes import FILMS, FakeJoint, known_encoders, write_features
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -302,8 +301,7 @@ def test_a_published_file_serves_an_index(tmp_path, monkeypatch):
     path = save(tmp_path / "published.ckpt", state, config)
     with pytest.raises(HolmesError, match=r"does not know which encoder .* --visual"):
         load_embedder(str(path))
-    for load in ("load_visual", "load_text"):
-        monkeypatch.setattr(embedders, load, lambda name, **how: FakeJoint())
+    known_encoders(monkeypatch, lambda name: FakeJoint())
     features = write_features(tmp_path / "features", FILMS)
     summary = holmes.build_index(
         tmp_path / "index", features.path, path, visual="fake", text="fake", device="cpu"

@@ -17,11 +17,11 @@ from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 from holmes.evidence.calibration_record import EXTRA, Calibration
 from holmes.index.answer.searcher import open_single_index
-from holmes.index.embedders import loading as embedders
-from holmes.index.embedders.loading import TrainedHolmes, load_embedder
+from holmes.index.embedders import trained
+from holmes.index.embedders.loading import load_embedder
+from holmes.index.embedders.trained import TrainedHolmes
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest import builder
-from holmes.index.ingest import builder as intake
 from holmes.index.ingest.builder import add_videos, build_index
 from holmes.index.ingest.parts import pooled_spans, row_spans
 from holmes.index.storage.maintenance import compact_index
@@ -33,7 +33,7 @@ from holmes.media.extraction import ExtractionSummary, Failure
 from holmes.media.feature_folder import FeatureFolder, Fingerprint
 from holmes.records import VideoEmbedding
 from holmes.similarity import reference_scores
-from index_fakes import FILMS, RATE, WIDTH, FakeJoint, write_features
+from index_fakes import FILMS, RATE, WIDTH, FakeJoint, known_encoders, write_features
 
 
 @pytest.fixture
@@ -43,8 +43,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeJoint]:
     class Fake(FakeJoint):
         pass
 
-    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: Fake())
-    monkeypatch.setattr(embedders, "load_text", lambda name, **how: Fake())
+    known_encoders(monkeypatch, lambda name: Fake())
     assert isinstance(Fake(), JointBackbone)
     return Fake
 
@@ -399,7 +398,7 @@ def test_frames_go_through_the_encoder_of_the_index(
     checkpoint(tmp_path / "run", dual=False)
     features, index = write_features(tmp_path / "features", FILMS), tmp_path / "index"
     build_index(index, [features.path], load_embedder(str(tmp_path / "run"), "fake", "fake"))
-    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: Other())
+    monkeypatch.setattr(trained, "load_visual", lambda name, **how: Other())
     for attempt in (
         lambda: build_index(index, [coast_file], load_embedder(str(tmp_path / "run"), "other", "fake")),
         lambda: add_videos(index, [coast_file]),
@@ -432,7 +431,7 @@ def test_videos_are_committed_as_they_finish(
                 raise KeyboardInterrupt
 
     monkeypatch.setattr(builder, "extract", extract)
-    monkeypatch.setattr(intake, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(builder, "MOST_SECONDS", 0.0)
     (tmp_path / "coast.mp4").touch()
     with pytest.raises(KeyboardInterrupt):
         build_index(tmp_path / "index", [tmp_path / "coast.mp4"], ZeroShot(fake()))
@@ -445,13 +444,13 @@ def test_features_held_are_bounded_by_their_bytes(
     features = write_features(tmp_path / "features", {f"film{n}": [("dog runs", 10)] for n in range(9)})
     one = features[features.ids()[0]]
     size = one.rows.nbytes + one.times.nbytes
-    monkeypatch.setattr(intake, "MOST_BYTES", 2 * size)
-    embed, groups = intake.embed_videos, []
+    monkeypatch.setattr(builder, "MOST_BYTES", 2 * size)
+    embed, groups = builder.embed_videos, []
 
     def watched(videos: list[object], *rest: object) -> object:
         groups.append(len(videos))
         return embed(videos, *rest)
 
-    monkeypatch.setattr(intake, "embed_videos", watched)
+    monkeypatch.setattr(builder, "embed_videos", watched)
     build_index(tmp_path / "index", [features.path], ZeroShot(fake()))
     assert groups == [2, 2, 2, 2, 1] and len(IndexStore.open(tmp_path / "index")) == 9

@@ -56,7 +56,7 @@ def test_copies_of_one_moment_are_one_answer(tmp_path: Path, monkeypatch: pytest
     assert both.diagnosis.explanation.startswith("Two videos show the same moment.")
     assert index.search_many(["rain falls", "dog runs beach"], top=1)[1].diagnosis.group == 2
 
-    monkeypatch.setattr(ZeroShot, "shows_looks", False)  # as for a trained model, which cannot tell
+    monkeypatch.setattr(ZeroShot, "compares_images", False)  # as for a trained model, which cannot tell
     assert index.search("dog runs beach").diagnosis.kind == "several_fit"
 
 

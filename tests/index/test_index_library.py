@@ -14,8 +14,8 @@ pytest.importorskip("av")
 from colour_films import Colour, Library, encoded_by, library
 from holmes.errors import HolmesError
 from holmes.index.answer.searcher import open_single_index
-from holmes.index.ingest.builder import FEATURES, Intake, add_videos
-from holmes.index.ingest.sync import SyncSummary, looks, sync_index
+from holmes.index.ingest.builder import FEATURES, PendingVideos, add_videos
+from holmes.index.ingest.sync import SyncSummary, sync_index, watch
 from holmes.index.storage.maintenance import compact_index
 from holmes.index.storage.store import IndexStore
 from holmes.media import origin
@@ -185,11 +185,11 @@ def test_an_interrupted_sync_is_finished_by_the_next(
 ) -> None:
     moved = library.films.rename(library.root / "elsewhere")
 
-    def stop(self: Intake) -> None:
+    def stop(self: PendingVideos) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Intake, "commit", stop)
+        patched.setattr(PendingVideos, "commit", stop)
         with pytest.raises(KeyboardInterrupt):
             sync_index(library.index, [moved])
     assert names(library) == {f"films/{name}.mp4" for name in "abc"}
@@ -235,7 +235,7 @@ def test_watching_waits_until_files_are_at_rest(library: Library) -> None:
         act()
 
     with pytest.raises(KeyboardInterrupt):
-        for news in looks(lambda: sync_index(library.index, [library.films]), [library.films], 5.0, sleep):
+        for news in watch(lambda: sync_index(library.index, [library.films]), [library.films], 5.0, sleep):
             told.append(news)
     assert seen[:4] == [1, 1, 1, 2], "nothing is taken in while it grows"
     summaries = [news for news in told if isinstance(news, SyncSummary)]

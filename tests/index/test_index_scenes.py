@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from holmes.data.pooling import unit_rows
+from holmes.index.embedders.scenes import clips_in_scenes, find_scenes
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.parts import part_bounds
-from holmes.index.ingest.scenes import clips_in_scenes, find_scenes
 
 
 def some_rows(count: int, seed: int, noise: float = 0.5) -> np.ndarray:

@@ -19,6 +19,8 @@ LEAVES = {"base", "errors", "moments", "records", "results"}
 MATHS = {"evidence", "transport", "similarity"}
 # Parts inside a package that stand above or below the rest of it.
 INNER = {"evaluation.confidence", "evaluation.runs", "report.figures"}
+INDEX = {"index.storage", "index.embedders", "index.engine", "index.ingest", "index.answer"}
+INNER |= INDEX
 MAY_IMPORT: dict[str, set[str]] = {
     **{leaf: LEAVES for leaf in LEAVES},
     **{part: {"records"} for part in MATHS},
@@ -37,11 +39,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Finished runs: nothing in training knows of them.
     "evaluation.runs": {"config", "data", "encoders", "evaluation", "evaluation.confidence", "training"}
     | {*MATHS, *LEAVES},
-    "index": {"config", "data", "encoders", "media", "evidence", "similarity", *LEAVES},
+    # An index: files below the engine that searches them, below the answers; ingest stands beside both.
+    "index": set(),
+    "index.storage": {"media", *LEAVES},
+    "index.embedders": {"data", "encoders", "evidence", "media", *LEAVES},
+    "index.engine": {"evidence", "index.storage", *LEAVES},
+    "index.ingest": {"data", "media", "index.embedders", "index.storage", *LEAVES},
+    "index.answer": {"data", "evidence", "media", "similarity", *INDEX - {"index.answer"}, *LEAVES},
     # The client of a server only reads answers over HTTP; the rest is the page and its API.
-    "serve": {"config", "data", "encoders", "media", "evidence", "index", *LEAVES},
+    "serve": {"config", "data", "encoders", "media", "evidence", *INDEX, *LEAVES},
     # Many machines: shards of an index, and extraction over nodes.
-    "cluster": {"config", "data", "encoders", "media", "evidence", "index", *LEAVES},
+    "cluster": {"config", "data", "encoders", "media", "evidence", *INDEX, *LEAVES},
     # Figures come from report files: no torch, and so no records either.
     "report.figures": {"errors", "base"},
     # A report's data, as the records that its figures draw.
@@ -50,9 +58,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Where parts of one's own are added to the tables of all parts.
     "extend": {*LEAVES, *MATHS, "config", "encoders", "losses", "training"},
     # The public functions: what `import holmes` offers.
-    "api": {*LEAVES, "config", "data", "encoders", "evaluation.runs", "index", "training"},
+    "api": {*LEAVES, "config", "data", "encoders", "evaluation.runs", "training", *INDEX},
     "cli": {*LEAVES, *MATHS, "cluster", "config", "data", "encoders", "evaluation", "evaluation.confidence"}
-    | {"evaluation.runs", "extend", "index", "losses", "media", "report", "report.figures", "serve"}
+    | {"evaluation.runs", "extend", *INDEX, "losses", "media", "report", "report.figures", "serve"}
     | {"training", "worlds"},
 }
 # Always installed.
@@ -192,7 +200,7 @@ def test_maths_takes_numbers_never_settings():
 
 
 def test_search_reaches_neither_training_nor_losses():
-    brought = {part_of(name) for name in reached(of_part("index"), every_import)}
+    brought = {part_of(name) for part in INDEX for name in reached(of_part(part), every_import)}
     assert not brought & {"training", "losses"}
 
 
@@ -218,7 +226,18 @@ def test_the_files_to_read_exist_and_every_part_of_the_method_has_one():
             assert path.exists(), name
             folder = path if path.is_dir() else path.parent
             parts.add(part_of(".".join(("holmes", *path.relative_to(SOURCE).with_suffix("").parts))))
-    aids = {"api", "config", "media", "report.figures", "extend", "cli", "cluster", *LEAVES}
+    aids = {
+        "api",
+        "config",
+        "index",
+        *INDEX - {"index.answer"},
+        "media",
+        "report.figures",
+        "extend",
+        "cli",
+        "cluster",
+        *LEAVES,
+    }
     assert parts - {"records"} == MAY_IMPORT.keys() - aids
 
 

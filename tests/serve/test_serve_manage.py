@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from browser import chromium, launched, serving, until
 from holmes.base.progress import progress_bar, reported_to
 from holmes.index.embedders import loading as embedders
-from holmes.index.ingest.skipped import note_left_out, read_left_out
+from holmes.index.ingest.skipped import read_skipped, record_skipped
 from holmes.index.storage.store import FEATURES, IndexStore
 from holmes.media.backbones.base import Identity
 from holmes.media.extraction import Failure
@@ -152,24 +152,24 @@ def test_progress_goes_to_whoever_asked() -> None:
 
 
 def test_what_was_left_out_is_remembered_until_it_is_in(tmp_path: Path) -> None:
-    assert read_left_out(tmp_path) == {"left_out": [], "partial": []}
+    assert read_skipped(tmp_path) == {"left_out": [], "partial": []}
     broken, cut = Failure(Path("/a.mp4"), "it is broken"), Failure(Path("/b.mp4"), "it was cut short")
-    note_left_out(tmp_path, [broken], [cut], {"/b.mp4"})
-    notes = read_left_out(tmp_path)
+    record_skipped(tmp_path, [broken], [cut], {"/b.mp4"})
+    notes = read_skipped(tmp_path)
     assert notes["left_out"] == [{"name": "/a.mp4", "reason": "it is broken"}]
     assert notes["partial"] == [{"name": "/b.mp4", "reason": "it was cut short"}]
-    note_left_out(tmp_path, [], [], {"/a.mp4"})  # mended and added; the other was removed
-    assert read_left_out(tmp_path) == {"left_out": [], "partial": []}
+    record_skipped(tmp_path, [], [], {"/a.mp4"})  # mended and added; the other was removed
+    assert read_skipped(tmp_path) == {"left_out": [], "partial": []}
     sound = {"name": "/c.mp4", "reason": "it is empty"}
     damaged = [1, {"name": 2, "reason": ""}, {"name": "/d.mp4"}, sound, {**sound, "more": 1}]
     (tmp_path / "left_out.json").write_text(json.dumps({"left_out": damaged, "partial": 3}))
-    assert read_left_out(tmp_path) == {"left_out": [sound], "partial": []}
+    assert read_skipped(tmp_path) == {"left_out": [sound], "partial": []}
 
 
 @pytest.mark.skipif(chromium() is None, reason="no chromium: the page is not tested")
 def test_the_page_shows_progress_and_takes_videos_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ServeSettings(manage=True, add_from=(folder / "more",), limits=PLENTY)
-    note_left_out(folder / "index", [Failure(Path("/x/<i>bad.mp4"), "it is broken")], [], set())
+    record_skipped(folder / "index", [Failure(Path("/x/<i>bad.mp4"), "it is broken")], [], set())
     with serving(open_fake(folder / "index", monkeypatch), settings) as address, launched() as browser:
         page = browser.new_page(base_url=address)
         page.goto("/library")

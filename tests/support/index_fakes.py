@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from holmes.index.embedders import loading, trained
 from holmes.media.backbones.base import Identity, Image, Matrix
 from holmes.media.feature_folder import FeatureFolder, Fingerprint, VideoFeatures, video_id
 
@@ -59,3 +61,14 @@ FILMS = {
     "kitchen": [("woman cuts onions", 40), ("water boils", 6), ("man eats soup", 34)],
     "street": [("car turns corner", 15), ("dog barks cat", 15), ("rain falls", 90), ("bus stops", 9)],
 }
+
+
+def known_encoders(monkeypatch: pytest.MonkeyPatch, known: Callable[[str], FakeJoint]) -> None:
+    """Let names load fakes, for what takes only names: commands, and indexes of trained models."""
+
+    def load(name: str, **how: object) -> FakeJoint:
+        return known(name)
+
+    for module in (loading, trained):
+        for function in ("load_visual", "load_text"):
+            monkeypatch.setattr(module, function, load, raising=False)

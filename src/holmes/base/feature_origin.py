@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from holmes.base.manifests import Form
+from holmes.base.manifests import FileFormat
 from holmes.base.validation import PlainName, Size, Within
 from holmes.errors import HolmesError
 
 ENCODERS = "encoders.json"  # in the folder of a collection
 LEAST_RATE, MOST_RATE = 0.01, 100.0  # samples per second
-FORM = Form(
+FORMAT = FileFormat(
     "holmes-encoders", 1, "the encoders of a collection", "remove the file, or write the folder again"
 )
 
@@ -52,14 +52,14 @@ class CollectionOrigin:
 
 
 def write_origin(folder: Path, origin: CollectionOrigin) -> None:
-    FORM.write(folder / ENCODERS, asdict(origin))
+    FORMAT.write(folder / ENCODERS, asdict(origin))
 
 
 def read_origin(folder: Path, visual_set: str, text_set: str) -> FeatureOrigin:
     """What made these two feature sets of a collection, as far as its folder says."""
     if not (folder / ENCODERS).is_file():
         return UNKNOWN
-    told = FORM.read(folder / ENCODERS, CollectionOrigin)
+    told = FORMAT.read(folder / ENCODERS, CollectionOrigin)
     origin = told.origin
     if told.visual_set != visual_set:
         origin = replace(origin, visual=None, rate=None)

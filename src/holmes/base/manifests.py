@@ -1,7 +1,6 @@
-"""The JSON files that say what a folder of ours is: written sealed, read typed.
+"""Manifests: JSON files with a format, a version and a checksum, read as typed records.
 
-Each carries its format, its version and a checksum of all it says, so that damage, another version and a
-foreign file are told apart before anything in it is believed.
+The three marks distinguish damage, another version and a foreign file before any value is used.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ class FileEntry:
 
 
 @dataclass(frozen=True)
-class Form:
-    """One kind of file."""
+class FileFormat:
+    """One kind of manifest."""
 
     format: str
     version: int  # the one that is written
     what: str  # such as "a store"
     remedy: str  # what to do about a file that is damaged or too old
-    unsealed: tuple[int, ...] = ()  # earlier versions still read: without a checksum, and 0 without a format
+    without_checksum: tuple[int, ...] = ()  # earlier versions that are read; version 0 has no format either
 
     def write(
         self, path: Path, body: dict[str, Any], still_wanted: Callable[[], None] = lambda: None
@@ -50,12 +49,12 @@ class Form:
     def read(self, path: Path, kind: type[T], remedy: str | None = None) -> T:
         """The file as a record of `kind`; anything else is refused in one line."""
         body = self.load(path)
-        if 0 in self.unsealed and isinstance(body, dict) and body.keys().isdisjoint(MARKS):
+        if 0 in self.without_checksum and isinstance(body, dict) and body.keys().isdisjoint(MARKS):
             return self.parse(path, body, kind, remedy)
         if not isinstance(body, dict) or body.get("format") != self.format:
             raise HolmesError(f"{path} does not describe {self.what} (its format is not '{self.format}').")
         version = body.get("version")
-        if isinstance(version, bool) or version not in (self.version, *self.unsealed):
+        if isinstance(version, bool) or version not in (self.version, *self.without_checksum):
             raise self.outdated(path, shown(version), remedy)
         if version == self.version and body.pop("checksum", None) != checksum(body):
             raise self.damaged(path, f"{path} is damaged (its checksum does not match)", remedy)
@@ -82,6 +81,6 @@ class Form:
 
 
 def checksum(body: dict[str, Any]) -> str:
-    """The checksum of what a file says, however it is spelled."""
+    """SHA-256 of the canonical JSON of `body`."""
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -163,7 +163,7 @@ def sync(
     Moved and renamed files are recognised by their content and not extracted again. Videos on a disk or
     share that is not connected are kept, and videos from other folders are left alone.
     """
-    from holmes.index.ingest.sync import looks, sync_index
+    from holmes.index.ingest.sync import sync_index, watch
 
     def look() -> SyncSummary:
         shown = sys.stderr.isatty()
@@ -176,7 +176,7 @@ def sync(
             raise typer.Exit(1)
         return
     said: object = None
-    for news in looks(look, folders, every):
+    for news in watch(look, folders, every):
         if isinstance(news, str):
             if news != said:  # a share that stays away is reported once
                 say(news)
@@ -246,14 +246,13 @@ def info(
     """Show what an index contains and how it was made."""
     from holmes.cluster.locations import Place
     from holmes.cluster.manifest import is_sharded
-    from holmes.index.storage.description import describe_store
     from holmes.index.storage.store import IndexStore
 
     if is_sharded(Place(index)):
         show_shards(index, json)
         return
     store = IndexStore.open(index)
-    about = describe_store(store)
+    about = store.describe()
     if json:
         print_json({**about.to_dict(), "names": list(store.places)})
         return

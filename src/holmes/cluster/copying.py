@@ -20,7 +20,7 @@ from holmes.cluster.manifest import LARGEST
 from holmes.errors import HolmesError
 from holmes.index.storage.manifest import FILE_NAME as INDEX_FILE
 from holmes.index.storage.manifest import Manifest, read_manifest
-from holmes.index.storage.snapshots import read_sealed, sealed_name, sealed_segments
+from holmes.index.storage.snapshots import read_snapshot, snapshot_name, snapshot_segments
 from holmes.index.storage.store import SEGMENTS, IndexStore
 
 
@@ -33,7 +33,7 @@ def open_shard(place: Place, name: str, digest: str, cache: Path | None) -> Inde
     else:
         folder = copied(place, name, digest, cache)
     try:
-        return IndexStore(folder, read_sealed(folder, digest))
+        return IndexStore(folder, read_snapshot(folder, digest))
     except FileNotFoundError as error:
         raise _missing(place / name, os.path.relpath(str(error.filename), folder)) from None
 
@@ -64,9 +64,9 @@ def cached_folder(place: Place, name: str, cache: Path) -> Path:
 def sweep(folder: Path, but: Collection[str]) -> None:
     """Remove what was copied for states other than these; whoever has it open keeps it until then."""
     for path in folder.glob("sealed-*.json"):
-        if path.name not in {sealed_name(digest) for digest in but}:
+        if path.name not in {snapshot_name(digest) for digest in but}:
             path.unlink(missing_ok=True)
-    named = sealed_segments(folder)
+    named = snapshot_segments(folder)
     with suppress(FileNotFoundError):
         for segment in os.listdir(folder / SEGMENTS):
             if segment not in named:
@@ -74,9 +74,9 @@ def sweep(folder: Path, but: Collection[str]) -> None:
 
 
 def _manifest(at: Place, folder: Path, digest: str) -> Manifest:
-    sealed = sealed_name(digest)
+    sealed = snapshot_name(digest)
     try:
-        return read_sealed(folder, digest)
+        return read_snapshot(folder, digest)
     except (FileNotFoundError, HolmesError):  # not here yet, or damaged here
         pass
     try:

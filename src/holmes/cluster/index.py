@@ -43,7 +43,7 @@ from holmes.index.answer.searcher import Index
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.engine.nearest import Nearest
 from holmes.index.engine.scan import make_probes
-from holmes.index.storage.description import IndexDescription
+from holmes.index.storage.store import IndexDescription
 from holmes.records import QueryEmbedding
 
 QUERIES_AT_ONCE = 32  # of one question to the shards: enough to share a scan, and soon answered

@@ -15,16 +15,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from holmes.base.manifests import Form
+from holmes.base.manifests import FileFormat
 from holmes.base.validation import Count, Matching, Sha256, Within
 from holmes.cluster.locations import Place
 from holmes.errors import HolmesError
-from holmes.index.storage.description import IndexDescription
 from holmes.index.storage.manifest import FILE_NAME as INDEX_FILE
 from holmes.index.storage.manifest import Manifest, Side
+from holmes.index.storage.store import IndexDescription
 
 FILE_NAME = "shards.json"
-FORM = Form("holmes-shards", 1, "a sharded index", "split the index again")
+FORMAT = FileFormat("holmes-shards", 1, "a sharded index", "split the index again")
 LARGEST = 64 << 20  # bytes
 MOST_SHARDS = 100_000
 ShardName = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", "the name of a shard")]
@@ -100,7 +100,7 @@ def read_shards(place: Place) -> Shards:
     if place.folder is not None:
         if not (place.folder / FILE_NAME).exists():
             raise _no_shards(place)
-        return FORM.read(place.folder / FILE_NAME, Shards)
+        return FORMAT.read(place.folder / FILE_NAME, Shards)
     try:
         content = place.read(FILE_NAME, LARGEST)
     except FileNotFoundError:
@@ -109,13 +109,13 @@ def read_shards(place: Place) -> Shards:
         local = Path(folder) / FILE_NAME
         local.write_bytes(content)
         try:
-            return FORM.read(local, Shards)
+            return FORMAT.read(local, Shards)
         except HolmesError as error:
             raise HolmesError(str(error).replace(folder, str(place))) from None
 
 
 def write_shards(folder: Path, shards: Shards) -> None:
-    FORM.write(folder / FILE_NAME, asdict(shards))
+    FORMAT.write(folder / FILE_NAME, asdict(shards))
 
 
 def check_belongs(shards: Shards, manifest: Manifest, where: str) -> None:

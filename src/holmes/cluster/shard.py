@@ -22,9 +22,9 @@ from holmes.index.answer.answers import Timeline
 from holmes.index.answer.appearance import Sketch, View, sketches_of, view_of
 from holmes.index.answer.searcher import Index
 from holmes.index.answer.timeline import find_moments, frame_at, timeline_of
-from holmes.index.engine.codes import ProbeCodes
 from holmes.index.engine.nearest import nearest_videos
 from holmes.index.engine.scan import Probes
+from holmes.index.storage.codes import ProbeCodes
 from holmes.moments import Moment
 
 Sent = tuple[NDArray[Any], ...]  # probes as they travel: rows, weights, and codes, which are made once

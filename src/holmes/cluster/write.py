@@ -44,7 +44,7 @@ from holmes.index.storage.maintenance import feature_faults
 from holmes.index.storage.manifest import FILE_NAME as INDEX_FILE
 from holmes.index.storage.manifest import Manifest, damaged, read_manifest
 from holmes.index.storage.segments import CODES, StoredVideo, video_key
-from holmes.index.storage.snapshots import seal, unseal
+from holmes.index.storage.snapshots import drop_snapshots, take_snapshot
 from holmes.index.storage.store import FEATURES, IndexStore
 from holmes.index.storage.writer import IndexWriter, create_index
 from holmes.media.extraction import Crew
@@ -110,7 +110,7 @@ def _split(store: IndexStore, out: Path, count: int, progress: bool) -> Shards:
                 while some := list(islice(waiting, AT_ONCE)):
                     writer.add([store[name] for name in some])
                     for segment in store.segments:
-                        segment.let_go()
+                        segment.release_pages()
                     advance(len(some))
     _take_features(store.path / FEATURES, out / FEATURES)
     return seal_shards(out, calibration=calibration)
@@ -178,7 +178,7 @@ def seal_shards(path: Path, calibration: Any = None) -> Shards:
     write_shards(path, sealed)
     for name in names:  # the last generation stays for those who are still reading it
         states = [shards[name].sha256 for shards in (sealed, before) if shards is not None]
-        unseal(path / name, states)
+        drop_snapshots(path / name, states)
     return sealed
 
 
@@ -192,7 +192,7 @@ def _found(path: Path) -> list[str]:
 
 
 def _entry(path: Path, name: str) -> ShardEntry:
-    digest, store = seal(path / name), IndexStore.open(path / name)
+    digest, store = take_snapshot(path / name), IndexStore.open(path / name)
     files = [segment.files for segment in store.manifest.segments]
     return ShardEntry(
         name=name,

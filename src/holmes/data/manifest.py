@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from holmes.base.feature_origin import UNKNOWN, FeatureOrigin
-from holmes.base.manifests import FileEntry, Form
+from holmes.base.manifests import FileEntry, FileFormat
 from holmes.base.validation import AtMost, Count, Matching, PlainName, Size
 from holmes.errors import HolmesError
 from holmes.records import CLIPS, FRAMES, TOKENS
 
 MANIFEST = "store.json"
 REPLACED = "replaced"  # ends the name of a store while a new one takes its place
-FORM = Form("holmes-store", 2, "a store", "pack the store again", unsealed=(1,))
+FORMAT = FileFormat("holmes-store", 2, "a store", "pack the store again", without_checksum=(1,))
 FEATURES = ("frames.npy", "clips.npy", "tokens.npy")  # large: `check_features` reads them, opening does not
 CATALOGUE = (
     "videos.json", "queries.json", "also_fits.json", "frame_offsets.npy", "token_offsets.npy",
@@ -65,7 +65,7 @@ class StoreInfo:
 
 
 def write_manifest(folder: Path, info: StoreInfo) -> None:
-    FORM.write(folder / MANIFEST, asdict(info))
+    FORMAT.write(folder / MANIFEST, asdict(info))
 
 
 def read_manifest(folder: Path) -> StoreInfo:
@@ -79,4 +79,4 @@ def read_manifest(folder: Path) -> StoreInfo:
         raise HolmesError(f"{folder} is not a store: no such folder; make one with 'holmes data pack'.")
     if not (folder / MANIFEST).is_file():
         raise HolmesError(f"{folder} is not a store: it has no {MANIFEST}; make one with 'holmes data pack'.")
-    return FORM.read(folder / MANIFEST, StoreInfo)
+    return FORMAT.read(folder / MANIFEST, StoreInfo)

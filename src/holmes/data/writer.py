@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from holmes.base.feature_origin import UNKNOWN, FeatureOrigin
 from holmes.base.files import atomic_file, exchange, sha256_file, sync_folder, write_json
 from holmes.base.locks import hold
-from holmes.base.manifests import FileEntry, Form
+from holmes.base.manifests import FileEntry, FileFormat
 from holmes.base.validation import Count, PlainName, build
 from holmes.data.manifest import MANIFEST, REPLACED, Collection, StoreInfo, write_manifest
 from holmes.errors import HolmesError
@@ -30,7 +30,7 @@ from holmes.records import CLIPS, FRAMES, TOKENS
 
 Array = NDArray[Any]
 JOURNAL = "journal.json"
-JOURNAL_FORM = Form("holmes-journal", 1, "how far a store has come", "write it from the beginning")
+JOURNAL_FORMAT = FileFormat("holmes-journal", 1, "how far a store has come", "write it from the beginning")
 LOCK = "lock"
 ARRAYS = ("frames.npy", "clips.npy", "tokens.npy")
 
@@ -148,7 +148,7 @@ class StoreWriter:
         """How far an earlier attempt at the same store came; whatever else lies in the folder is removed."""
         videos = queries = 0
         try:
-            journal = JOURNAL_FORM.read(self.folder / JOURNAL, Journal)
+            journal = JOURNAL_FORMAT.read(self.folder / JOURNAL, Journal)
             if journal.fingerprint == self.fingerprint and not from_the_beginning:
                 videos = min(journal.videos, len(self.catalogue.video_ids))
                 queries = min(journal.queries, len(self.catalogue.query_ids))
@@ -176,7 +176,7 @@ class StoreWriter:
         for array in (self.frames, self.clips, self.tokens):
             array.sync()
         done = Journal(self.fingerprint, self.videos_done, self.queries_done)
-        JOURNAL_FORM.write(self.folder / JOURNAL, asdict(done))
+        JOURNAL_FORMAT.write(self.folder / JOURNAL, asdict(done))
 
     def finish(self, provenance: dict[str, Any]) -> None:
         """Write the catalogue, seal with checksums, and give the folder its name."""

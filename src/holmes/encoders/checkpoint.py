@@ -17,7 +17,7 @@ from torch import nn
 
 from holmes.base.feature_origin import FeatureOrigin
 from holmes.base.files import atomic_file, sha256_file, spelt
-from holmes.base.manifests import Form
+from holmes.base.manifests import FileFormat
 from holmes.base.validation import Matching, Sha256, Within, build
 from holmes.config.schema import HolmesConfig, ModelConfig
 from holmes.encoders.build import build_model
@@ -31,7 +31,9 @@ BEST = "best"  # the checkpoint inside the folder of a training run
 ENCODERS = "encoders"  # among its extras: what made the features it was trained on
 TRAINING_SECONDS = "training_seconds"  # among its extras, see below
 WORDS = "words"  # among its extras: the words of its training captions
-FORM = Form("holmes-checkpoint", 2, "a Holmes checkpoint", "copy the whole folder again", unsealed=(1,))
+FORMAT = FileFormat(
+    "holmes-checkpoint", 2, "a Holmes checkpoint", "copy the whole folder again", without_checksum=(1,)
+)
 WEIGHTS = Matching(r"model-[0-9a-f]{12}\.safetensors", "the name of a file of weights")
 MODEST = 2**28  # parameters of a model that may be made before its weights are looked at: a GB
 LOADING_ATTEMPTS = 5  # for each, training must save a whole new checkpoint while one is being loaded
@@ -80,7 +82,7 @@ def save_checkpoint(
     digest = sha256_file(staged)
     name = f"model-{digest[:12]}.safetensors"
     staged.replace(folder / name)
-    FORM.write(folder / MANIFEST, asdict(CheckpointManifest(name, digest, config, extras or {})))
+    FORMAT.write(folder / MANIFEST, asdict(CheckpointManifest(name, digest, config, extras or {})))
     for stale in folder.glob("model-*.safetensors"):
         if stale.name != name:
             stale.unlink(missing_ok=True)
@@ -90,7 +92,7 @@ def save_checkpoint(
 def update_extras(folder: Path, extras: dict[str, Any]) -> None:
     """Add to what is remembered beside the weights, leaving them as they are."""
     manifest = read_manifest(folder)
-    FORM.write(folder / MANIFEST, asdict(replace(manifest, extras=manifest.extras | extras)))
+    FORMAT.write(folder / MANIFEST, asdict(replace(manifest, extras=manifest.extras | extras)))
 
 
 def load_checkpoint(folder: Path, device: str = "cpu") -> Checkpoint:
@@ -153,4 +155,4 @@ def read_manifest(folder: Path) -> CheckpointManifest:
     path = folder / MANIFEST
     if not path.exists():
         raise HolmesError(f"{folder} is not a checkpoint: it has no {MANIFEST}.")
-    return FORM.read(path, CheckpointManifest)
+    return FORMAT.read(path, CheckpointManifest)

@@ -20,14 +20,16 @@ import numpy as np
 import numpy.typing as npt
 
 from holmes.base.feature_origin import LEAST_RATE, MOST_RATE
-from holmes.base.manifests import Form
+from holmes.base.manifests import FileFormat
 from holmes.base.validation import Within
 from holmes.errors import HolmesError, unknown
 from holmes.media.backbones.base import Identity, Matrix
 from holmes.media.origin import Fingerprint, Origin, mount_point
 from holmes.media.tensor_files import Arrays, damaged, read_record, read_tensors, write_tensors
 
-FORM = Form("holmes-features", 3, "a folder of features", "extract into another folder", unsealed=(2,))
+FORMAT = FileFormat(
+    "holmes-features", 3, "a folder of features", "extract into another folder", without_checksum=(2,)
+)
 MANIFEST, VIDEOS, SUFFIX = "features.json", "videos", ".safetensors"
 HEADER = "video"  # the record in the header of a video's file
 
@@ -101,7 +103,7 @@ class FeatureFolder:
         path = Path(path)
         if not (path / MANIFEST).exists():
             raise HolmesError(f"{path} contains no features: try 'holmes extract VIDEOS --out {path}'.")
-        manifest = FORM.read(path / MANIFEST, FeatureManifest)
+        manifest = FORMAT.read(path / MANIFEST, FeatureManifest)
         return cls(path, manifest.backbone, manifest.rate)
 
     @classmethod
@@ -123,7 +125,7 @@ class FeatureFolder:
         if path.exists() and not _is_vacant(path):
             raise HolmesError(f"{path} exists and is not a feature folder; choose another place.")
         (path / VIDEOS).mkdir(parents=True, exist_ok=True)
-        FORM.write(path / MANIFEST, asdict(FeatureManifest(backbone, rate)))
+        FORMAT.write(path / MANIFEST, asdict(FeatureManifest(backbone, rate)))
         return cls(path, backbone, rate)
 
     def check_there(self) -> None:

@@ -23,7 +23,7 @@ from holmes.media.backbones.base import TextBackbone
 from holmes.media.collection import SPLITS, VideoCaption, write_collection
 from holmes.media.feature_folder import FeatureFolder
 
-FORM = (
+FORMAT = (
     "a CSV needs a header with video and sentence, "
     'a JSONL file lines such as {"video": "beach.mp4", "sentence": "a dog"}'
 )
@@ -54,7 +54,7 @@ def caption_videos(
         raise HolmesError(f"{store} already exists; choose another name or add --overwrite.")
     sentences = list(read_sentences(captions, features))
     if not sentences:
-        raise HolmesError(f"{captions} has no sentences; {FORM}.")
+        raise HolmesError(f"{captions} has no sentences; {FORMAT}.")
     drawn = None
     if all(sentence.split == NO_SPLIT for sentence in sentences):
         sentences, drawn = draw_splits(sentences, test_share)
@@ -83,7 +83,7 @@ def read_sentences(path: Path, features: FeatureFolder) -> Iterator[VideoCaption
         where = f"row {number} of {path}"
         video, words = (text_of(row, name) for name in ("video", "sentence"))
         if not video or not words:
-            raise HolmesError(f"{where} has no 'video' or no 'sentence'; {FORM}.")
+            raise HolmesError(f"{where} has no 'video' or no 'sentence'; {FORMAT}.")
         split = text_of(row, "split")
         if split and split not in SPLITS:
             raise unknown(f"split in {where}:", split, SPLITS)

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from holmes.base.manifests import Form
+from holmes.base.manifests import FileFormat
 from holmes.base.printing import shown
 from holmes.base.validation import AtMost, Within, build
 from holmes.errors import HolmesError
 
-FORM = Form("holmes-sweep", 2, "a sweep", "sweep again", unsealed=(1,))
+FORMAT = FileFormat("holmes-sweep", 2, "a sweep", "sweep again", without_checksum=(1,))
 Name = Annotated[str, AtMost(200)]
 Number = Annotated[float, Within(-1e9, 1e9)]
 
@@ -98,11 +98,11 @@ class Swept:
 
 def read_sweeps(path: Path) -> dict[str, Any]:
     """What was swept before; a damaged file is refused."""
-    return asdict(FORM.read(path, Swept)) if path.exists() else asdict(Swept())
+    return asdict(FORMAT.read(path, Swept)) if path.exists() else asdict(Swept())
 
 
 def write_sweeps(path: Path, swept: dict[str, Any]) -> None:
-    FORM.write(path, swept)
+    FORMAT.write(path, swept)
 
 
 def _check_metrics(metrics: dict[str, SweptFigure]) -> None:

@@ -21,7 +21,7 @@ from holmes.index.answer.answering import Question, check_sentence
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.base import Paths, SearchIndex, paths_of
 from holmes.index.ingest.builder import BuildSummary
-from holmes.index.storage.description import IndexDescription
+from holmes.index.storage.store import IndexDescription
 from holmes.media.extraction import Failure
 from holmes.moments import Moment
 from holmes.results import record_of

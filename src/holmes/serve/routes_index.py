@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 import holmes
 from holmes.errors import HolmesError
-from holmes.index.ingest.skipped import read_left_out
+from holmes.index.ingest.skipped import read_skipped
 from holmes.serve.catalogue import FOLDERS_LISTED
 from holmes.serve.guard import COOKIE, same, session_of
 from holmes.serve.jobs import Jobs
@@ -30,7 +30,7 @@ MONTH = 30 * 24 * 3600  # seconds a browser stays known
 async def about(request: Request) -> Response:
     state = state_of(request)
     folders = [{"folder": name, "videos": count} for name, count in sorted(state.shelf.folders.items())]
-    notes = await asyncio.to_thread(read_left_out, Path(state.about.path))
+    notes = await asyncio.to_thread(read_skipped, Path(state.about.path))
     return Json(
         {
             **state.about.to_dict(),

@@ -16,7 +16,7 @@ from holmes.errors import HolmesError
 from holmes.index.answer.answering import check_sentence
 from holmes.index.answer.answers import Hit, Timeline
 from holmes.index.answer.base import SearchIndex
-from holmes.index.storage.description import IndexDescription
+from holmes.index.storage.store import IndexDescription
 from holmes.serve.batching import Batcher, Reply, ServedQuestion
 from holmes.serve.catalogue import Shelf, file_date
 from holmes.serve.metrics import Metrics

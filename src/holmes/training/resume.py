@@ -21,7 +21,7 @@ from torch import Tensor
 
 from holmes.base.files import atomic_file, read_file, read_json
 from holmes.base.locks import hold
-from holmes.base.manifests import Form
+from holmes.base.manifests import FileFormat
 from holmes.base.validation import AtMost, Count, Infinite, Matching, Sha256, Within
 from holmes.config.schema import HolmesConfig, to_dict
 from holmes.errors import HolmesError
@@ -30,10 +30,14 @@ from holmes.training.protocol import Protocol
 
 RUN, RESULT, STATE, LOCK = "run.json", "result.json", "state.json", "lock"
 RANKS = "ranks.npz"
-RUN_FORM = Form("holmes-run", 2, "a run", "restore the file, or begin another run", unsealed=(1,))
-STATE_FORM = Form("holmes-state", 1, "where a run stands", "use a new --out folder", unsealed=(0,))
-RESULT_FORM = Form(
-    "holmes-result", 1, "a run's result", "remove it and run the same command again", unsealed=(0,)
+RUN_FORMAT = FileFormat(
+    "holmes-run", 2, "a run", "restore the file, or begin another run", without_checksum=(1,)
+)
+STATE_FORMAT = FileFormat(
+    "holmes-state", 1, "where a run stands", "use a new --out folder", without_checksum=(0,)
+)
+RESULT_FORMAT = FileFormat(
+    "holmes-result", 1, "a run's result", "remove it and run the same command again", without_checksum=(0,)
 )
 LARGEST_STATE = 64 << 30  # bytes
 TENSORS = Matching(r"state-[0-9]{1,9}\.safetensors", "the name of a file of tensors")
@@ -115,7 +119,7 @@ class StateKeeper:
         with atomic_file(self.folder / name) as file:
             file.write(content)
         saved = SavedState(name, progress, hashlib.sha256(content).hexdigest())
-        STATE_FORM.write(self.folder / STATE, asdict(saved))
+        STATE_FORMAT.write(self.folder / STATE, asdict(saved))
         self._sweep(name)
         self.last_save = time.monotonic()
         self.save_seconds = self.last_save - start
@@ -129,7 +133,7 @@ class StateKeeper:
         """The last saved state, or None for a run that has none yet."""
         if not (self.folder / STATE).exists():
             return None
-        state = STATE_FORM.read(self.folder / STATE, SavedState)
+        state = STATE_FORMAT.read(self.folder / STATE, SavedState)
         content = read_file(self.folder / state.tensors, LARGEST_STATE)
         try:
             if state.sha256 not in (None, hashlib.sha256(content).hexdigest()):
@@ -139,7 +143,7 @@ class StateKeeper:
         except (ValueError, SafetensorError) as error:
             raise HolmesError(
                 f"{self.folder / state.tensors} is damaged ({str(error)[:100]}), and {self.folder} cannot be "
-                f"resumed; {STATE_FORM.remedy}."
+                f"resumed; {STATE_FORMAT.remedy}."
             ) from None
 
 
@@ -187,12 +191,12 @@ def claim_run(folder: Path, config: HolmesConfig, seed: int, data: dict[str, Any
                     f"{folder} contains another run (its {difference(found.get(key), identity[key], key)}); "
                     "give another --out, or the settings it was started with."
                 )
-    RUN_FORM.write(path, {**identity, "store": str(store.resolve())})
+    RUN_FORMAT.write(path, {**identity, "store": str(store.resolve())})
 
 
 def read_run(path: Path) -> dict[str, Any]:
     """What a run says of itself; a foreign or damaged file is refused."""
-    RUN_FORM.read(path, RunRecord)
+    RUN_FORMAT.read(path, RunRecord)
     return dict(read_json(path))
 
 
@@ -218,9 +222,9 @@ def seed_epoch(seed: int, epoch: int, rank: int) -> None:
 
 
 def write_result(folder: Path, result: dict[str, Any]) -> None:
-    RESULT_FORM.write(folder / RESULT, result)
+    RESULT_FORMAT.write(folder / RESULT, result)
 
 
 def read_result(path: Path) -> dict[str, Any]:
     """The figures of a finished run."""
-    return asdict(RESULT_FORM.read(path, Result))
+    return asdict(RESULT_FORMAT.read(path, Result))

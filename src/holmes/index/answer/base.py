@@ -16,7 +16,7 @@ from holmes.evidence.diagnosis import Diagnosis
 from holmes.index.answer.answering import Question
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.embedders.protocol import Embedder
-from holmes.index.storage.description import IndexDescription
+from holmes.index.storage.store import IndexDescription
 
 if TYPE_CHECKING:
     from holmes.index.answer.calibration import Taught

@@ -55,7 +55,7 @@ class Groups:
 
     def alike(self, score_QH: Tensor) -> Tensor:
         """How many of each query's first videos score so alike that they may show one moment."""
-        if not self.embedder.shows_looks:
+        if not self.embedder.compares_images:
             return torch.zeros(len(score_QH), dtype=torch.int64)
         return (score_QH[:, :SMALL_GROUP] >= score_QH[:, :1] - CLOSE).sum(1)
 

@@ -34,17 +34,16 @@ from holmes.index.answer.confidence import (
 )
 from holmes.index.answer.duplicates import Groups, Views
 from holmes.index.answer.timeline import find_moments, frame_at, timeline_of
-from holmes.index.embedders.loading import recorded_embedder
+from holmes.index.embedders.loading import Model, recorded_embedder
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.engine.gallery import Gallery, open_gallery
 from holmes.index.engine.nearest import Nearest, nearest_videos
 from holmes.index.engine.scan import Probes, make_probes
 from holmes.index.ingest.builder import BuildSummary, add_videos
 from holmes.index.ingest.sync import SyncSummary, sync_index
-from holmes.index.storage.description import IndexDescription, describe_store
 from holmes.index.storage.manifest import read_manifest
 from holmes.index.storage.segments import StoredVideo
-from holmes.index.storage.store import IndexStore
+from holmes.index.storage.store import IndexDescription, IndexStore
 from holmes.index.storage.writer import IndexWriter
 from holmes.records import QueryEmbedding, Scores
 
@@ -57,7 +56,7 @@ class Index(SearchIndex):
 
     store: IndexStore
     device: torch.device
-    checkpoint: str | None = None  # where a trained model is now, if it has moved since the index was made
+    checkpoint: Model | None = None  # the model, or where it is now if it has moved since
     diagnose: Diagnose | None = None  # used instead of the model's own judge
 
     def __len__(self) -> int:
@@ -72,7 +71,7 @@ class Index(SearchIndex):
         return self.store.durations
 
     def describe(self) -> IndexDescription:
-        return describe_store(self.store)
+        return self.store.describe()
 
     def _answer(self, question: Question, filter: str | Collection[str] | None) -> list[Answer]:
         if not len(self.store):
@@ -259,11 +258,11 @@ class Index(SearchIndex):
 
 
 def open_single_index(
-    path: Path | str, *, device: str = "auto", model: str | None = None, diagnose: Diagnose | None = None
+    path: Path | str, *, device: str = "auto", model: Model | None = None, diagnose: Diagnose | None = None
 ) -> Index:
     """Open an index that is not sharded; its model is loaded with the first search.
 
-    `device` is cpu, cuda or auto, for the embeddings, the model and its encoders; `model` says where a
-    trained checkpoint is now, if it has moved; `diagnose` judges the answers in place of the model's judge.
+    `device` is cpu, cuda or auto, for the embeddings, the model and its encoders; `model` is the
+    model that made the index, or says where it is now; `diagnose` judges in place of the model's judge.
     """
     return Index(IndexStore.open(path), device_named(device), model, diagnose)

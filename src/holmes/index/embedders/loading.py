@@ -1,30 +1,16 @@
-"""The models behind indexes: found by name or checkpoint, and recognised again by what an index remembers.
-
-V videos, Q queries, N raw rows, F frames, C clips, T tokens, D width
-"""
+"""The model behind an index: loaded by name or checkpoint, or given as an object."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
-from functools import cached_property
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from holmes.base.devices import device_named
-from holmes.base.feature_origin import EncoderRecord, refuse_other_encoder
-from holmes.data.pooling import query_tokens, video_clips, video_frames
-from holmes.encoders.checkpoint import WORDS
-from holmes.encoders.released import checkpoint_in, open_checkpoint
+from holmes.encoders.released import checkpoint_in
 from holmes.errors import HolmesError
-from holmes.evidence.calibration_record import EXTRA as CALIBRATION
-from holmes.index.embedders.protocol import Embedder, Rows
+from holmes.index.embedders.protocol import Embedder
+from holmes.index.embedders.trained import TRAINED, TrainedHolmes
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.media.backbones import (
     BUILT_IN,
@@ -34,166 +20,30 @@ from holmes.media.backbones import (
     UnknownEncoderError,
     VisualBackbone,
     identify,
-    lasting_name,
-    load_text,
     load_visual,
     unknown_encoder,
 )
 from holmes.media.feature_folder import check_rate
-from holmes.records import CLIPS, FRAMES, TOKENS, QueryEmbedding
 
-TRAINED = "holmes"  # the kind of a model that has a checkpoint
-UNKNOWN_PART_SECONDS = 180.0  # the longest part of a video, where the lengths of training videos are unknown
-ENCODED_AT_ONCE = 32  # videos, in one pass of a trained model
-
-
-class TrainedHolmes:
-    """A checkpoint, single or dual query, over the encoders its features came from."""
-
-    shows_looks = False
-
-    def __init__(
-        self, folder: Path, visual: str | None = None, text: str | None = None, device: str = "auto"
-    ) -> None:
-        self.folder = folder.resolve()
-        self.device = str(device_named(device))
-        self.checkpoint = open_checkpoint(self.folder, self.device)
-        if self.checkpoint.config.model.encoder in ("ms_sl", "gmmformer"):
-            raise HolmesError(
-                f"{self.folder} is a baseline ({self.checkpoint.config.model.encoder}) that has no vector "
-                "per "
-                "frame, which search needs; train a model with another preset."
-            )
-        lengths = self.checkpoint.config.model
-        if (lengths.frames, lengths.clips, lengths.tokens) != (FRAMES, CLIPS, TOKENS):
-            raise HolmesError(
-                f"{self.folder} takes {lengths.frames} frames, {lengths.clips} clips and {lengths.tokens} "
-                f"tokens; an index is made for {FRAMES}, {CLIPS} and {TOKENS}: train on a store packed so."
-            )
-        self.trained_on = known = self.checkpoint.encoders
-        self._visual_name = lasting_name(visual or self._recorded(known.visual, "--visual"))
-        self._text_name = lasting_name(text or self._recorded(known.text, "--text"))
-        config = self.checkpoint.config
-        self.width = config.model.width
-        self.frame_weight, self.clip_weight = config.score.frame_weight, config.score.clip_weight
-        self.part_seconds = self.checkpoint.training_seconds or UNKNOWN_PART_SECONDS
-
-    def _recorded(self, known: EncoderRecord | None, option: str) -> str:
-        """Refuse an unknown encoder; it must be named, since another of the same width would find nothing."""
-        if known is None:
-            raise HolmesError(
-                f"{self.folder} does not know which encoder its features came from; name it with {option} "
-                "(the encoders of 'holmes extract' and of the demo are --visual lite2 --text minilm)."
-            )
-        return known.name
-
-    def refuse_other_rate(self, rate: float) -> None:
-        """Refuse a rate that was asked for and is not the one that the model was trained on."""
-        trained = self.trained_on.rate
-        if trained is not None and rate != trained:
-            raise HolmesError(
-                f"{self.folder} was trained on {trained:g} samples per second, not {rate:g}; leave out "
-                f"--rate, or extract features with --rate {rate:g} and make the index of these."
-            )
-
-    @property
-    def rate(self) -> float:
-        """Samples per second: the rate it was trained on, or the one that suits its encoder best."""
-        return self.trained_on.rate or self.visual.rate
-
-    @property
-    def record(self) -> dict[str, Any]:
-        return {
-            "kind": TRAINED,
-            "name": str(self.folder),
-            "digest": self.checkpoint.digest,
-            "visual": self._visual_name,
-            "text": self._text_name,
-            "text_digest": self.text.digest,
-            "part_seconds": self.part_seconds,
-        }
-
-    @property
-    def calibration(self) -> Any:
-        return self.checkpoint.extras.get(CALIBRATION)
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The words of its training captions."""
-        known = self.checkpoint.extras.get(WORDS)
-        return tuple(map(str, known)) if isinstance(known, list) else ()
-
-    @cached_property
-    def visual(self) -> VisualBackbone:
-        visual = load_visual(self._visual_name, device=self.device)
-        wanted = self.checkpoint.config.model.video_width
-        if visual.width != wanted:
-            raise HolmesError(
-                f"{self.folder} was trained on visual features of width {wanted}, '{visual.name}' gives "
-                f"{visual.width}; name the encoder of its features with --visual."
-            )
-        self._refuse_other(self.trained_on.visual, visual, "--visual")
-        return visual
-
-    @cached_property
-    def text(self) -> TextBackbone:
-        text = load_text(self._text_name, device=self.device)
-        wanted = self.checkpoint.config.model.text_width
-        if text.width != wanted:
-            raise HolmesError(
-                f"{self.folder} was trained on token features of width {wanted}, '{text.name}' gives "
-                f"{text.width}; name the encoder of its sentences with --text."
-            )
-        self._refuse_other(self.trained_on.text, text, "--text")
-        return text
-
-    def _refuse_other(
-        self, known: EncoderRecord | None, loaded: VisualBackbone | TextBackbone, option: str
-    ) -> None:
-        found = EncoderRecord(loaded.name, loaded.digest, loaded.width)
-        refuse_other_encoder(known, found, str(self.folder), f"name with {option} where that encoder is now")
-
-    def videos(
-        self, features: Sequence[Rows], seconds: Sequence[float], parts: Sequence[Sequence[slice]]
-    ) -> list[list[tuple[Rows, Rows]]]:
-        rows = [rows_ND[part] for rows_ND, own in zip(features, parts, strict=True) for part in own]
-        starts = range(0, len(rows), ENCODED_AT_ONCE)
-        encoded = (part for start in starts for part in self._encode(rows[start : start + ENCODED_AT_ONCE]))
-        return [list(islice(encoded, len(own))) for own in parts]
-
-    def _encode(self, features: Sequence[Rows]) -> list[tuple[Rows, Rows]]:
-        model = self.checkpoint.model
-        frames_VFD, lengths_V = self._padded(
-            [video_frames(rows_ND) for rows_ND in features], model.config.frames
-        )
-        clips_VCD = torch.from_numpy(np.stack([video_clips(rows_ND) for rows_ND in features])).to(self.device)
-        with torch.inference_mode():
-            video = model.encode_videos(frames_VFD, lengths_V, clips_VCD)
-        return [
-            (frames_FD[:length].numpy(), clips_CD.numpy())
-            for frames_FD, clips_CD, length in zip(
-                video.frames_VFD.cpu(), video.clips_VCD.cpu(), lengths_V.tolist(), strict=True
-            )
-        ]
-
-    def queries(self, sentences: Sequence[str]) -> QueryEmbedding:
-        model = self.checkpoint.model
-        tokens = [query_tokens(rows_TD) for rows_TD in self.text.tokens(sentences)]
-        with torch.inference_mode():
-            return model.encode_queries(*self._padded(tokens, model.config.tokens))
-
-    def _padded(self, rows: Sequence[Rows], length: int) -> tuple[Tensor, Tensor]:
-        padded = np.zeros((len(rows), length, rows[0].shape[1]), np.float32)
-        for place_LD, rows_ND in zip(padded, rows, strict=True):
-            place_LD[: len(rows_ND)] = rows_ND
-        lengths = torch.tensor([len(rows_ND) for rows_ND in rows], device=self.device)
-        return torch.from_numpy(padded).to(self.device), lengths
+# A joint encoder by name or folder, a run or checkpoint by path, or an object that encodes.
+Model = str | Path | Embedder | JointBackbone
 
 
 def load_embedder(
-    name: str, visual: str | None = None, text: str | None = None, device: str = "auto"
+    model: Model,
+    visual: str | VisualBackbone | None = None,
+    text: str | TextBackbone | None = None,
+    device: str = "auto",
 ) -> Embedder:
-    """A checkpoint, or a run and then its best one, or a published file; or the name of a joint encoder."""
+    """The embedder of a checkpoint, a run (its best one), a published file or a joint encoder.
+
+    An object that satisfies `Embedder` is returned as it is; one that satisfies `JointBackbone` is wrapped.
+    """
+    if not isinstance(model, str | Path):
+        if visual or text:
+            raise HolmesError("--visual and --text belong to a trained checkpoint, not to an encoder object.")
+        return _embedder_of(model, device)
+    name = str(model)
     folder = None if name in BUILT_IN else checkpoint_in(Path(name))
     if folder is not None:
         return TrainedHolmes(folder, visual, text, device)
@@ -205,17 +55,31 @@ def load_embedder(
         raise unknown_encoder(
             name, "model", (*JOINT_ENCODERS, "the folder of a 'holmes train' run")
         ) from None
+    return ZeroShot(_joint(backbone, name), device, by_name=True)
+
+
+def _embedder_of(model: Embedder | JointBackbone, device: str) -> Embedder:
+    if hasattr(model, "queries"):  # an isinstance check would read its properties, and so load its encoders
+        return cast(Embedder, model)
+    return ZeroShot(_joint(model, getattr(model, "name", type(model).__name__)), device)
+
+
+def _joint(backbone: object, name: str) -> JointBackbone:
     if not isinstance(backbone, JointBackbone) or not backbone.joint:
         raise HolmesError(
             f"'{name}' makes features that cannot be compared with sentences; use a joint model "
             f"({', '.join(JOINT_ENCODERS)}, the folder of one) or a checkpoint of 'holmes train'."
         )
-    return ZeroShot(backbone, device)
+    return backbone
 
 
-def recorded_embedder(record: dict[str, Any], folder: str | None = None, device: str = "auto") -> Embedder:
-    """The very model an index was made with; `folder` says where its checkpoint is now, if it has moved."""
-    name = folder or str(record.get("name"))
+def recorded_embedder(record: dict[str, Any], model: Model | None = None, device: str = "auto") -> Embedder:
+    """The model an index was made with; `model` says where its checkpoint is now, or is the model itself."""
+    if model is not None and not isinstance(model, str | Path):
+        embedder = load_embedder(model, device=device)
+        check_same_model(record, embedder)
+        return embedder
+    name = str(model or record.get("name"))
     if record.get("kind") == TRAINED and checkpoint_in(Path(name)) is None:
         raise HolmesError(
             f"the checkpoint of this index is no longer in {name}; say with --model where it is now."

@@ -25,27 +25,32 @@ class Embedder(Protocol):
     clip_weight: float
     part_seconds: float  # seconds of a video that it sees well at once; longer ones are cut into parts
     device: str  # auto, cpu or cuda: where it and its encoders work
-    # Whether similar vectors mean similar pictures; training makes everything alike that one sentence fits.
-    shows_looks: bool
+    # Whether similar vectors mean similar images; training brings all videos that match a sentence together.
+    compares_images: bool
 
     @property
     def record(self) -> dict[str, Any]:
-        """What an index remembers of it: enough to load it again, and digests to recognise it by."""
+        """What an index stores about the model: how to load it again, and digests that identify it."""
         ...
 
     @property
     def calibration(self) -> Any:
-        """What was learned about its confidence, in stored form; None where nothing was."""
+        """The stored calibration of its confidence; None if it has none."""
         ...
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Words it knows well; none where any everyday word will do."""
+        """The words of its training captions; empty for a model that was not trained on captions."""
         ...
 
     @property
     def visual(self) -> VisualBackbone:
         """The encoder its features come from."""
+        ...
+
+    @property
+    def extractor(self) -> str | VisualBackbone:
+        """The same for extraction: a name that worker processes load, or an object for this process."""
         ...
 
     @property

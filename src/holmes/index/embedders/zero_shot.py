@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from holmes.data.pooling import overlapping_clips, unit_rows, video_frames
 from holmes.index.embedders.protocol import Rows
-from holmes.index.ingest.scenes import clips_in_scenes, find_scenes
+from holmes.index.embedders.scenes import clips_in_scenes, find_scenes
 from holmes.media.backbones import JointBackbone
 from holmes.records import QueryEmbedding
 
@@ -27,19 +27,21 @@ FILM_CLIP_SECONDS = 6.0
 # The price of one more scene, for `find_scenes`: the spread of two seconds of frames with nothing in common.
 SCENE_PRICE = 2.0
 LONGEST_SCENE = 128.0  # seconds; a longer scene has to be cut, wherever that costs least
-SCENE_RATE = 2.0  # frames per second that scenes are told apart by; more take much memory
+SCENE_RATE = 2.0  # frames per second that scenes are found with; more take much memory
 PART_SECONDS = 64.0  # the longest part of a video; its 32 clips then lie two seconds apart
 
 
 class ZeroShot:
     """Joint image-text embeddings as they are: no captions needed, nothing trained."""
 
-    shows_looks = True
+    compares_images = True
     frame_weight, clip_weight = 0.4, 0.6
     part_seconds = PART_SECONDS
 
-    def __init__(self, backbone: JointBackbone, device: str = "auto") -> None:
+    def __init__(self, backbone: JointBackbone, device: str = "auto", by_name: bool = False) -> None:
+        """`by_name` says that other processes can load the same encoder by its name."""
         self.backbone = self.visual = backbone
+        self.extractor = backbone.name if by_name else backbone
         self.device = device
         self.width = backbone.width
 
@@ -74,9 +76,7 @@ class ZeroShot:
         ]
 
     def _parts(self, rows_ND: Rows, rate: float, parts: Sequence[slice]) -> list[tuple[Rows, Rows]]:
-        if (
-            len(parts) == 1
-        ):  # short videos are mostly about one thing, and are found less often scene by scene
+        if len(parts) == 1:  # short videos mostly show one thing, and are found less often scene by scene
             return [(video_frames(rows_ND), overlapping_clips(rows_ND, CLIP_SECONDS * rate))]
         clips = partial(
             clips_in_scenes, rows_ND, least=FILM_CLIP_SECONDS * rate, edges=scene_edges(rows_ND, rate)

@@ -32,9 +32,9 @@ class MappedRows:
     """The files of float16 rows, where they stay on the disk: every search reads a few, each time others."""
 
     files: tuple[mmap.mmap, ...] = ()
-    touched: int = 0  # bytes that may have been mapped since they were let go of
+    touched: int = 0  # bytes that may have been mapped since they were released
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Take them out of this process' memory once there may be many; to map them again takes time."""
         if self.touched > MOST_RESIDENT:
             self.touched = 0

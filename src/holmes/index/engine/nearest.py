@@ -59,7 +59,7 @@ def nearest_videos(
     best = prove_best(gallery, probes, bound_QS, wanted)
     hits = min(top, _count_videos(gallery, compared_S, all_scores.count))
     hit_QH, hit_score_QH = best_of_each_video(gallery, probes, bound_QS, best, hits)
-    gallery.mapped_rows.let_go()
+    gallery.mapped_rows.release()
     video_QK = gallery.video_S[best[0]]
     video_parts_QK = _parts_of_each(gallery, compared_S)[video_QK]
     return Nearest(*best, video_QK, video_parts_QK, hit_QH, hit_score_QH, all_scores)

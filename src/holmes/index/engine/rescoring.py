@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from holmes.errors import HolmesError
-from holmes.index.engine.codes import LONGEST_ROW, SCALE, SLACK, ProbeCodes
 from holmes.index.engine.exact_sums import WEIGHT_STEP, on_grid
 from holmes.index.engine.gallery import AROUND_ROW, Gallery, GallerySlab
 from holmes.index.engine.kernels import code_products
 from holmes.index.engine.scan import NOT_FINITE, Probes
+from holmes.index.storage.codes import LONGEST_ROW, SCALE, SLACK, ProbeCodes
 
 if torch.cuda.is_available():  # a CPU has no use for Triton, which takes long to import
     from holmes.index.engine.gpu_kernels import HAS_TRITON, best_of_pairs_fused

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from holmes.base.threads import in_threads
 from holmes.errors import HolmesError
-from holmes.index.engine.codes import LONGEST_ROW, SCALE, SLACK, ProbeCodes, encode_probes
 from holmes.index.engine.exact_sums import QUERY_STEP, WEIGHT_STEP, ScoreSums, on_grid, sum_scores
 from holmes.index.engine.gallery import Gallery, GallerySlab
 from holmes.index.engine.kernels import FEW, best_codes
+from holmes.index.storage.codes import LONGEST_ROW, SCALE, SLACK, ProbeCodes, encode_probes
 from holmes.index.storage.segments import TILE
 from holmes.records import QueryEmbedding
 

@@ -16,13 +16,14 @@ import numpy as np
 from holmes.base.progress import progress_bar
 from holmes.errors import HolmesError
 from holmes.index.embedders.loading import (
-    TrainedHolmes,
+    Model,
     check_same_encoder,
     check_same_model,
     extraction_record,
     recorded_embedder,
 )
 from holmes.index.embedders.protocol import Embedder
+from holmes.index.embedders.trained import TrainedHolmes
 from holmes.index.ingest.file_identity import (
     Duplicate,
     FeatureCatalogue,
@@ -33,7 +34,7 @@ from holmes.index.ingest.file_identity import (
     recognise,
 )
 from holmes.index.ingest.parts import embed_videos
-from holmes.index.ingest.skipped import note_left_out
+from holmes.index.ingest.skipped import record_skipped
 from holmes.index.storage.maintenance import sweep_parts
 from holmes.index.storage.manifest import FILE_NAME, Manifest
 from holmes.index.storage.segments import StoredVideo
@@ -52,8 +53,8 @@ MOST_VIDEOS = 1024  # held at once
 MOST_SECONDS = 20.0  # seconds that a finished video waits at most before it is committed
 
 
-class Intake:
-    """Offer videos by id, and `commit` at the end; the lists say what became of them."""
+class PendingVideos:
+    """Features that wait to be embedded and added, in batches; the lists say what became of them."""
 
     def __init__(self, writer: IndexWriter, embedder: Embedder) -> None:
         self._writer, self._embedder = writer, embedder
@@ -66,7 +67,7 @@ class Intake:
         self.partial: list[Failure] = []  # added, though some of the file could not be read
 
     def offer(self, id: str, folder: FeatureFolder) -> None:
-        """Take in a video's features, once for each source; damaged ones are left out and named."""
+        """Add a video's features, once for each source; damaged ones are skipped and listed."""
         try:
             video = folder[id]
             _check_rows(video, folder.backbone.width)
@@ -92,7 +93,7 @@ class Intake:
         return source in self._seen
 
     def commit(self) -> None:
-        """Embed what waits and make it part of the index; when this returns it is on the disk."""
+        """Embed what is pending and add it; when this returns it is on the disk."""
         videos, self._waiting, self._bytes = self._waiting, [], 0
         if not videos:
             return
@@ -149,8 +150,8 @@ class BuildSummary:
     unchanged: int  # already in the index, from the same features
     failures: tuple[Failure, ...]
     partial: tuple[Failure, ...] = ()  # added, though some of the file could not be read
-    moved: tuple[Moved, ...] = ()  # known from another place, and not extracted again
-    duplicates: tuple[Duplicate, ...] = ()  # the same content as another video: left out
+    moved: tuple[Moved, ...] = ()  # recognised at a new path, and not extracted again
+    duplicates: tuple[Duplicate, ...] = ()  # the same content as another video: skipped
 
     def to_dict(self) -> Json:
         plain: Json = plainly(asdict(self))
@@ -179,7 +180,7 @@ def build_index(
 
 def first_manifest(videos: list[Path | str], embedder: Embedder, rate: float | None) -> Manifest:
     """Create an empty index, unless a mistake in the names or features of `videos` would keep it empty."""
-    folders, files = _sort_out(videos)
+    folders, files = _split_sources(videos)
     if rate is None:
         rate = folders[0].rate if folders else embedder.rate
     elif isinstance(embedder, TrainedHolmes) and not folders:
@@ -209,38 +210,38 @@ def add_videos(
 
     `crew` extracts in place of processes of this machine, `writer` writes to something like an index.
     """
-    folders, files = _sort_out(videos)
+    folders, files = _split_sources(videos)
     how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress, "crew": crew}
     with open_session(path, embedder, rate=rate, writer=writer, **how) as session:
         for features in folders:
             _check_features(features, session.writer.store.manifest)
         for features in folders:
-            session.take_features(features)
-        return session.take_in(find_videos(files) if files or not folders else [])
+            session.add_features(features)
+        return session.add_files(find_videos(files) if files or not folders else [])
 
 
 @dataclass
 class Session:
-    """An index that is being added to, by the one process that may."""
+    """An index that this process, the only one that may, is adding to."""
 
     path: Path
     writer: IndexWriter
     embedder: Embedder
-    intake: Intake
+    pending: PendingVideos
     fast: bool
     workers: int | None
     progress: bool
     crew: Crew | None = None
 
-    def take_features(self, features: FeatureFolder) -> None:
+    def add_features(self, features: FeatureFolder) -> None:
         """All videos of a feature folder."""
         ids = features.ids()
         with progress_bar("embedding videos", len(ids), progress=self.progress) as advance:
             for id in ids:
-                self.intake.offer(id, features)
+                self.pending.offer(id, features)
                 advance(1)
 
-    def take_in(self, files: list[Path], catalogue: FeatureCatalogue | None = None) -> BuildSummary:
+    def add_files(self, files: list[Path], catalogue: FeatureCatalogue | None = None) -> BuildSummary:
         """Video files: those known by their content are moved, others extracted; each is added when ready."""
         found, moved, failures = Recognised(), list[Moved](), tuple[Failure, ...]()
         if files:
@@ -253,19 +254,19 @@ class Session:
             moved, changed_places = in_order(found.moved)
             self._move(moved, features)
             before = {str(file): old_name(file, catalogue, self.writer.store) for file in known}
-            self.intake.instead_of = {now: old for now, old in before.items() if old is not None}
+            self.pending.instead_of = {now: old for now, old in before.items() if old is not None}
             wanted = known.union(found.new, changed_places)
             failures = self._extract([file for file in files if file in wanted], features)
-        intake = self.intake
-        intake.commit()
-        failures = (*failures, *intake.failures)
-        note_left_out(self.path, failures, intake.partial, self.writer.store.places)
+        pending = self.pending
+        pending.commit()
+        failures = (*failures, *pending.failures)
+        record_skipped(self.path, failures, pending.partial, self.writer.store.places)
         renewed = sum(1 for move in moved if move.before == move.now)
         return BuildSummary(
-            added=intake.added - len(moved) + renewed,
-            unchanged=intake.unchanged,
+            added=pending.added - len(moved) + renewed,
+            unchanged=pending.unchanged,
             failures=failures,
-            partial=tuple(intake.partial),
+            partial=tuple(pending.partial),
             moved=tuple(move for move in moved if move.before != move.now),
             duplicates=tuple(found.duplicates),
         )
@@ -273,11 +274,11 @@ class Session:
     def _move(self, moved: list[Moved], features: FeatureFolder) -> None:
         """Take the features of moved files along; each commit replaces old names by new ones."""
         left = [move for move in moved if not os.path.exists(move.before)]
-        self.intake.instead_of = {str(move.now): str(move.before) for move in left}
+        self.pending.instead_of = {str(move.now): str(move.before) for move in left}
         for move in moved:
-            self.intake.offer(features.move(move.id, move.now), features)
-        self.intake.commit()
-        self.intake.instead_of = {}
+            self.pending.offer(features.move(move.id, move.now), features)
+        self.pending.commit()
+        self.pending.instead_of = {}
         for move in left:
             features.file(move.id).unlink(missing_ok=True)
 
@@ -287,18 +288,18 @@ class Session:
         summary = extract(
             files,
             features.path,
-            self.embedder.visual.name,
+            self.embedder.extractor,
             rate=features.rate,
             fast=self.fast,
             workers=self.workers,
             device=self.embedder.device,
             progress=self.progress,
-            finished=lambda source: self.intake.offer(video_id(source), features),
+            finished=lambda source: self.pending.offer(video_id(source), features),
             **({} if self.crew is None else {"crew": self.crew}),
         )
         for source in (*summary.reused, *summary.extracted):
-            if not self.intake.has_seen(source):
-                self.intake.offer(video_id(source), features)
+            if not self.pending.has_seen(source):
+                self.pending.offer(video_id(source), features)
         return summary.failures
 
 
@@ -307,7 +308,7 @@ def open_session(
     path: Path | str,
     embedder: Embedder | None = None,
     *,
-    model: str | None = None,
+    model: Model | None = None,
     rate: float | None = None,
     fast: bool = False,
     workers: int | None = None,
@@ -315,23 +316,23 @@ def open_session(
     crew: Crew | None = None,
     writer: Callable[[Path], Any] = IndexWriter,
 ) -> Iterator[Session]:
-    """An index to add to, with the model it was made with; `model` says where a checkpoint is now."""
+    """An index to add to, with the model it was made with; `model` is that model, or where it is now."""
     path = Path(path)
     with writer(path) as opened:
         manifest = opened.store.manifest
         _check_extraction(path, manifest, rate)
         embedder = embedder or recorded_embedder(manifest.model, model)
         check_same_model(manifest.model, embedder)
-        yield Session(path, opened, embedder, Intake(opened, embedder), fast, workers, progress, crew)
+        yield Session(path, opened, embedder, PendingVideos(opened, embedder), fast, workers, progress, crew)
 
 
 def feature_folder(session: Session) -> FeatureFolder:
-    """What was extracted for an index; made if nothing was yet."""
+    """The folder of an index's features, created if there is none."""
     rate = float(session.writer.store.manifest.extraction["rate"])
     return FeatureFolder.create(session.path / FEATURES, identify(session.embedder.visual), rate)
 
 
-def _sort_out(videos: Iterable[Path | str]) -> tuple[list[FeatureFolder], list[Path | str]]:
+def _split_sources(videos: Iterable[Path | str]) -> tuple[list[FeatureFolder], list[Path | str]]:
     """Folders of features, and the other files and folders, which are videos."""
     paths = list(videos)
     with_features = [path for path in paths if os.path.exists(Path(path) / FEATURE_MANIFEST)]

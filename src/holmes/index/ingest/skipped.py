@@ -1,8 +1,8 @@
-"""What an index was asked to hold and does not, and why; kept beside it for whoever wonders.
+"""Videos that could not be added to an index, or only in part, and why.
 
     INDEX/left_out.json    {"left_out": [{"name", "reason"}], "partial": […]}
 
-Nothing depends on it: a damaged or missing file counts as an empty one, and a damaged note is dropped.
+The file only informs: a damaged or missing file counts as empty, and a damaged note is dropped.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import Any
 from holmes.base.files import read_json, write_json
 from holmes.base.validation import build
 from holmes.errors import HolmesError
-from holmes.index.storage.store import LEFT_OUT
+from holmes.index.storage.store import SKIPPED
 from holmes.media.extraction import Failure
 
 KINDS = ("left_out", "partial")
-MOST = 10_000  # of each kind that are remembered
+MOST = 10_000  # notes kept of each kind
 
 Notes = dict[str, list[dict[str, str]]]
 
 
 @dataclass(frozen=True)
 class Note:
-    """A video, and why it was left out or read only in part."""
+    """A video, and why it was skipped or read only in part."""
 
     name: str
     reason: str
 
 
-def read_left_out(index: Path) -> Notes:
+def read_skipped(index: Path) -> Notes:
     try:
-        found: dict[str, Any] = build(dict[str, Any], read_json(index / LEFT_OUT))
+        found: dict[str, Any] = build(dict[str, Any], read_json(index / SKIPPED))
     except (HolmesError, OSError):
         found = {}
     return {kind: [asdict(note) for note in _sound_notes(found.get(kind))] for kind in KINDS}
@@ -48,15 +48,15 @@ def _sound_notes(values: Any) -> Iterator[Note]:
             continue
 
 
-def note_left_out(
+def record_skipped(
     index: Path, failures: Iterable[Failure], partial: Iterable[Failure], held: Collection[str]
 ) -> None:
-    """Add what an attempt left out; what the index holds by now (`held`) is no longer left out."""
-    notes = read_left_out(index)
+    """Add what an attempt skipped; videos that the index holds by now (`held`) are no longer listed."""
+    notes = read_skipped(index)
     for kind, new in zip(KINDS, (failures, partial), strict=True):
         by_name = {note["name"]: note for note in notes[kind]}
         by_name |= {str(file.source): asdict(Note(str(file.source), file.reason)) for file in new}
         kept = [note for name, note in by_name.items() if (name in held) == (kind == "partial")]
         notes[kind] = kept[-MOST:]
-    if any(notes.values()) or (index / LEFT_OUT).exists():
-        write_json(index / LEFT_OUT, notes)
+    if any(notes.values()) or (index / SKIPPED).exists():
+        write_json(index / SKIPPED, notes)

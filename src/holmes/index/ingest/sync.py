@@ -1,7 +1,8 @@
 """Make an index match a folder: follow what is new, changed, moved or deleted, once or again and again.
 
-The flow: look at the folder, sort its files, take in what is new, rename what has moved, then remove what is
-gone. Only what is known to be deleted is removed: a disk that is away shows an empty folder, or none at all.
+The flow: list the folder's videos, add those that are new or changed, rename those that have moved, remove
+those that were deleted. A video is removed only if it is known to be deleted: a disk that is not connected
+shows an empty folder, or none at all.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holmes.errors import HolmesError
+from holmes.index.embedders.loading import Model
 from holmes.index.ingest.builder import BuildSummary, Session, feature_folder, open_session
 from holmes.index.ingest.file_identity import FeatureCatalogue
 from holmes.media.find import walk_videos
@@ -27,7 +29,7 @@ class SyncSummary(BuildSummary):
     """What became of a folder's videos, and of the index's videos that were in it."""
 
     removed: tuple[str, ...] = ()
-    away: tuple[str, ...] = ()  # not seen, but perhaps not deleted either: kept
+    away: tuple[str, ...] = ()  # not found, but perhaps only not connected: kept
 
     @property
     def changes(self) -> int:
@@ -38,7 +40,7 @@ def sync_index(
     path: Path | str,
     folders: Iterable[Path | str],
     *,
-    model: str | None = None,
+    model: Model | None = None,
     fast: bool = False,
     workers: int | None = None,
     progress: bool = False,
@@ -49,14 +51,14 @@ def sync_index(
         if not os.path.isdir(root):
             raise HolmesError(f"{root} does not exist; nothing was changed. Is its disk or share connected?")
     with open_session(path, model=model, fast=fast, workers=workers, progress=progress) as session:
-        seen, closed = _look(roots)
+        seen, unreadable = _list_videos(roots)
         _refuse_empty(roots, seen, session)
         catalogue = FeatureCatalogue(feature_folder(session))
         store = session.writer.store
         waiting = [s for s in seen if not (str(s) in store and catalogue.is_current(s))]
         unchanged = len(seen) - len(waiting)
-        summary = session.take_in(waiting, catalogue)
-        gone, away = _missing(roots, set(seen), closed, session, catalogue)
+        summary = session.add_files(waiting, catalogue)
+        gone, away = _missing(roots, set(seen), unreadable, session, catalogue)
         if gone:
             session.writer.remove(gone)
     return SyncSummary(
@@ -67,11 +69,11 @@ def sync_index(
     )
 
 
-def _look(roots: list[str]) -> tuple[list[Path], list[str]]:
+def _list_videos(roots: list[str]) -> tuple[list[Path], list[str]]:
     """The videos in the folders, each once, and the folders that could not be searched."""
-    closed: list[OSError] = []
-    found = dict.fromkeys(Path(file) for root in roots for file in walk_videos(root, closed))
-    return list(found), [str(error.filename) for error in closed]
+    unreadable: list[OSError] = []
+    found = dict.fromkeys(Path(file) for root in roots for file in walk_videos(root, unreadable))
+    return list(found), [str(error.filename) for error in unreadable]
 
 
 def _refuse_empty(roots: list[str], seen: list[Path], session: Session) -> None:
@@ -87,20 +89,20 @@ def _refuse_empty(roots: list[str], seen: list[Path], session: Session) -> None:
 
 
 def _missing(
-    roots: list[str], seen: set[Path], closed: list[str], session: Session, catalogue: FeatureCatalogue
+    roots: list[str], seen: set[Path], unreadable: list[str], session: Session, catalogue: FeatureCatalogue
 ) -> tuple[list[str], list[str]]:
-    """The index's videos of these folders that are not seen there: those deleted, and those perhaps not."""
+    """The index's videos of these folders that are not found there: deleted ones, and perhaps hidden ones."""
     gone, away = list[str](), list[str]()
     for name in session.writer.store.places:
         if Path(name) in seen or not _is_under(name, roots) or os.path.exists(name):
             continue
-        hidden = _is_under(name, closed) or _may_be_away(name, catalogue.origin(Path(name)))
+        hidden = _is_under(name, unreadable) or _may_be_away(name, catalogue.origin(Path(name)))
         (away if hidden else gone).append(name)
     return gone, away
 
 
 def _may_be_away(name: str, origin: Origin | None) -> bool:
-    """Whether a file that is not seen may still exist on a disk or share that is not there."""
+    """Whether a file that is not found may still exist on a disk or share that is not connected."""
     if origin is not None and is_away(origin):
         return True
     try:
@@ -123,16 +125,16 @@ def _is_under(name: str, folders: Iterable[str]) -> bool:
 State = dict[str, tuple[int, int]]  # path → size and time of change
 
 
-def looks(
+def watch(
     sync: Callable[[], SyncSummary],
     folders: Iterable[Path],
     every: float,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[SyncSummary | str]:
-    """What each look gave: a summary, or in one line why there is none; a later look may succeed.
+    """Sync again and again: yields a summary, or in one line why a sync failed; a later one may succeed.
 
-    A folder in which nothing changed since it was last synced is not synced again, and one in which something
-    changes between two looks is left until it is at rest: a file that is being copied is not yet a video.
+    Nothing is synced while the folders are unchanged, or still changing between two polls: a file that is
+    being copied is not yet a video.
     """
     roots, synced, before = [os.path.abspath(folder) for folder in folders], None, None
     while True:
@@ -150,13 +152,13 @@ def looks(
 
 def _state(roots: list[str]) -> State:
     state: State = {root: (0, int(os.path.isdir(root))) for root in roots}
-    closed: list[OSError] = []
+    unreadable: list[OSError] = []
     for root in roots:
-        for file in walk_videos(root, closed):
+        for file in walk_videos(root, unreadable):
             try:
                 info = os.stat(file)
                 state[file] = (info.st_size, info.st_mtime_ns)
             except OSError:
                 state[file] = (-1, -1)
-    state.update({str(error.filename): (-2, error.errno or 0) for error in closed})
+    state.update({str(error.filename): (-2, error.errno or 0) for error in unreadable})
     return state

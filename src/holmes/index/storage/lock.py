@@ -1,8 +1,8 @@
 """The lock of an index: one process may change it at a time.
 
-This is not `holmes.base.locks.hold`, for two reasons. A writer must see whether the lock file under the
-index's path is still the one that it holds, since the index may have been replaced meanwhile: for that it
-needs the open file itself. And whoever is refused is told which process is at work.
+Unlike `holmes.base.locks.hold`, the lock keeps its open file: the index may be replaced while it is changed,
+so a writer compares the lock file under the path with the one that it holds. A refused writer is told which
+process holds the lock.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import IO
 
 from holmes.errors import HolmesError
-from holmes.index.storage.store import LOCK
+
+LOCK = "lock"  # a file of the index
 
 
 def lock_index(path: Path) -> IO[str]:
-    """The writer's lock. The kernel lets go of it when the process ends, however it ends."""
+    """The writer's lock; the kernel releases it when the process ends, however it ends."""
     lock = open(path / LOCK, "a+")  # noqa: SIM115 - open for as long as the lock is held
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

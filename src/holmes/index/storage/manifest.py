@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from holmes.base.feature_origin import LEAST_RATE, MOST_RATE
-from holmes.base.manifests import FileEntry, Form
+from holmes.base.manifests import FileEntry, FileFormat
 from holmes.base.validation import Count, Matching, Within, build
 from holmes.errors import HolmesError
 
@@ -69,7 +69,7 @@ class Manifest:
         return sum(segment.live for segment in self.segments)
 
 
-class IndexForm(Form):
+class IndexFormat(FileFormat):
     """The form of the manifest; an index of another version is refused with the way to build it again."""
 
     def load(self, path: Path) -> Any:
@@ -91,11 +91,11 @@ class IndexForm(Form):
         )
 
 
-FORM = IndexForm("holmes-index", 3, "a Holmes index", "build it again")
+FORMAT = IndexFormat("holmes-index", 3, "a Holmes index", "build it again")
 
 
 def write_manifest(folder: Path, manifest: Manifest, still_wanted: Callable[[], None] = lambda: None) -> None:
-    FORM.write(folder / FILE_NAME, asdict(manifest), still_wanted)
+    FORMAT.write(folder / FILE_NAME, asdict(manifest), still_wanted)
 
 
 def read_manifest(folder: Path, name: str = FILE_NAME) -> Manifest:
@@ -104,7 +104,7 @@ def read_manifest(folder: Path, name: str = FILE_NAME) -> Manifest:
         raise HolmesError(f"{folder} is a file, not an index; name the folder 'holmes index build' made.")
     if not path.is_file():
         raise HolmesError(f"{folder} is not an index; make one: holmes index build {folder} VIDEOS…")
-    return FORM.read(path, Manifest)
+    return FORMAT.read(path, Manifest)
 
 
 def damaged(index: Path, fault: str) -> HolmesError:

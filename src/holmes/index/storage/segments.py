@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from holmes.base.files import sha256_file, sync_folder
 from holmes.base.manifests import FileEntry
 from holmes.errors import HolmesError
-from holmes.index.engine.codes import encode_parts
+from holmes.index.storage.codes import encode_parts
 from holmes.index.storage.manifest import SegmentEntry, damaged
 
 TILE = 16  # rows; frames are padded to a multiple of it
@@ -209,14 +209,14 @@ class Segment:
     def removed(self) -> frozenset[int]:
         return frozenset(self.entry.removed)
 
-    def now(self, entry: SegmentEntry) -> Segment:
+    def with_entry(self, entry: SegmentEntry) -> Segment:
         """The same files, which never change, with what has been removed since."""
         later = copy(self)
         later.entry = entry
         later.__dict__.pop("removed", None)
         return later
 
-    def let_go(self) -> None:
+    def release_pages(self) -> None:
         """Take the mapped files out of this process' memory; what is used again is mapped again."""
         for mapped in (self.rows_ND, self.codes_ND, self.spans_N2):
             mapping_of(mapped).madvise(mmap.MADV_DONTNEED)
@@ -286,7 +286,7 @@ def _map(path: Path, dtype: str, entry: SegmentEntry) -> NDArray[Any]:
 
 
 def mapping_of(mapped: NDArray[Any]) -> mmap.mmap:
-    """The mapped file that an array looks into."""
+    """The mapped file behind an array."""
     array: Any = mapped
     while not isinstance(array.base, mmap.mmap):
         array = array.base

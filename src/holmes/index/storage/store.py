@@ -3,7 +3,7 @@
     INDEX/manifest.json      what there is; replaced atomically
     INDEX/segments/00000001  files that are written once
     INDEX/lock               held by the one process that may change the index
-    INDEX/sealed-*.json      earlier manifests that others still read; what they name is kept
+    INDEX/sealed-*.json      snapshots: earlier manifests that others still read
 
 A reader opens what one manifest names and keeps seeing just that. A writer writes a segment, syncs it, then
 swaps the manifest; killed before, it leaves files that nothing names and that the next writer removes. If
@@ -16,17 +16,40 @@ import fnmatch
 import os
 import re
 from collections.abc import Callable, Container, Iterable
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
 from holmes.errors import HolmesError
 from holmes.index.storage.manifest import Manifest, damaged, read_manifest
 from holmes.index.storage.segments import Segment, StoredVideo
+from holmes.results import Json
 
-SEGMENTS, LOCK = "segments", "lock"
-LEFT_OUT = "left_out.json"  # what the index was asked to hold and does not
+SEGMENTS = "segments"
 FEATURES = "features"  # what was extracted for the index; it outlives an index that is built again
+SKIPPED = "left_out.json"  # videos that could not be added, and why
 OPEN_ATTEMPTS = 20  # for each, a compaction must end within the few ms of opening
+
+
+@dataclass(frozen=True)
+class IndexDescription:
+    """What an index holds and which model made it."""
+
+    path: str
+    generation: int  # grows by one with every change
+    videos: int
+    hours: float
+    removed: int  # videos whose space 'compact' would free
+    bytes: int
+    width: int  # of every embedding
+    model: Json  # how to load the model again, and the digest of its weights
+    extraction: Json  # how videos became features: backbone, rate
+    segments: int | None = None  # None for a sharded index
+    shards: int | None = None  # None for a single index
+
+    def to_dict(self) -> Json:
+        """Plain JSON values; `segments` or `shards` is omitted where it is None."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class IndexStore:
@@ -36,7 +59,7 @@ class IndexStore:
         self.path, self.manifest = path, manifest
         known = {segment.entry.name: segment for segment in opened}
         self.segments = [
-            known[entry.name].now(entry)
+            known[entry.name].with_entry(entry)
             if entry.name in known
             else Segment(path / SEGMENTS / entry.name, entry, manifest.width, manifest.clips)
             for entry in manifest.segments
@@ -81,7 +104,7 @@ class IndexStore:
         return next(((number, position) for number, position in found if position is not None), None)
 
     def find_all(self, names: set[str]) -> dict[str, tuple[int, int]]:
-        """The same for many names; those that the index does not hold are left out."""
+        """The same for many names; names that the index does not hold are omitted."""
         return {
             name: (number, segment.positions[name])
             for number, segment in enumerate(self.segments)
@@ -107,6 +130,21 @@ class IndexStore:
         if not names:
             raise no_video_fits(self.path, pattern)
         return names
+
+    def describe(self) -> IndexDescription:
+        manifest = self.manifest
+        return IndexDescription(
+            path=str(self.path),
+            generation=manifest.generation,
+            videos=len(self),
+            hours=sum(self.durations.values()) / 3600,
+            removed=sum(len(segment.removed) for segment in manifest.segments),
+            bytes=sum(segment.bytes for segment in manifest.segments),
+            width=manifest.width,
+            model=manifest.model,
+            extraction=manifest.extraction,
+            segments=len(manifest.segments),
+        )
 
     def faults(self) -> list[str]:
         """What is wrong with the files; reads all of them."""

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from holmes.errors import HolmesError
-from holmes.index.storage.lock import lock_folder, lock_index
+from holmes.index.storage.lock import LOCK, lock_folder, lock_index
 from holmes.index.storage.manifest import (
     FILE_NAME,
     Manifest,
@@ -24,8 +24,8 @@ from holmes.index.storage.manifest import (
     write_manifest,
 )
 from holmes.index.storage.segments import TILE, Segment, StoredVideo, write_segment
-from holmes.index.storage.snapshots import sealed_segments
-from holmes.index.storage.store import FEATURES, LEFT_OUT, LOCK, SEGMENTS, IndexStore
+from holmes.index.storage.snapshots import snapshot_segments
+from holmes.index.storage.store import FEATURES, SEGMENTS, SKIPPED, IndexStore
 
 UNFINISHED = f".{FILE_NAME}.*.part"  # a manifest that a killed process was writing
 SEGMENT_PARTS = 4096  # of videos, in a full segment: half a GB at 160 rows of 384
@@ -44,15 +44,15 @@ def create_index(path: Path | str, manifest: Manifest) -> None:
 def _refuse_filled(path: Path) -> None:
     if (path / FILE_NAME).exists():
         raise HolmesError(f"{path} is already an index; 'holmes index add' adds to it.")
-    if path.exists() and not (path.is_dir() and all(_is_left_over(entry) for entry in path.iterdir())):
+    if path.exists() and not (path.is_dir() and all(_is_leftover(entry) for entry in path.iterdir())):
         raise HolmesError(f"{path} exists and is not empty; choose another place for the index.")
 
 
-def _is_left_over(entry: Path) -> bool:
+def _is_leftover(entry: Path) -> bool:
     """What there may be before there is a manifest."""
     if entry.name == SEGMENTS:
         return entry.is_dir() and not any(entry.iterdir())
-    return entry.name in (LOCK, FEATURES, LEFT_OUT) or fnmatch.fnmatch(entry.name, UNFINISHED)
+    return entry.name in (LOCK, FEATURES, SKIPPED) or fnmatch.fnmatch(entry.name, UNFINISHED)
 
 
 class IndexWriter:
@@ -83,7 +83,7 @@ class IndexWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
-        self._held.close()  # also lets go of the lock
+        self._held.close()  # also releases the lock
 
     def add(self, videos: Sequence[StoredVideo], instead_of: Mapping[str, str] | None = None) -> None:
         """Add videos; one whose name the index already has replaces the old one.
@@ -120,7 +120,7 @@ class IndexWriter:
         for number, group in enumerate(_full_segments(videos)):
             entries.append(self._write(group, number))
             for segment in self.store.segments:
-                segment.let_go()
+                segment.release_pages()
         self._commit(entries)
 
     def _add_segment(self, videos: list[StoredVideo], instead_of: Mapping[str, str]) -> None:
@@ -186,7 +186,7 @@ class IndexWriter:
                         shutil.rmtree(name, ignore_errors=True, dir_fd=self._segments)
             raise
         finally:
-            self._let_go_of_made()
+            self._close_made()
 
     def _commit(self, entries: Sequence[SegmentEntry]) -> None:
         live = tuple(entry for entry in entries if entry.live)
@@ -194,15 +194,15 @@ class IndexWriter:
         changed = replace(manifest, segments=live, generation=manifest.generation + 1)
         try:
             write_manifest(self.path, changed, self._refuse_replaced)
-        except FileNotFoundError:  # the folder was replaced after the last look: the new one lacks our file
+        except FileNotFoundError:  # the folder was replaced after the last check: the new one lacks our file
             raise self._replaced() from None
-        self._let_go_of_made()  # a manifest names them now: they are not to be removed if anything fails
+        self._close_made()  # a manifest names them now: they are not to be removed if anything fails
         self._reopen()
         if self.store.manifest != changed:  # another index has this path now, and its own segments
             raise self._replaced()
         self._sweep()
 
-    def _let_go_of_made(self) -> None:
+    def _close_made(self) -> None:
         while self._made:
             os.close(self._made.popitem()[1])
 
@@ -211,7 +211,7 @@ class IndexWriter:
 
     def _sweep(self) -> None:
         """Delete what no manifest names: replaced segments, and what a killed writer left."""
-        named = {entry.name for entry in self.store.manifest.segments} | sealed_segments(self.path)
+        named = {entry.name for entry in self.store.manifest.segments} | snapshot_segments(self.path)
         for name in set(os.listdir(self._segments)) - named:
             shutil.rmtree(name, ignore_errors=True, dir_fd=self._segments)
         for name in fnmatch.filter(os.listdir(self._folder), UNFINISHED):

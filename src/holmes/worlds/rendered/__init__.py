@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from holmes.base.manifests import Form
+from holmes.base.manifests import FileFormat
 from holmes.base.progress import progress_bar
 from holmes.errors import HolmesError
 from holmes.worlds.rendered.film import write_film
@@ -28,7 +28,7 @@ from holmes.worlds.rendered.plan import Caption, RenderSettings, Scene, Video, p
 
 __all__ = ["Caption", "RenderSettings", "RenderedWorld", "Scene", "Video", "render_world"]
 
-FORM = Form("holmes-rendered-world", 2, "a rendered world", "render it again", unsealed=(1,))
+FORMAT = FileFormat("holmes-rendered-world", 2, "a rendered world", "render it again", without_checksum=(1,))
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class RenderedWorld:
     @classmethod
     def open(cls, folder: Path | str) -> RenderedWorld:
         folder = Path(folder)
-        record = FORM.read(folder / "world.json", WorldRecord)
+        record = FORMAT.read(folder / "world.json", WorldRecord)
         return cls(folder, record.videos, record.captions)
 
     def path(self, video: Video) -> Path:
@@ -73,7 +73,7 @@ def render_world(
     wanted = asdict(settings)
     if folder.exists():
         if (folder / "world.json").exists() and _same(
-            FORM.read(folder / "world.json", WorldRecord).settings, wanted
+            FORMAT.read(folder / "world.json", WorldRecord).settings, wanted
         ):
             return RenderedWorld.open(folder)
         raise HolmesError(
@@ -95,7 +95,7 @@ def render_world(
     ):
         for _ in pool.map(render, videos):
             advance(1)
-    FORM.write(growing / "world.json", asdict(WorldRecord(wanted, tuple(videos), tuple(captions))))
+    FORMAT.write(growing / "world.json", asdict(WorldRecord(wanted, tuple(videos), tuple(captions))))
     os.replace(growing, folder)
     return RenderedWorld.open(folder)
 
