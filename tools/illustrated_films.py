@@ -89,7 +89,7 @@ def snow_mountain(time: float, rng: np.random.Generator) -> Image.Image:
         )
     draw.polygon([(0, 230), (WIDTH, 310), (WIDTH, HEIGHT), (0, HEIGHT)], fill=(246, 249, 253))
     for k in range(9):
-        x, y = 30 + 74 * k, 238 + 9.2 * k
+        x, y = 30.0 + 74 * k, 238 + 9.2 * k
         draw.polygon([(x, y - 44), (x - 15, y + 8), (x + 15, y + 8)], fill=(34, 84, 62))
     x, y = 60 + 500 * time, 262 + 62 * time
     draw.line((x - 34, y + 22, x + 36, y + 30), fill=(40, 40, 50), width=4)
@@ -265,8 +265,8 @@ def train(time: float, rng: np.random.Generator) -> Image.Image:
         x = 420 * time - 300 + 104 * k
         colour = (178, 44, 44) if k < 5 else (40, 46, 54)
         draw.rounded_rectangle((x, 150, x + 98, 196), 7, fill=colour)
-        for w in range(4):
-            draw.rectangle((x + 10 + 21 * w, 160, x + 24 + 21 * w, 176), fill=(226, 236, 240))
+        for window in range(4):
+            draw.rectangle((x + 10 + 21 * window, 160, x + 24 + 21 * window, 176), fill=(226, 236, 240))
         for w in (x + 18, x + 80):
             draw.ellipse((w - 8, 188, w + 8, 204), fill=(40, 40, 44))
     return image
@@ -307,8 +307,8 @@ def football(time: float, rng: np.random.Generator) -> Image.Image:
             fill=shade,
         )
     draw.rectangle((0, 118, WIDTH, 142), fill=(60, 96, 70))
-    for x in (404, 604):
-        draw.rectangle((x - 4, 92, x + 4, 218), fill=(250, 250, 250))
+    for post in (404, 604):
+        draw.rectangle((post - 4, 92, post + 4, 218), fill=(250, 250, 250))
     draw.rectangle((400, 88, 608, 97), fill=(250, 250, 250))
     for k in range(1, 12):
         draw.line((404 + k * 17, 96, 404 + k * 17, 216), fill=(214, 222, 224))
@@ -346,7 +346,7 @@ def underwater(time: float, rng: np.random.Generator) -> Image.Image:
         fill=(196, 180, 132),
     )
     for k in range(8):
-        x = 50 + 80 * k
+        x = 50.0 + 80 * k
         for branch in range(5):
             sway = 10 * math.sin(5 * time + branch + k)
             draw.line(
@@ -370,9 +370,9 @@ def underwater(time: float, rng: np.random.Generator) -> Image.Image:
 def cooking(time: float, rng: np.random.Generator) -> Image.Image:
     image = sky((228, 216, 196), (206, 190, 168))
     draw = ImageDraw.Draw(image)
-    for x in range(0, WIDTH, 54):
-        for y in range(0, 230, 38):
-            draw.rectangle((x, y, x + 51, y + 35), fill=(236, 230, 218))
+    for left in range(0, WIDTH, 54):
+        for top in range(0, 230, 38):
+            draw.rectangle((left, top, left + 51, top + 35), fill=(236, 230, 218))
     draw.rectangle((0, 262, WIDTH, HEIGHT), fill=(66, 68, 74))
     draw.ellipse((210, 268, 430, 300), fill=(36, 36, 40))
     for k in range(18):
