@@ -33,7 +33,7 @@ from holmes.index.answer.answers import Answer
 from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
-from holmes.index.storage.segments import CODES
+from holmes.index.storage.manifest import CODES
 from holmes.index.storage.store import IndexStore
 from holmes.index.storage.writer import IndexWriter
 from holmes.media.extraction import extract

@@ -28,7 +28,7 @@ from holmes.index.answer.confidence import FILE as CALIBRATION
 from holmes.index.answer.confidence import read_values
 from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
-from holmes.index.storage.segments import CODES, NAMES, ROWS
+from holmes.index.storage.manifest import CODES, NAMES, ROWS
 from holmes.index.storage.store import IndexStore
 from holmes.index.storage.writer import IndexWriter
 from holmes.serve.settings import ServeSettings

@@ -117,6 +117,15 @@ def read_file(path: Path, most: int = LARGEST_JSON) -> bytes:
         raise HolmesError(f"{path} does not exist.") from None
 
 
+def inside(folder: Path, *names: str) -> Path:
+    """The path of a file or folder in `folder`; names and links that lead out of the folder are refused."""
+    path = folder.joinpath(*names)
+    if "\0" in str(path) or not path.resolve().is_relative_to(folder.resolve()):
+        name = shown(str(path), quoted=False)
+        raise HolmesError(f"{name} leads out of {folder}; remove that link, or get the folder again.")
+    return path
+
+
 def read_json(path: Path) -> Any:
     """What a JSON file says; an object may not have a key twice."""
     try:

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from holmes.base.files import atomic_file, sha256_file
+from holmes.base.files import atomic_file, inside, sha256_file
 from holmes.cluster.locations import Place
 from holmes.cluster.manifest import LARGEST
 from holmes.errors import HolmesError
@@ -45,10 +45,11 @@ def copied(place: Place, name: str, digest: str, cache: Path) -> Path:
     for entry in manifest.segments:
         for file, expected in entry.files.items():
             part = f"{SEGMENTS}/{entry.name}/{file}"
-            if _is_whole(folder / part, expected.sha256):
+            target = inside(folder, part)
+            if _is_whole(target, expected.sha256):
                 continue
             try:
-                at.copy(part, folder / part, expected)
+                at.copy(part, target, expected)
             except FileNotFoundError:
                 raise _missing(at, part) from None
             except OSError as error:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from holmes.base.files import atomic_file, open_file
+from holmes.base.files import atomic_file, inside, open_file
 from holmes.base.manifests import FileEntry
 from holmes.errors import HolmesError
 
@@ -76,7 +76,7 @@ class Place:
     @contextmanager
     def _open(self, name: str) -> Iterator[BinaryIO]:
         if self.folder is not None:
-            with open_file(self.folder / name) as file:
+            with open_file(inside(self.folder, name)) as file:
                 yield file
             return
         with _one_line(f"{self.url}/{name}"), self._system.open(f"{self._root}/{name}", "rb") as file:

@@ -40,14 +40,15 @@ from holmes.index.answer.confidence import FEWEST_VIDEOS, FILE, read_values, wri
 from holmes.index.answer.confidence import FILE as CALIBRATION
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.ingest.builder import BuildSummary, add_videos, first_manifest
-from holmes.index.storage.maintenance import feature_faults
+from holmes.index.storage.maintenance import feature_faults, is_linked
+from holmes.index.storage.manifest import CODES, Manifest, damaged, read_manifest
 from holmes.index.storage.manifest import FILE_NAME as INDEX_FILE
-from holmes.index.storage.manifest import Manifest, damaged, read_manifest
-from holmes.index.storage.segments import CODES, StoredVideo, video_key
+from holmes.index.storage.segments import StoredVideo, video_key
 from holmes.index.storage.snapshots import drop_snapshots, take_snapshot
 from holmes.index.storage.store import FEATURES, IndexStore
 from holmes.index.storage.writer import IndexWriter, create_index
 from holmes.media.extraction import Crew
+from holmes.media.feature_folder import MANIFEST, SUFFIX, VIDEOS
 from holmes.records import Scores
 
 AT_ONCE = 1024  # videos copied between two commits
@@ -118,8 +119,9 @@ def _split(store: IndexStore, out: Path, count: int, progress: bool) -> Shards:
 
 def _take_features(source: Path, target: Path) -> None:
     """Take the extracted features along: as hard links where the disk is the same."""
-    for path in sorted(source.rglob("*")):
-        if path.is_file() and not path.name.startswith("."):
+    files = [] if is_linked(source) else [source / MANIFEST, *(source / VIDEOS).glob(f"*{SUFFIX}")]
+    for path in sorted(files):
+        if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
             there = target / path.relative_to(source)
             there.parent.mkdir(parents=True, exist_ok=True)
             try:

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import IO
 
+from holmes.base.files import inside
 from holmes.errors import HolmesError
 
 LOCK = "lock"  # a file of the index
@@ -19,7 +20,7 @@ LOCK = "lock"  # a file of the index
 
 def lock_index(path: Path) -> IO[str]:
     """The writer's lock; the kernel releases it when the process ends, however it ends."""
-    lock = open(path / LOCK, "a+")  # noqa: SIM115 - open for as long as the lock is held
+    lock = open(inside(path, LOCK), "a+")  # noqa: SIM115 - open for as long as the lock is held
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

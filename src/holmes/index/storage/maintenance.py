@@ -9,7 +9,7 @@ from holmes.errors import HolmesError
 from holmes.index.storage.manifest import read_manifest
 from holmes.index.storage.store import FEATURES, IndexStore
 from holmes.index.storage.writer import IndexWriter
-from holmes.media.feature_folder import MANIFEST, FeatureFolder, video_id
+from holmes.media.feature_folder import MANIFEST, VIDEOS, FeatureFolder, video_id
 from holmes.media.unfinished import SUFFIX as UNFINISHED
 
 
@@ -49,6 +49,8 @@ def compact_index(path: Path | str) -> int:
         features = FeatureFolder.open(path / FEATURES) if _has_features(path) else None
         writer.compact()
         sweep_parts(path / FEATURES)
+        if is_linked(path / FEATURES):
+            features = None
         kept = {video_id(Path(name), digits) for name in writer.store.places for digits in (32, 10)}
         if features is not None:
             _sweep_unfinished(features)
@@ -63,8 +65,14 @@ def _size(path: Path) -> int:
 
 def sweep_parts(features: Path) -> None:
     """Delete what a killed extraction left. Only for the holder of the index's lock, who works alone."""
-    for part in features.rglob(".*.part"):
-        part.unlink(missing_ok=True)
+    if not is_linked(features):
+        for part in features.rglob(".*.part"):
+            part.unlink(missing_ok=True)
+
+
+def is_linked(features: Path) -> bool:
+    """Whether features are reached through a link: then nothing of them is deleted, and none is copied."""
+    return features.is_symlink() or (features / VIDEOS).is_symlink()
 
 
 def _sweep_unfinished(features: FeatureFolder) -> None:

@@ -13,12 +13,17 @@ from typing import Annotated, Any
 
 from holmes.base.feature_origin import LEAST_RATE, MOST_RATE
 from holmes.base.manifests import FileEntry, FileFormat
+from holmes.base.printing import shown
 from holmes.base.validation import Count, Matching, Within, build
 from holmes.errors import HolmesError
 
 FILE_NAME = "manifest.json"
 Side = Annotated[int, Within(1, 2**20)]  # of a video's embeddings, rows or columns; real ones have hundreds
 SegmentName = Annotated[str, Matching(r"[0-9]{8,40}", "the number of a segment")]  # never a path out of here
+# The files of a segment. A manifest names exactly these: its names become paths.
+ROWS, CODES, PARTS = "rows.f16", "codes.i8", "parts.f32"
+SPANS, VIDEOS, NAMES = "spans.f32", "videos.bin", "names.bin"
+FILES = (ROWS, CODES, PARTS, SPANS, VIDEOS, NAMES)
 TEXTS = ("kind", "name", "digest", "visual", "text", "text_digest")  # what is written about a model
 
 
@@ -34,6 +39,12 @@ class SegmentEntry:
     def __post_init__(self) -> None:
         if any(at >= self.videos for at in self.removed) or len(set(self.removed)) < len(self.removed):
             raise HolmesError(f"'removed' names videos that segment {self.name} does not have.")
+        if self.files.keys() != set(FILES):
+            other = min(self.files.keys() ^ set(FILES))
+            state = "lists" if other in self.files else "does not list"
+            raise HolmesError(
+                f"segment {self.name} {state} {shown(other)}; its files are {', '.join(FILES)}."
+            )
 
     @property
     def live(self) -> int:

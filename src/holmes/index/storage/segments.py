@@ -35,7 +35,17 @@ from holmes.base.files import sha256_file, sync_folder
 from holmes.base.manifests import FileEntry
 from holmes.errors import HolmesError
 from holmes.index.storage.codes import encode_parts
-from holmes.index.storage.manifest import SegmentEntry, damaged
+from holmes.index.storage.manifest import (
+    CODES,
+    FILES,
+    NAMES,
+    PARTS,
+    ROWS,
+    SPANS,
+    VIDEOS,
+    SegmentEntry,
+    damaged,
+)
 
 TILE = 16  # rows; frames are padded to a multiple of it
 
@@ -101,9 +111,6 @@ def video_key(name: str) -> int:
     return int.from_bytes(hashlib.sha256(os.fsencode(name)).digest()[:8], "little", signed=True)
 
 
-ROWS, CODES, PARTS = "rows.f16", "codes.i8", "parts.f32"
-SPANS, VIDEOS, NAMES = "spans.f32", "videos.bin", "names.bin"
-FILES = (ROWS, CODES, PARTS, SPANS, VIDEOS, NAMES)
 RECORD = np.dtype(
     [
         ("parts", "<i4"),
@@ -294,8 +301,6 @@ def mapping_of(mapped: NDArray[Any]) -> mmap.mmap:
 
 
 def _check_size(path: Path, entry: SegmentEntry) -> None:
-    if path.name not in entry.files:
-        raise _damaged(path, "the manifest does not list it")
     size = path.stat().st_size  # a missing file is left to the caller: it may have been compacted away
     if size != entry.files[path.name].bytes or size == 0:
         raise _damaged(path, f"{size} bytes long, not {entry.files[path.name].bytes}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from holmes.base.files import inside
 from holmes.errors import HolmesError
 from holmes.index.storage.lock import LOCK, lock_folder, lock_index
 from holmes.index.storage.manifest import (
@@ -75,6 +76,7 @@ class IndexWriter:
             self._folder = os.open(self.path, os.O_DIRECTORY)
             held.callback(os.close, self._folder)
             lock_folder(self._folder, self.path)
+            inside(self.path, SEGMENTS)  # it is swept below
             self._segments = os.open(SEGMENTS, os.O_DIRECTORY, dir_fd=self._folder)
             held.callback(os.close, self._segments)
             self._reopen()
