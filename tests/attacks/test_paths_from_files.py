@@ -35,7 +35,7 @@ from holmes.evaluation.runs.folders import find_runs, store_of
 from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import add_videos, build_index
-from holmes.index.ingest.skipped import note_left_out, read_left_out
+from holmes.index.ingest.skipped import read_skipped, record_skipped
 from holmes.index.storage.maintenance import compact_index, feature_faults
 from holmes.index.storage.snapshots import snapshot_name
 from holmes.index.storage.store import IndexStore
@@ -106,7 +106,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         patch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
         build_index(place / "index", [features.path], ZeroShot(FakeJoint()))
         shutil.copytree(place / "features", place / "index/features")
-        note_left_out(place / "index", [Failure(Path("/films/x.mp4"), "empty")], [], set())
+        record_skipped(place / "index", [Failure(Path("/films/x.mp4"), "empty")], [], set())
         split_index(place / "index", place / "shards", 1)
         settings = RenderSettings(2, 2, scenes=(1, 1), seconds=(1.0, 1.0), size=(16, 16))
         render_world(place / "world", settings)
@@ -139,7 +139,7 @@ INDEX: list[Use] = [
     lambda place: search(place / "index"),
     lambda place: IndexStore.open(place / "index").faults(),
     lambda place: feature_faults(place / "index"),
-    lambda place: read_left_out(place / "index"),
+    lambda place: read_skipped(place / "index"),
     lambda place: split_index(place / "index", place / "split", 2),
     lambda place: remove_one(IndexWriter(place / "index")),
     add_one,
