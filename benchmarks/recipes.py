@@ -21,7 +21,7 @@ from method import study
 from holmes.config.ablations import FULL, Ablation
 from holmes.evaluation.confidence.answered import as_numpy
 from holmes.evaluation.confidence.metrics import area_under_risk_coverage, calibration_error
-from holmes.evaluation.estimates import bootstrap_counts
+from holmes.evaluation.intervals import bootstrap_counts
 from holmes.evaluation.recall import rank_of_owner, recall
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.evidence.fitting import fit_calibration, judge_all

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holmes.results import Epoch, Evaluation, TrainingResult, epoch_of, evaluation_of, training_result
+from holmes.results import Epoch, Evaluation, TrainingResult, epoch_of, evaluation_of
 
 if TYPE_CHECKING:
     from holmes.config.schema import HolmesConfig
@@ -47,7 +47,7 @@ def train(
     from holmes.training.run import train as run
 
     heard = None if on_epoch is None else (lambda entry: on_epoch(epoch_of(entry)))
-    return training_result(str(out), run(store, config, out, seed, protocol, options or RunOptions(), heard))
+    return run(store, config, out, seed, protocol, options or RunOptions(), heard)
 
 
 def evaluate(

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from holmes.base.validation import build
+from holmes.base.validation import Count, build
+from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
     JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 else:  # `build` looks at hints when it reads a file, and Any is its word for plain JSON
     JsonValue = Any
     Json = dict[str, Any]
+METRICS = ("R@1", "R@5", "R@10", "R@100", "SumR")
 Figures: TypeAlias = dict[str, float]
 # The interval of 95% of the draws; None where there are too few videos.
 Bounds: TypeAlias = tuple[float | None, float | None]
@@ -44,38 +46,60 @@ class Epoch:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A finished run: its best epoch and that epoch's figures on the test split."""
+    """A finished run: its best epoch and that epoch's figures on the test split; `result.json` says so."""
 
-    run: str  # the run's folder
-    protocol: str  # how the best epoch was selected
-    seed: int
-    epoch: int  # the best one
-    epochs_done: int
+    run: str = field(default="", kw_only=True, compare=False)  # the run's folder; not in the file
+    protocol: Literal["honest", "published"]  # how the best epoch was selected
+    seed: Count
+    epoch: Count  # the best one
+    epochs_done: Count
     split: str
     metrics: Figures
     calibrated: bool | None = None  # whether it can say how sure it is; None for older runs
 
+    def __post_init__(self) -> None:
+        missing = [name for name in METRICS if name not in self.metrics]
+        if missing:
+            raise HolmesError(f"its metrics lack {', '.join(missing)}.")
+
     def to_dict(self) -> Json:
         return asdict(self)
 
-
-@dataclass(frozen=True)
-class Spread:
-    """A figure over the seeds of a setting, and its interval over videos and seeds."""
-
-    mean: float
-    deviation: float | None  # None for a single run
-    low: float | None = None
-    high: float | None = None
+    def to_file(self) -> Json:
+        """What `result.json` says."""
+        return {name: value for name, value in asdict(self).items() if name != "run"}
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure and its interval over videos; None where the figure does not exist."""
+    """A figure, and the interval of 95% of the bootstrap's draws; None where one does not exist."""
 
     value: float | None
-    low: float | None
-    high: float | None
+    low: float | None = None
+    high: float | None = None
+    deviation: float | None = None  # over seeds; None for a single run
+
+    @property
+    def mean(self) -> float | None:
+        """The value, of a figure over seeds."""
+        return self.value
+
+    def bounds(self) -> list[float | None]:
+        return [self.low, self.high]
+
+    def to_json(self) -> dict[str, float | None]:
+        """Of one system."""
+        return {"value": self.value, "low": self.low, "high": self.high}
+
+    def to_summary(self) -> dict[str, float | None]:
+        """Of a setting over its seeds, as summaries have it."""
+        known = {"low": self.low, "high": self.high}
+        return {"mean": self.value, "deviation": self.deviation, **known}
+
+
+def summary_of(figures: Mapping[str, Interval]) -> dict[str, dict[str, float | None]]:
+    """The figures of a setting over its seeds, as JSON."""
+    return {name: interval.to_summary() for name, interval in figures.items()}
 
 
 # Ours ("confidence") or a baseline → figure ("aurc", "auroc_top1", "auroc_top10", "ece").
@@ -165,7 +189,7 @@ class Evaluation:
     """The reports of all runs, and each setting's figures over its seeds."""
 
     reports: tuple[RunReport, ...]
-    summary: dict[str, dict[str, Spread]] = field(default_factory=dict)  # setting → figure
+    summary: dict[str, dict[str, Interval]] = field(default_factory=dict)  # setting → figure
     uncertainty: Uncertainty | None = None  # of the honest protocol, or of the only setting, over its seeds
     uncertainty_by_protocol: dict[str, Uncertainty] = field(default_factory=dict)
 
@@ -180,8 +204,7 @@ class Evaluation:
             "format": "holmes-evaluation",
             "version": 1,
             "summary": {
-                name: {figure: asdict(spread) for figure, spread in figures.items()}
-                for name, figures in self.summary.items()
+                name: dict[str, JsonValue](summary_of(figures)) for name, figures in self.summary.items()
             },
             "reports": [report.to_dict() for report in self.reports],
         }
@@ -195,7 +218,7 @@ class Evaluation:
 
 def plain_uncertainty(found: Uncertainty) -> dict[str, JsonValue]:
     return {
-        name: {figure: asdict(interval) for figure, interval in figures.items()}
+        name: {figure: interval.to_json() for figure, interval in figures.items()}
         for name, figures in found.items()
     }
 
@@ -205,15 +228,15 @@ def epoch_of(entry: Mapping[str, Any]) -> Epoch:
     return record_of(Epoch, entry)
 
 
-def training_result(run: str, result: Mapping[str, Any]) -> TrainingResult:
-    """What `result.json` says as a record."""
-    return record_of(TrainingResult, {"run": run, **result})
+def interval_of(values: Mapping[str, Any]) -> Interval:
+    """A figure over seeds as summaries have it."""
+    return record_of(Interval, {**values, "value": values["mean"]})
 
 
 def evaluation_of(found: Mapping[str, Any]) -> Evaluation:
     """The evaluation's JSON object as records."""
     summary = {
-        name: {figure: record_of(Spread, values) for figure, values in figures.items()}
+        name: {figure: interval_of(values) for figure, values in figures.items()}
         for name, figures in found["summary"].items()
     }
     reports = tuple(report_of(report) for report in found["reports"])

@@ -12,7 +12,6 @@ import io
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,7 @@ from holmes.cli import main
 from holmes.data.check import check_store
 from holmes.data.pack import Source, pack
 from holmes.data.store import Store
-from holmes.evaluation.intervals import save_ranks
-from holmes.evaluation.literature import METRICS
-from holmes.evaluation.spread import spread
+from holmes.evaluation.intervals import over_seeds, save_ranks
 from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
@@ -40,13 +37,14 @@ from holmes.media.own_captions import caption_videos
 from holmes.report import run as gathering
 from holmes.report.figures import page as pages
 from holmes.report.figures import sweep_curves as sweeps
+from holmes.results import METRICS, TrainingResult
 from holmes.serve import adding
 from holmes.serve.jobs import Jobs
 from holmes.serve.settings import ServeSettings
 from holmes.training import experiments
 from holmes.training import run as training
 from holmes.training.protocol import Protocol
-from holmes.training.resume import RANKS, RESULT, Result, read_result, write_result
+from holmes.training.resume import RANKS, RESULT, read_result, write_result
 from holmes.worlds.rendered import RenderSettings, render_world
 from index_fakes import FILMS, FakeJoint, write_features
 from killing import contents, every_kill
@@ -79,18 +77,17 @@ class NoRun:
     def go(self, on_epoch: Any) -> None:
         pass
 
-    def finish(self, protocol: Protocol) -> dict[str, Any]:
+    def finish(self, protocol: Protocol) -> TrainingResult:
         save_ranks(self.out / RANKS, np.arange(len(self.split.queries)) + 1, self.split.owner)
         metrics = dict.fromkeys(METRICS, 1.0)
-        result = Result(protocol, self.seed, 1, 1, "test", metrics, True)
-        write_result(self.out, asdict(result) | {"protocol": protocol.value})
+        write_result(self.out, TrainingResult(protocol.value, self.seed, 1, 1, "test", metrics, True))
         return read_result(self.out / RESULT)
 
 
 @pytest.fixture
 def no_learning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "Run", NoRun)
-    monkeypatch.setattr(experiments, "spread_with_intervals", lambda metrics, *_: spread(metrics))
+    monkeypatch.setattr(experiments, "over_seeds", lambda metrics, *_: over_seeds(metrics))
     monkeypatch.setattr(sweeps, "sweep_figure", lambda *_: Drawn())
     monkeypatch.setattr(sweeps, "svg", lambda figure: b"<svg/>")
 

@@ -190,7 +190,7 @@ def test_a_baseline_trains_and_is_evaluated_with_and_without_evidence(method, st
         config = tiny_settings(f"{method}_tvr", epochs=2, warm_up_epochs=1, **changes)
         result = train(store, config, tmp_path / name, options=QUIET)
         report = evaluate_run(find_runs(tmp_path / name)[0], store, "test", torch.device("cpu")).report
-        assert report["metrics"] == pytest.approx(result["metrics"])
+        assert report["metrics"] == pytest.approx(result.metrics)
         assert "clip_hit@1" in report["localisation"] and "frame_hit@1" not in report["localisation"]
         assert 0 < report["aligned_mass"]["flexible"] < 100
 

@@ -17,15 +17,16 @@ from holmes.encoders.model import HolmesModel
 from holmes.evaluation import scoring
 from holmes.evaluation.aligned_mass import aligned_mass
 from holmes.evaluation.breakdown import breakdowns, by_kind, by_length, by_moment_ratio, recall_by
+from holmes.evaluation.intervals import over_seeds
 from holmes.evaluation.literature import PUBLISHED, published_figures
 from holmes.evaluation.localise import localisation, overlap, positions_inside
 from holmes.evaluation.partition import agreement, partition
 from holmes.evaluation.scoring import Encoded, encode_split, score_all
 from holmes.evaluation.split_report import evaluate_split
-from holmes.evaluation.spread import spread
 from holmes.evaluation.tables import Grid, results_grid
 from holmes.moments import grow_moments
 from holmes.records import QueryKind, Scores
+from holmes.results import Interval
 from holmes.similarity import reference_scores
 from holmes.training.setup import build_alignments, build_identifier, build_objective, fit_to_store
 from small import embedded, tensor
@@ -378,8 +379,9 @@ def test_published_sums_are_sums():
 
 
 def test_deviation_needs_two_runs():
-    assert spread([{"R@1": 3.0}]) == {"R@1": {"mean": 3.0, "deviation": None}}
-    assert spread([{"R@1": 1.0}, {"R@1": 3.0}]) == {"R@1": {"mean": 2.0, "deviation": pytest.approx(2**0.5)}}
+    assert over_seeds([{"R@1": 3.0}]) == {"R@1": Interval(3.0)}
+    (found,) = over_seeds([{"R@1": 1.0}, {"R@1": 3.0}]).values()
+    assert found.to_summary() == {"mean": 2.0, "deviation": pytest.approx(2**0.5), "low": None, "high": None}
 
 
 def test_tables_say_what_is_not_comparable():

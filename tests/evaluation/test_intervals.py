@@ -11,11 +11,11 @@ from holmes.evaluation.intervals import (
     METRICS,
     draw_videos,
     drawn_recall,
+    over_seeds,
     paired_differences,
     read_ranks,
     recall_intervals,
     save_ranks,
-    spread_with_intervals,
 )
 from holmes.evaluation.recall import CUTOFFS, Fits, rank_of_fitting, recall
 
@@ -92,8 +92,8 @@ def test_a_handful_of_videos_has_no_interval():
     alone = np.arange(40) == 3
     part = paired_differences(np.ones_like(rank_SQ), np.full_like(rank_SQ, 500), draws, alone)["R@1"]
     assert part.value.value == 100 and part.p == 1 and part.to_json()["low"] is None
-    figures = spread_with_intervals([recall(torch.from_numpy(rank_SQ[0]))], rank_SQ, np.arange(40) // 10)
-    assert figures["R@1"]["low"] is None
+    figures = over_seeds([recall(torch.from_numpy(rank_SQ[0]))], rank_SQ, np.arange(40) // 10)
+    assert figures["R@1"].low is None
 
 
 def test_another_seed_widens_the_interval():
@@ -116,9 +116,9 @@ def test_ranks_are_kept_and_a_damaged_file_is_none(tmp_path):
 def test_figures_over_seeds_have_their_interval():
     rank_SQ = some_ranks(5)
     metrics = [recall(torch.from_numpy(row)) for row in rank_SQ]
-    found = spread_with_intervals(metrics, rank_SQ, VIDEO_Q)["R@10"]
-    assert found["mean"] == pytest.approx(np.mean([one["R@10"] for one in metrics]))
-    assert found["low"] < found["mean"] < found["high"]
+    found = over_seeds(metrics, rank_SQ, VIDEO_Q)["R@10"]
+    assert found.value == pytest.approx(np.mean([one["R@10"] for one in metrics]))
+    assert found.low < found.value < found.high
 
 
 # What fits counts as right

@@ -35,7 +35,7 @@ from holmes.evaluation.confidence.metrics import (
 )
 from holmes.evaluation.confidence.quantities import smaller_gallery
 from holmes.evaluation.confidence.readers import planted_reader
-from holmes.evaluation.estimates import bootstrap_counts, estimate
+from holmes.evaluation.intervals import bootstrap_counts, estimate
 from holmes.evaluation.runs.confidence import run_uncertainty
 from holmes.evaluation.runs.folders import find_runs
 from holmes.evidence.calibration_record import EXTRA, read_calibration

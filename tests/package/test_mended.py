@@ -160,7 +160,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world = tiny_world(folder / "world", videos=32)
     for name, margin in (("one", 0.1), ("two", 0.3)):
         settings = tiny_settings(epochs=1, warm_up_epochs=1, held_out=0.3, margin=margin)
-        assert train(world, settings, folder / name, options=QUIET)["calibrated"]
+        assert train(world, settings, folder / name, options=QUIET).calibrated
     return folder
 
 

@@ -36,7 +36,7 @@ def test_two_at_once_are_the_same_as_one_after_the_other(store, tmp_path, monkey
     monkeypatch.setenv("MKL_NUM_THREADS", "1")
     together = train_all(jobs(store, tmp_path / "two", 3), QUIET, at_once=2)
     alone = train_all(jobs(store, tmp_path / "one", 3), QUIET)
-    assert [result["seed"] for result in together] == [0, 1, 2]
+    assert [result.seed for result in together] == [0, 1, 2]
     for ours, theirs, seed in zip(together, alone, range(3), strict=True):
         assert ours == theirs
         assert logged(tmp_path / "two" / str(seed)) == logged(tmp_path / "one" / str(seed))
@@ -80,7 +80,9 @@ def test_a_killed_process_is_named_and_its_run_goes_on_later(store, tmp_path, mo
     with pytest.raises(HolmesError, match="run 0: its process was ended by SIGKILL; if memory was short"):
         train_all(runs, QUIET, at_once=2)
     assert not any(child.alive for child in children), "none is left behind"
-    assert read_json(tmp_path / "0" / "state.json")["progress"]["epochs_done"] >= 2
+    assert (
+        read_json(tmp_path / "0" / "state.json")["progress"]["epochs_done"] >= 1
+    )  # the first is always saved
     assert [(tmp_path / str(seed) / "result.json").exists() for seed in range(3)] == [False, True, True]
 
 

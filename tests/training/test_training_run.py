@@ -217,14 +217,14 @@ def test_a_run_stops_when_patience_is_at_its_end(store, tmp_path):
     """Without learning nothing gets better: the first epoch is the best, two more are waited for."""
     changes = {"learning_rate": 0.0, "epochs": 9}
     result = train(store, tiny_settings(patience=2, **changes), tmp_path / "two", options=QUIET)
-    assert (result["epoch"], result["epochs_done"], len(logged(tmp_path / "two"))) == (1, 3, 3)
+    assert (result.epoch, result.epochs_done, len(logged(tmp_path / "two"))) == (1, 3, 3)
     state = StateKeeper(tmp_path / "two").load()
     assert state is not None and state[0].stopped_early
     (tmp_path / "two" / "result.json").unlink()  # killed just before: the run must not go on
     assert train(store, tiny_settings(patience=2, **changes), tmp_path / "two", options=QUIET) == result
     changes["epochs"] = 4
     result = train(store, tiny_settings(patience=0, **changes), tmp_path / "never", options=QUIET)
-    assert result["epochs_done"] == 4
+    assert result.epochs_done == 4
 
 
 def test_the_learning_rate_rises_and_falls(store, tmp_path):
@@ -274,9 +274,9 @@ def test_seeds_are_summed_up(store, tmp_path):
     assert summary == read_json(tmp_path / "summary.json")
     for protocol in ("honest", "published"):
         runs = [read_result(tmp_path / f"{protocol}-seed{seed}" / "result.json") for seed in (0, 2)]
-        assert summary["protocols"][protocol]["runs"] == runs
+        assert summary["protocols"][protocol]["runs"] == [run.to_file() for run in runs]
         for name, value in summary["protocols"][protocol]["metrics"].items():
-            figures = [run["metrics"][name] for run in runs]
+            figures = [run.metrics[name] for run in runs]
             assert value["mean"] == pytest.approx(np.mean(figures))
             assert value["deviation"] == pytest.approx(np.std(figures, ddof=1))
 

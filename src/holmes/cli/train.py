@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ from holmes.cli.options import Compile, Device, Jobs, Preset, Settings, StoreToR
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
+    from holmes.results import TrainingResult
     from holmes.training.experiments import Study
 
 
@@ -59,7 +61,8 @@ def train(
 
 
 def train_one(study: Study) -> dict[str, dict[str, Any]]:
-    from holmes.evaluation.intervals import read_ranks, spread_with_intervals
+    from holmes.evaluation.intervals import over_seeds, read_ranks
+    from holmes.results import summary_of
     from holmes.training.resume import RANKS, RESULT, RUN
     from holmes.training.run import train as run
 
@@ -70,24 +73,22 @@ def train_one(study: Study) -> dict[str, dict[str, Any]]:
     result = run(study.store, study.config, study.out, seed, protocol, study.options)
     if finished:
         say(f"{study.out} had already finished; these are its figures")
-    say_uncalibrated({study.out: result})
+    say_uncalibrated([result])
     ranks = read_ranks(study.out / RANKS)
-    figures = (
-        spread_with_intervals([result["metrics"]], ranks[0][None], ranks[1]) if ranks else result["metrics"]
-    )
-    return {f"ours, {protocol.value}, seed {seed}": figures}
+    known = () if ranks is None else (ranks[0][None], ranks[1])
+    figures = over_seeds([result.metrics], *known)
+    return {f"ours, {protocol.value}, seed {seed}": summary_of(figures)}
 
 
 def train_many(study: Study) -> dict[str, dict[str, Any]]:
+    from holmes.results import TrainingResult
     from holmes.training.experiments import train_seeds
 
     summary = train_seeds(study)
     say_uncalibrated(
-        {
-            study.out / f"{protocol}-seed{run['seed']}": run
-            for protocol, found in summary["protocols"].items()
-            for run in found["runs"]
-        }
+        TrainingResult(run=str(study.out / f"{protocol}-seed{run['seed']}"), **run)
+        for protocol, found in summary["protocols"].items()
+        for run in found["runs"]
     )
     return {
         f"ours, {protocol}, {len(study.seeds)} seed{'s' * (len(study.seeds) > 1)}": found["metrics"]
@@ -95,18 +96,18 @@ def train_many(study: Study) -> dict[str, dict[str, Any]]:
     }
 
 
-def say_uncalibrated(runs: dict[Path, dict[str, Any]]) -> None:
+def say_uncalibrated(results: Iterable[TrainingResult]) -> None:
     """Name the runs that cannot say how sure they are, and why."""
-    for path, result in runs.items():
-        if result.get("calibrated") is not False:
+    for result in results:
+        if result.calibrated is not False:
             continue
         why = (
             "the held-out videos have too few queries, or none of them finds its video"
-            if result["protocol"] == "honest"
+            if result.protocol == "honest"
             else "no videos are held out: the published protocol needs a val split that shares none with test"
         )
         say(
-            f"{path}: no calibration could be fitted ({why}); this model gives no probabilities and no "
+            f"{result.run}: no calibration could be fitted ({why}); this model gives no probabilities and no "
             "kinds. Train with --protocol honest, or a larger --set held_out."
         )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holmes.evaluation.literature import METRICS
 from holmes.evaluation.tables import INTERVAL, INTERVAL_NOTE, Grid, bounds
+from holmes.results import METRICS
 
 Found = dict[str, Any]
 

@@ -8,6 +8,7 @@ S seeds, Q queries, V videos, B draws, K figures
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -17,18 +18,40 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from holmes.base.files import atomic_file, read_file
-from holmes.evaluation.estimates import Estimate, estimate
 from holmes.evaluation.recall import CUTOFFS
-from holmes.evaluation.spread import Spread, spread
+from holmes.results import METRICS, Interval
 
 Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
 Ranks = NDArray[np.int64]
 
+LEVEL = 0.95  # the coverage of every interval
 REPEATS = 2000
 FEWEST_VIDEOS = 5  # fewest videos for an interval
-METRICS = (*(f"R@{cutoff}" for cutoff in CUTOFFS), "SumR")
 
 LARGEST_RANKS = 512 << 20  # bytes that a file of ranks may have when unpacked
+
+
+def estimate(values_B: Floats) -> Interval:
+    """Row 0 is the value, the others are draws; those in which the figure does not exist are left out."""
+    drawn = values_B[1:][np.isfinite(values_B[1:])]
+    if len(drawn) == 0:
+        return Interval(finite(values_B[0]))
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(finite(values_B[0]), float(low), float(high))
+
+
+def finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def bootstrap_counts(video_Q: ArrayLike, repeats: int, seed: int = 0) -> Counts:
+    """How often each query counts, B × Q: in row 0 once; each further row draws videos with replacement."""
+    names, video_Q = np.unique(np.asarray(video_Q), return_inverse=True)
+    drawn_BV = np.random.default_rng(seed).multinomial(
+        len(names), np.full(len(names), 1 / len(names)), size=repeats
+    )
+    return np.concatenate([np.ones((1, len(video_Q)), np.int64), drawn_BV[:, video_Q]])
 
 
 @dataclass(frozen=True)
@@ -82,21 +105,25 @@ def drawn_recall(
 
 def recall_intervals(
     rank_SQ: Ranks, draws: Draws, member_Q: NDArray[np.bool_] | None = None
-) -> dict[str, Estimate]:
+) -> dict[str, Interval]:
     """Each figure with the interval in which 95% of the draws lie."""
     drawn_BK = drawn_recall(rank_SQ, draws, member_Q)
     return {name: estimate(drawn_BK[:, k]) for k, name in enumerate(METRICS)}
 
 
-def spread_with_intervals(
-    metrics: Sequence[dict[str, float]], rank_SQ: Ranks | None, video_Q: ArrayLike
-) -> dict[str, Spread]:
+def over_seeds(
+    metrics: Sequence[dict[str, float]],
+    rank_SQ: Ranks | None = None,
+    video_Q: ArrayLike = (),
+) -> dict[str, Interval]:
     """Mean and deviation over seeds, and where the ranks are known the interval over videos and seeds."""
-    figures = spread(metrics)
-    if rank_SQ is not None:
-        for name, found in recall_intervals(rank_SQ, draw_videos(video_Q)).items():
-            low, high = found.bounds()
-            figures[name] |= {"low": low, "high": high}
+    drawn = {} if rank_SQ is None else recall_intervals(rank_SQ, draw_videos(video_Q))
+    figures = {}
+    for name in metrics[0]:
+        values = [run[name] for run in metrics]
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        found = drawn.get(name, Interval(None))
+        figures[name] = Interval(statistics.fmean(values), found.low, found.high, deviation)
     return figures
 
 
@@ -125,7 +152,7 @@ def read_ranks(path: Path) -> tuple[Ranks, NDArray[np.int64]] | None:
 class Difference:
     """A figure's difference on the same draws, and how likely one this large is by chance."""
 
-    value: Estimate
+    value: Interval
     p: float
 
     @property

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-METRICS = ("R@1", "R@5", "R@10", "R@100", "SumR")
-
 Figures = tuple[float | None, float | None, float | None, float | None, float]
 
 

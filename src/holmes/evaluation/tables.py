@@ -15,8 +15,8 @@ from rich.text import Text
 
 from holmes.base.printing import printable
 from holmes.evaluation.latex import latex_table
-from holmes.evaluation.literature import METRICS, DataSet
-from holmes.evaluation.spread import Spread
+from holmes.evaluation.literature import DataSet
+from holmes.results import METRICS
 
 INTERVAL = "  95%"
 INTERVAL_NOTE = "95%: where it would lie for other videos, and other seeds if there are several (bootstrap)."
@@ -95,7 +95,7 @@ def cells(figures: dict[str, Any] | Sequence[float | None]) -> list[str]:
     return [number(value) for value in figures]
 
 
-def number(value: float | Spread | None) -> str:
+def number(value: float | dict[str, float | None] | None) -> str:
     if value is None:
         return "–"
     if not isinstance(value, dict):
@@ -106,7 +106,7 @@ def number(value: float | Spread | None) -> str:
 
 def interval_row(figures: dict[str, Any]) -> list[list[str]]:
     """A row with the 95% intervals under a row of figures; nothing where they are not known."""
-    if not all(isinstance(figures[name], dict) and "low" in figures[name] for name in METRICS):
+    if not all(isinstance(figures[name], dict) and figures[name].get("low") is not None for name in METRICS):
         return []
     return [[INTERVAL, *(bounds(figures[name]["low"], figures[name]["high"]) for name in METRICS)]]
 

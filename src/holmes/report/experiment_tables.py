@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from holmes.config.ablations import SWEEPS, TABLE_TITLES
-from holmes.evaluation.literature import METRICS, published_figures
+from holmes.evaluation.literature import published_figures
 from holmes.evaluation.tables import INTERVAL, INTERVAL_NOTE, Grid, cells, interval_row, published_notes
 from holmes.report.figures.sweep_curves import spelt
+from holmes.results import METRICS
 from holmes.training.experiments import Study
 
 

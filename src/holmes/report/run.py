@@ -13,7 +13,7 @@ from holmes.evaluation.comparison import System, compare_systems
 from holmes.evaluation.comparison_tables import difference_grid, group_grids
 from holmes.evaluation.confidence.readers import find_reader
 from holmes.evaluation.confidence.tables import uncertainty_grids
-from holmes.evaluation.intervals import spread_with_intervals
+from holmes.evaluation.intervals import over_seeds
 from holmes.evaluation.literature import published_figures
 from holmes.evaluation.runs.confidence import run_uncertainty
 from holmes.evaluation.runs.evaluated import EvaluatedRun, evaluate_run
@@ -23,6 +23,7 @@ from holmes.report.figure_data import figure_data
 from holmes.report.figures.confidence import ConfidencePart, confidence_part, unmeasured
 from holmes.report.figures.data import ReportData, ReportedRun
 from holmes.report.moments import Seen, find_query, find_video
+from holmes.results import summary_of
 from holmes.training.logbook import read_metrics
 from holmes.training.setup import build_objective
 
@@ -67,7 +68,7 @@ def gather(
     names = [f"this run, {found['protocol'] or 'checkpoint'}"]
     names += [f"{one.run.path.name}, {one.report['protocol'] or 'checkpoint'}" for one in seen[1:]]
     ours = {
-        name: spread_with_intervals([one.report["metrics"]], one.seen.rank_Q[None], split.owner)
+        name: summary_of(over_seeds([one.report["metrics"]], one.seen.rank_Q[None], split.owner))
         for name, one in zip(names, seen, strict=True)
     }
     title = f"Recall on the {split_name} split, %"

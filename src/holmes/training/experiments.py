@@ -23,8 +23,8 @@ from holmes.config.ablations import FULL, Ablation
 from holmes.config.schema import HolmesConfig
 from holmes.data.store import Store
 from holmes.errors import HolmesError
-from holmes.evaluation.intervals import read_ranks, spread_with_intervals
-from holmes.evaluation.spread import Spread, spread
+from holmes.evaluation.intervals import over_seeds, read_ranks
+from holmes.results import Interval, TrainingResult, summary_of
 from holmes.training.protocol import Protocol
 from holmes.training.resume import LOCK, RANKS, RUN
 from holmes.training.run import RunOptions
@@ -50,7 +50,7 @@ class Study:
         settings: Mapping[str, tuple[HolmesConfig, Protocol]],
         say: Callable[[str], None] = lambda line: None,
         titles: Mapping[str, str] | None = None,
-    ) -> dict[str, list[dict[str, Any]]]:
+    ) -> dict[str, list[TrainingResult]]:
         """All settings with every seed, in `{name}-seed{N}`: name → the results of its seeds."""
         if leads():
             refuse_foreign_study(self.out)
@@ -70,14 +70,14 @@ class Study:
         results = dict(zip(jobs, train_all([*jobs.values()], self.options, self.jobs, begin), strict=True))
         return {name: [results[name, seed] for seed in self.seeds] for name in settings}
 
-    def figures(self, name: str, runs: Sequence[dict[str, Any]]) -> dict[str, Spread]:
+    def figures(self, name: str, runs: Sequence[TrainingResult]) -> dict[str, Interval]:
         """Over the seeds of one setting: mean, deviation, and the interval over videos and seeds."""
         read = [read_ranks(self.out / f"{name}-seed{seed}" / RANKS) for seed in self.seeds]
         known = [ranks for ranks in read if ranks is not None]
-        metrics = [run["metrics"] for run in runs]
+        metrics = [run.metrics for run in runs]
         if len(known) < len(read):  # runs of an earlier version
-            return spread(metrics)
-        return spread_with_intervals(metrics, np.stack([rank_Q for rank_Q, _ in known]), known[0][1])
+            return over_seeds(metrics)
+        return over_seeds(metrics, np.stack([rank_Q for rank_Q, _ in known]), known[0][1])
 
 
 def refuse_foreign_study(folder: Path) -> None:
@@ -107,7 +107,10 @@ def train_seeds(study: Study) -> dict[str, Any]:
         raise HolmesError(f"{study.out} contains a single run; give another --out for several.")
     with process_group(choose_device(study.options.device)):
         runs = study.train({protocol.value: (study.config, protocol) for protocol in study.protocols})
-    found = {name: {"runs": some, "metrics": study.figures(name, some)} for name, some in runs.items()}
+    found = {
+        name: {"runs": [run.to_file() for run in some], "metrics": summary_of(study.figures(name, some))}
+        for name, some in runs.items()
+    }
     summary = {
         "format": "holmes-summary",
         "version": 1,
@@ -123,7 +126,7 @@ def train_seeds(study: Study) -> dict[str, Any]:
 
 def run_rows(
     study: Study, rows: Sequence[Ablation], say: Callable[[str], None] = lambda line: None
-) -> list[dict[str, Spread]]:
+) -> list[dict[str, dict[str, float | None]]]:
     """Train each row with every seed; the figures of each row over seeds."""
     if len(study.protocols) > 1:
         raise HolmesError("a table has one protocol; choose --protocol honest or published.")
@@ -138,7 +141,7 @@ def run_rows(
     }
     with process_group(choose_device(study.options.device)):
         runs = study.train(settings, say, titles)
-    return [study.figures(folder, runs[folder]) for folder in folders]
+    return [summary_of(study.figures(folder, runs[folder])) for folder in folders]
 
 
 def refuse_rows_of_stage_2_only(study: Study, rows: Sequence[Ablation]) -> None:
@@ -158,11 +161,11 @@ def folder_of(row: Ablation, config: HolmesConfig) -> str:
     if row.apply(config) == config:
         return "full"
     return row.folder or "-".join(
-        f"{name.split('.')[1]}={plain(value)}" for name, value in row.changes.items()
+        f"{name.split('.')[1]}={in_file_name(value)}" for name, value in row.changes.items()
     )
 
 
-def plain(value: Any) -> str:
+def in_file_name(value: Any) -> str:
     return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

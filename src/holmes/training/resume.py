@@ -10,7 +10,7 @@ import hashlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +25,7 @@ from holmes.base.manifests import FileFormat
 from holmes.base.validation import AtMost, Count, Infinite, Matching, Sha256, Within
 from holmes.config.schema import HolmesConfig, to_dict
 from holmes.errors import HolmesError
-from holmes.evaluation.literature import METRICS
+from holmes.results import TrainingResult
 from holmes.training.protocol import Protocol
 
 RUN, RESULT, STATE, LOCK = "run.json", "result.json", "state.json", "lock"
@@ -81,24 +81,6 @@ class RunRecord:
     data: RunData
     config: HolmesConfig
     store: Annotated[str, AtMost(1 << 14)]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What `result.json` says: the figures of a finished run."""
-
-    protocol: Protocol
-    seed: Count
-    epoch: Count
-    epochs_done: Count
-    split: str
-    metrics: dict[str, float]
-    calibrated: bool | None = None  # whether the model can say how sure it is; None in older files
-
-    def __post_init__(self) -> None:
-        missing = [name for name in METRICS if name not in self.metrics]
-        if missing:
-            raise HolmesError(f"its metrics lack {', '.join(missing)}.")
 
 
 class StateKeeper:
@@ -221,10 +203,10 @@ def seed_epoch(seed: int, epoch: int, rank: int) -> None:
     torch.manual_seed(int(torch.randint(2**62, (1,), generator=mixed)))
 
 
-def write_result(folder: Path, result: dict[str, Any]) -> None:
-    RESULT_FORMAT.write(folder / RESULT, result)
+def write_result(folder: Path, result: TrainingResult) -> None:
+    RESULT_FORMAT.write(folder / RESULT, result.to_file())
 
 
-def read_result(path: Path) -> dict[str, Any]:
+def read_result(path: Path) -> TrainingResult:
     """The figures of a finished run."""
-    return asdict(RESULT_FORMAT.read(path, Result))
+    return replace(RESULT_FORMAT.read(path, TrainingResult), run=str(path.parent))

@@ -20,6 +20,7 @@ import torch
 
 from holmes.base.devices import choose_device
 from holmes.base.parallel import World, process_group
+from holmes.base.validation import Count, build
 from holmes.config.schema import HolmesConfig
 from holmes.data.bank import FeatureBank
 from holmes.data.check import FeatureCheck
@@ -30,6 +31,7 @@ from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import save_ranks
 from holmes.evaluation.recall import recall, retrieval_metrics, retrieval_ranks
+from holmes.results import TrainingResult
 from holmes.training.calibrate import calibrate
 from holmes.training.display import TrainingDisplay
 from holmes.training.epochs import epoch_entry, learning_rates, stage_of, what_broke
@@ -74,7 +76,7 @@ def train(
     protocol: Protocol | str = Protocol.HONEST,
     options: RunOptions = RunOptions(),  # noqa: B008 - frozen
     on_epoch: OnEpoch | None = None,
-) -> dict[str, Any]:
+) -> TrainingResult:
     """Train, select the best epoch by the protocol, and return its figures on the test split.
 
     `on_epoch` is called after every epoch with its line of `metrics.jsonl`: losses, recalls on the selecting
@@ -266,7 +268,7 @@ class Run:
             ) from None
         return progress
 
-    def finish(self, protocol: Protocol) -> dict[str, Any]:
+    def finish(self, protocol: Protocol) -> TrainingResult:
         """Test once, with the best checkpoint, and teach it how sure to be."""
         if self.features:
             self.features.require()
@@ -276,19 +278,22 @@ class Run:
         ranks_Q = retrieval_ranks(
             checkpoint.model, self.bank, self.splits.report, self.config.score, self.world
         )
-        result = {
-            "protocol": protocol.value,
-            "seed": self.seed,
-            "epoch": checkpoint.extras["epoch"],
-            "epochs_done": self.progress.epochs_done,
-            "split": self.splits.report.name,
-            "metrics": recall(ranks_Q),
-            "calibrated": None,
-        }
+        calibrated = None
         if self.world.leads:
             save_ranks(self.out / RANKS, ranks_Q.cpu().numpy(), self.splits.report.owner)
             held = self.splits.calibrate
-            calibrated = held is not None and calibrate(self.out / "best", checkpoint, self.bank, held)
-            result["calibrated"] = bool(calibrated)
+            fitted = None if held is None else calibrate(self.out / "best", checkpoint, self.bank, held)
+            calibrated = fitted is not None
+        result = TrainingResult(
+            run=str(self.out),
+            protocol=protocol.value,
+            seed=self.seed,
+            epoch=build(Count, checkpoint.extras["epoch"]),
+            epochs_done=self.progress.epochs_done,
+            split=self.splits.report.name,
+            metrics=recall(ranks_Q),
+            calibrated=calibrated,
+        )
+        if self.world.leads:
             write_result(self.out, result)
         return result

@@ -22,6 +22,7 @@ from holmes.config.names import FILES
 from holmes.config.schema import HolmesConfig, from_dict, to_dict
 from holmes.data.store import Store
 from holmes.errors import HolmesError
+from holmes.results import TrainingResult
 from holmes.training.display import StudyDisplay
 from holmes.training.protocol import Protocol
 from holmes.training.resume import RESULT
@@ -60,7 +61,7 @@ def train_all(
     options: RunOptions,
     at_once: int = 1,
     begin: Callable[[QueuedRun], None] = lambda job: None,
-) -> list[dict[str, Any]]:
+) -> list[TrainingResult]:
     """The results of all jobs, in their order. `at_once` 0 takes as many processes as fit.
 
     Side by side, a run that fails does not stop the others; in the end the first failure is raised. One after
@@ -134,7 +135,7 @@ def training_worker(parent: Parent) -> Callable[[dict[str, Any]], dict[str, Any]
         for path in order["use"]:
             if Path(path) not in FILES:  # parts of your own
                 import_module("holmes.extend").load(path)
-        return train(
+        result = train(
             Path(order["store"]),
             from_dict(order["config"]),
             Path(order["out"]),
@@ -143,5 +144,6 @@ def training_worker(parent: Parent) -> Callable[[dict[str, Any]], dict[str, Any]
             RunOptions(**order["options"]),
             parent.report,
         )
+        return result.to_file()
 
     return work

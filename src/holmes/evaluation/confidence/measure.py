@@ -24,7 +24,7 @@ from holmes.evaluation.confidence.metrics import (
     risk_coverage,
 )
 from holmes.evaluation.confidence.quantities import gallery_sizes, hard_queries, kinds, several_fit
-from holmes.evaluation.estimates import Counts, bootstrap_counts, estimate
+from holmes.evaluation.intervals import Counts, bootstrap_counts, estimate
 from holmes.evidence.calibration_record import Calibration
 
 REPEATS = 1000

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from holmes.evaluation.estimates import Counts
+from holmes.evaluation.intervals import Counts
 
 Floats = NDArray[np.float64]
 

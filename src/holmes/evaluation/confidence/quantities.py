@@ -20,7 +20,7 @@ from holmes.evaluation.confidence.answered import OURS, AnsweredSplit, Floats, a
 from holmes.evaluation.confidence.baselines import encode_queries
 from holmes.evaluation.confidence.corruptions import Corruption, Reader, corrupted_source, read_source
 from holmes.evaluation.confidence.metrics import auroc, auroc_within, calibration_error
-from holmes.evaluation.estimates import Counts, bootstrap_counts, estimate, finite
+from holmes.evaluation.intervals import Counts, bootstrap_counts, estimate, finite
 from holmes.evaluation.partition import agreement
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import score_all

@@ -15,12 +15,13 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import Checkpoint
 from holmes.encoders.released import open_checkpoint
-from holmes.evaluation.intervals import spread_with_intervals
+from holmes.evaluation.intervals import over_seeds
 from holmes.evaluation.per_query import QueryTable, query_table
 from holmes.evaluation.runs.folders import RunFolder, find_runs, refuse_other_features, store_of
 from holmes.evaluation.runs.groups import group_runs
 from holmes.evaluation.split_report import Evaluated, evaluated_split
 from holmes.evidence.calibration_record import EXTRA, read_calibration
+from holmes.results import summary_of
 from holmes.training.setup import build_alignments, build_identifier
 
 
@@ -70,7 +71,7 @@ def evaluate_runs(
             ranks.append(found.seen.rank_Q)
             each(found)
         metrics = [reports[run.path]["metrics"] for run in some]
-        summary[name] = spread_with_intervals(metrics, np.stack(ranks), found.seen.split.owner)
+        summary[name] = summary_of(over_seeds(metrics, np.stack(ranks), found.seen.split.owner))
     return {
         "format": "holmes-evaluation",
         "version": 1,
