@@ -22,3 +22,8 @@ def unknown(what: str, value: str, known: Iterable[str]) -> HolmesError:
     listed = ", ".join(name[:LONGEST_NAME] for name in names[:MOST_NAMES])
     more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
     return HolmesError(f"unknown {what} '{value}'{hint} Known: {listed or 'none'}{more}.")
+
+
+def missing_packages(what: str, *packages: str) -> HolmesError:
+    """Packages that a part of Holmes needs and that are not installed."""
+    return HolmesError(f"{what} needs packages that are not installed: pip install {' '.join(packages)}")

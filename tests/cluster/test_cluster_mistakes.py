@@ -53,7 +53,9 @@ def test_without_ray(
         "build": ["index", "build", tmp_path / "index", tmp_path],
     }[command]
     said = line_of(monkeypatch, capsys, *words, "--ray", "local")
-    assert said == "holmes: Ray is not installed; it comes with: pip install 'holmes[cluster]'.\n"
+    assert said == (
+        "holmes: a cluster needs packages that are not installed: pip install ray==2.60.0 fsspec\n"
+    )
     assert not list(tmp_path.iterdir())
 
 

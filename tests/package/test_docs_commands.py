@@ -33,9 +33,7 @@ ELSEWHERE = {
     "holmes demo": "tests/cli/test_demo.py runs the demonstration on a smaller world",
     "pip install '.[video]'": "installs packages; tests/package/test_wheel.py installs the package itself",
     "pip install '.[serve]'": "installs packages",
-    "pip install 'holmes[video]'": "installs packages",
-    "pip install 'holmes[serve]'": "installs packages",
-    "pip install 'holmes[serve,cluster]'": "installs packages",
+    "pip install '.[serve,cluster]'": "installs packages",
     "holmes serve INDEX": "does not end; tests/serve/test_serve_cli.py starts it and asks",
     "holmes index sync INDEX FOLDER --watch": "does not end; tests/index/test_index_library.py looks twice",
     "torchrun --nproc-per-node 4 -m holmes train STORE --preset tvr --out RUN": (

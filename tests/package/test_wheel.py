@@ -64,7 +64,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_knows_its_version(wheel: Path, installed: Path) -> None:
-    assert wheel.name.startswith(f"holmes-{holmes.__version__}-")
+    assert wheel.name.startswith(f"holmes_video-{holmes.__version__}-")
     assert run(installed / "holmes", "--version", cwd=installed) == f"holmes {holmes.__version__}\n"
 
 

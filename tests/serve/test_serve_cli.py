@@ -138,7 +138,7 @@ def test_without_its_packages_it_says_which_to_install(
     for name in [name for name in sys.modules if name.startswith("holmes.serve.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert "pip install 'holmes[serve]'" in refused(folder, [], monkeypatch, capsys)
+    assert "pip install fastapi uvicorn" in refused(folder, [], monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("found", [True, False], ids=["on the path", "not on the path"])

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from holmes.cli.options import RayAddress, counted, say
-from holmes.errors import HolmesError
+from holmes.errors import HolmesError, missing_packages
 
 
 def serve(
@@ -58,10 +58,8 @@ def serve(
 
     try:
         from holmes.serve.server import serve as run
-    except ImportError as error:
-        raise HolmesError(
-            f"the page needs {error.name}, which is not installed: pip install 'holmes[serve]'."
-        ) from None
+    except ImportError:
+        raise missing_packages("the page", "fastapi", "uvicorn") from None
     from holmes.serve.settings import LEAST_TOKEN, ServeSettings, is_loopback
 
     if token is not None and len(token) < LEAST_TOKEN:

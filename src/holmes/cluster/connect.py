@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 import holmes
-from holmes.errors import HolmesError
+from holmes.errors import HolmesError, missing_packages
 
 LOCAL, AUTO = "local", "auto"
 PATIENCE = 5.0  # seconds for the head to accept a connection
@@ -24,7 +24,7 @@ def import_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise HolmesError("Ray is not installed; it comes with: pip install 'holmes[cluster]'.") from None
+        raise missing_packages("a cluster", "ray==2.60.0", "fsspec") from None
     return ray
 
 

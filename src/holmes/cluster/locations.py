@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from holmes.base.files import atomic_file, inside, open_file
 from holmes.base.manifests import FileEntry
-from holmes.errors import HolmesError
+from holmes.errors import HolmesError, missing_packages
 
 PIECE = 1 << 22  # bytes read at once
 
@@ -99,9 +99,7 @@ def _system_of(url: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError:
-        raise HolmesError(
-            f"{url} needs fsspec, which is not installed: pip install 'holmes[cluster]'."
-        ) from None
+        raise missing_packages(url, "fsspec") from None
     try:
         system, root = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:

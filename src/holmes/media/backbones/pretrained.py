@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holmes.base.files import read_json, sha256_file
-from holmes.errors import HolmesError
-from holmes.media.backbones.base import missing_extra
+from holmes.errors import HolmesError, missing_packages
 
 PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")  # weights, configuration, vocabulary
 
@@ -20,7 +19,7 @@ def model_folder(name: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise missing_extra(f"the encoder '{name}'", "video") from None
+        raise missing_packages(f"the encoder '{name}'", "transformers") from None
     try:
         return Path(snapshot_download(name, allow_patterns=list(PATTERNS)))
     except Exception as error:
@@ -55,7 +54,7 @@ def load_part(auto_class: str, folder: Path, **options: Any) -> Any:
         import transformers
         from transformers.utils import logging
     except ImportError:
-        raise missing_extra("this encoder", "video") from None
+        raise missing_packages("this encoder", "transformers") from None
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:

