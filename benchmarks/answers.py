@@ -25,10 +25,9 @@ import torch
 from common import print_table, save_json
 
 from holmes.evaluation.confidence.metrics import calibration_error
-from holmes.evidence.answer_kinds import AnswerKind
-from holmes.evidence.calibration_record import Calibration, read_calibration
+from holmes.evidence.calibration import Calibration, read_calibration
 from holmes.evidence.fitting import fit_calibration, judge_all, without
-from holmes.index.answer.confidence import guess
+from holmes.evidence.kinds import AnswerKind
 from holmes.index.answer.searcher import Index, open_single_index
 from holmes.index.ingest.builder import build_index
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures, video_id
@@ -103,8 +102,7 @@ def share(chosen: torch.Tensor) -> float:
 
 def confidence(index: Index, own: Calibration, scores: Scores, owner_Q: torch.Tensor) -> list[dict[str, Any]]:
     """The mean claimed probability and the calibration error, for calibrations learned in several ways."""
-    guessed = guess(index.embedder, index.gallery)
-    rows = [trust("its own", own, scores, owner_Q), trust("guessed", guessed, scores, owner_Q)]
+    rows = [trust("its own", own, scores, owner_Q)]
     for count in TAUGHT:
         draws = []
         for seed in range(DRAWS):

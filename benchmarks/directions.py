@@ -16,7 +16,7 @@ class Directions:
     """Stands in for an embedder whose sentences have been encoded already."""
 
     frame_weight, clip_weight, calibration = 0.4, 0.6, None
-    words, compares_images = (), True
+    compares_images = True
     record: dict[str, Any] = {"name": "synthetic", "digest": ""}  # noqa: RUF012
 
     def __init__(self, width: int) -> None:

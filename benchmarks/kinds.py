@@ -22,8 +22,8 @@ from holmes.encoders.checkpoint import load_checkpoint
 from holmes.evaluation.partition import agreement
 from holmes.evaluation.runs.folders import find_runs
 from holmes.evaluation.scoring import encode_split, score_all
-from holmes.evidence.answer_kinds import AnswerKind, kinds_of
 from holmes.evidence.fitting import fit_calibration, fit_known_kinds, judge_all
+from holmes.evidence.kinds import AnswerKind, kinds_of
 from holmes.records import QueryKind
 from holmes.training.calibrate import kinds_in_gallery
 from holmes.training.protocol import Protocol, calibration_split

@@ -31,8 +31,9 @@ from clip_figures import calibration_error, overlap, per_sentence
 from common import by_group, machine, print_table, save_json, work_folder
 from spliced_films import FILMS, Film, Piece, features_of, more_clips, place, splice, trained_on
 
-from holmes.index.answer.answering import Found, Question, compose_answers
+from holmes.index.answer.answering import Found, compose_answers
 from holmes.index.answer.answers import Answer
+from holmes.index.answer.request import SearchRequest
 from holmes.index.answer.searcher import Index
 from holmes.index.embedders.loading import extraction_record
 from holmes.index.embedders.zero_shot import ZeroShot
@@ -219,8 +220,8 @@ def answers(index: Index, asked: list[Asked], films: list[Film]) -> Iterator[Ans
     """As the index gives them, but with moments only where they are looked at: growing them takes longest."""
     for start in range(0, len(asked), AT_ONCE):
         some = asked[start : start + AT_ONCE]
-        question = Question([one.caption for one in some], TOP)
-        probes = index._probes(question.sentences)
+        request = SearchRequest([one.caption for one in some], TOP)
+        probes = index._probes(request.sentences)
         nearest = nearest_videos(index.gallery, probes, TOP, index.judge.candidates)
         with_moments = index._finder(nearest, probes)
 
@@ -232,16 +233,16 @@ def answers(index: Index, asked: list[Asked], films: list[Film]) -> Iterator[Ans
 
         model = index.store.manifest.model
         yield from compose_answers(
-            question,
+            request,
             nearest,
             index.judge,
             model,
             found,
             in_parts=index.gallery.in_parts,
-            groups=index.groups,
+            duplicates=index.duplicates,
             # Which hits are copies of each other is not asked: it takes long, and no hit or probability
             # depends on it.
-            views=lambda hits: [None] * len(hits),
+            frames_of_hits=lambda hits: [None] * len(hits),
         )
 
 

@@ -18,8 +18,8 @@ from holmes.evaluation.confidence.answered import OURS, AnsweredSplit, as_numpy
 from holmes.evaluation.confidence.baselines import sigmoid
 from holmes.evaluation.confidence.metrics import area_under_risk_coverage, auroc, calibration_error
 from holmes.evaluation.intervals import Counts, bootstrap_counts, estimate
-from holmes.evidence.calibration_record import Calibration
-from holmes.evidence.confidence import background
+from holmes.evidence.calibration import Calibration
+from holmes.evidence.distribution import background
 from holmes.evidence.logistic import fit_logistic
 
 Floats = NDArray[np.float64]

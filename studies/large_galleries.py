@@ -26,7 +26,7 @@ from holmes.evaluation.confidence.baselines import logistic_curve, top_score
 from holmes.evaluation.confidence.quantities import size_row, smaller_gallery
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import Encoded, encode_split, score_all, unit_videos
-from holmes.evidence.calibration_record import Calibration
+from holmes.evidence.calibration import Calibration
 from holmes.records import CLIPS, FRAMES, Scores
 from holmes.worlds.planted.scenery import Disturbance, FeatureMap, film
 from holmes.worlds.planted.world import Mix, plan_world

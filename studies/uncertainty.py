@@ -32,7 +32,7 @@ from holmes.evaluation.confidence.answered import OURS, answer_split
 from holmes.evaluation.confidence.readers import find_reader
 from holmes.evaluation.runs.confidence import held_out_videos, run_uncertainty
 from holmes.evaluation.runs.folders import find_runs
-from holmes.evidence.calibration_record import EXTRA, read_calibration
+from holmes.evidence.calibration import EXTRA, read_calibration
 from holmes.training.protocol import Protocol
 from holmes.training.run import RunOptions, train
 

@@ -12,7 +12,7 @@ import numpy as np
 from holmes.evaluation.confidence.answered import OURS
 from holmes.evaluation.confidence.tables import FIGURES, NAMES, interval, short
 from holmes.evaluation.runs.confidence import mean, mean_figures
-from holmes.evidence.answer_kinds import AnswerKind
+from holmes.evidence.kinds import AnswerKind
 from holmes.report.figures.confidence import draw_confidence, draw_gallery_sizes
 from holmes.report.figures.style import LIGHT, svg
 

@@ -18,7 +18,7 @@ from pocket_data import Items
 from torch import Tensor
 
 from holmes.data.pooling import overlapping_clips, video_frames
-from holmes.evidence.calibration_record import Calibration
+from holmes.evidence.calibration import Calibration
 from holmes.evidence.fitting import fit_calibration
 from holmes.index.embedders.zero_shot import CLIP_SECONDS, ZeroShot
 from holmes.records import Scores

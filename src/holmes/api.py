@@ -130,15 +130,9 @@ def build_index(
         progress: Draw progress bars.
         device: auto, cpu, cuda or cuda:N, for the model and its encoders.
     """
-    from holmes.index.answer.searcher import open_single_index
     from holmes.index.embedders.loading import load_embedder
     from holmes.index.ingest.builder import build_index as build
 
     named = [videos] if isinstance(videos, str | Path) else list(videos)
     embedder = load_embedder(str(model), visual, text, device)
-    summary = build(path, named, embedder, rate=rate, fast=fast, workers=workers, progress=progress)
-    if embedder.calibration is None:  # the collection itself gives a rough guess of how sure to be
-        opened = open_single_index(path, device="cpu")
-        opened.embedder = embedder
-        opened.keep_guess()
-    return summary
+    return build(path, named, embedder, rate=rate, fast=fast, workers=workers, progress=progress)

@@ -139,7 +139,6 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_building_an_index_by_command(tmp_path: Path, fakes: None) -> None:
-    """With the rough calibration that follows."""
     features, place = write_features(tmp_path / "features", FILMS).path, tmp_path / "place"
     words = ["index", "build", place / "index", features, "--model", "fake"]
     for killed in every_kill(place, lambda: holmes(*words), emptied(place), 12):
@@ -167,9 +166,8 @@ def test_compacting_by_command(tmp_path: Path, fakes: None) -> None:
         assert len(list((place / "index" / "features" / "videos").iterdir())) == len(kept) - 1, killed
 
 
-@pytest.mark.parametrize("taught", [False, True], ids=["guessed", "taught"])
-def test_calibrating(tmp_path: Path, fakes: None, taught: bool) -> None:
-    """The old calibration or the new one, whole, over a rough guess or over what was taught before."""
+def test_calibrating(tmp_path: Path, fakes: None) -> None:
+    """The old calibration or the new one, whole."""
     scenes = {f"film{n}": [(f"word{n} seen{n}", 8)] for n in range(24)}
     features, place = write_features(tmp_path / "features", scenes).path, tmp_path / "place"
     index = tmp_path / "before" / "index"
@@ -178,8 +176,7 @@ def test_calibrating(tmp_path: Path, fakes: None, taught: bool) -> None:
     captions, fewer = tmp_path / "captions.jsonl", tmp_path / "fewer.jsonl"
     captions.write_text("".join(json.dumps(row) + "\n" for row in rows))
     fewer.write_text("".join(json.dumps(row) + "\n" for row in rows[:22]))
-    if taught:
-        holmes("index", "calibrate", index, fewer)
+    holmes("index", "calibrate", index, fewer)
     shutil.copytree(index.parent, place)
     old = (index / "calibration.json").read_bytes()
     holmes("index", "calibrate", index, captions)

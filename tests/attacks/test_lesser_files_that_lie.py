@@ -66,7 +66,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         known_encoders(patch, lambda name: FakeJoint())
         build_index(folder / "index", [features.path], ZeroShot(FakeJoint()))
-        open_single_index(folder / "index", device="cpu").keep_guess()
+        scenes = [(scene, f"{name}.mp4") for name, scenes in FILMS.items() for scene, _ in scenes]
+        open_single_index(folder / "index", device="cpu").calibrate(scenes * 3)
         partial = Failure(Path("/films/coast.mp4"), "in part")
         record_skipped(
             folder / "index", [Failure(Path("/films/x.mp4"), "empty")], [partial], {"/films/coast.mp4"}

@@ -19,7 +19,7 @@ from holmes.base.manifests import FileFormat
 from holmes.base.printing import printable, shown
 from holmes.base.validation import AtMost, Count, Infinite, Matching, PlainName, Sha256, Within, build
 from holmes.errors import HolmesError, unknown
-from holmes.evidence.calibration_record import Calibration, read_calibration
+from holmes.evidence.calibration import Calibration, read_calibration
 from shell import Shell
 
 

@@ -22,7 +22,7 @@ from holmes.errors import HolmesError
 from holmes.evaluation.latex import escaped
 from holmes.evaluation.recall import retrieval_metrics
 from holmes.evaluation.tables import Grid
-from holmes.evidence.answer_kinds import AnswerKind
+from holmes.evidence.kinds import AnswerKind
 from tiny_runs import set_options, tiny_world
 
 NO_TEX = "no TeX here: that the table compiles is not checked, only its structure"

@@ -38,7 +38,7 @@ from holmes.evaluation.confidence.readers import planted_reader
 from holmes.evaluation.intervals import bootstrap_counts, estimate
 from holmes.evaluation.runs.confidence import run_uncertainty
 from holmes.evaluation.runs.folders import find_runs
-from holmes.evidence.calibration_record import EXTRA, read_calibration
+from holmes.evidence.calibration import EXTRA, read_calibration
 from holmes.evidence.fitting import without
 from holmes.records import QueryKind, Scores
 from holmes.training.calibrate import calibrate, kinds_in_gallery

@@ -13,7 +13,7 @@ from scipy.integrate import quad
 from scipy.optimize import minimize
 from scipy.stats import norm
 
-from holmes.evidence.confidence import (
+from holmes.evidence.distribution import (
     Background,
     ScoreEvidence,
     background,

@@ -13,14 +13,12 @@ from scipy.special import psi
 
 from holmes.config.schema import ScoreConfig
 from holmes.errors import HolmesError
-from holmes.evidence.answer_kinds import AnswerKind, KindRules, explain, kinds_of, small_group
-from holmes.evidence.calibration_record import Calibration, read_calibration
-from holmes.evidence.case import Case
-from holmes.evidence.diagnosis import Diagnoser
+from holmes.evidence.calibration import Calibration, read_calibration
 from holmes.evidence.fitting import best_candidates, fit_calibration, fit_known_kinds, judge_all
-from holmes.evidence.judgement import judge
+from holmes.evidence.judging import CalibratedJudge, Candidates, Judge, judge
+from holmes.evidence.kinds import AnswerKind, KindRules, kinds_of, small_group
 from holmes.evidence.quantities import candidate_quantities, fit_temperature
-from holmes.index.answer.confidence import Diagnose
+from holmes.evidence.wording import explain
 from holmes.records import Scores
 
 WEIGHTS = (ScoreConfig().frame_weight, ScoreConfig().clip_weight)
@@ -199,7 +197,7 @@ def test_a_word_or_two_are_never_said_not_to_be_here():
     scores = Scores(*torch.full((2, 2, 30), 0.1))
     calibration = replace(CALIBRATION, vacuity_middle=-9.0)
     terse_Q = torch.tensor([False, True])
-    sentence, word = Diagnoser(calibration)(Case(scores, 30, terse_Q=terse_Q))
+    sentence, word = CalibratedJudge(calibration)(Candidates(scores, 30, terse_Q=terse_Q))
     assert sentence.kind == "not_here" and word.kind == "too_little" and sentence.here == word.here < 0.05
     assert word.explanation.startswith("A word or two say little. If your collection contains it, the first")
     assert sentence.probabilities == word.probabilities
@@ -216,7 +214,7 @@ def test_the_number_the_sentence_and_the_kind_are_of_one_distribution():
     assert calibration is not None
     scores = world_of_kinds(200, 90, seed=3)[0]
     best, all_scores = best_candidates(scores, calibration)
-    said = Diagnoser(calibration)(Case(best, 90, all_scores))
+    said = CalibratedJudge(calibration)(Candidates(best, 90, all_scores))
     assert {diagnosis.kind for diagnosis in said} >= {"precise", "several_fit", "not_here"}
     for diagnosis in said:
         assert sum(diagnosis.probabilities) <= 1 + 1e-5
@@ -234,9 +232,9 @@ def test_the_number_the_sentence_and_the_kind_are_of_one_distribution():
 
 def test_a_diagnosis_says_what_was_judged():
     scores = random_scores(6, 20)
-    diagnose: Diagnose = Diagnoser(CALIBRATION)
+    diagnose: Judge = CalibratedJudge(CALIBRATION)
     assert diagnose.candidates == 20
-    case = Case(scores, 20)
+    case = Candidates(scores, 20)
     said, judged = diagnose(case), judge(case, CALIBRATION)
     for row, diagnosis in enumerate(said):
         kind = AnswerKind(int(judged.kinds_Q[row]))
@@ -255,17 +253,19 @@ def test_a_diagnosis_says_what_was_judged():
 
 def test_one_query_equals_its_row():
     scores = random_scores(4, 35)
-    every = Diagnoser(CALIBRATION)(Case(scores, 5_000))
+    every = CalibratedJudge(CALIBRATION)(Candidates(scores, 5_000))
     for row in range(4):
         alone = Scores(scores.frame_QV[row : row + 1], scores.clip_QV[row : row + 1])
-        (one,) = Diagnoser(CALIBRATION)(Case(alone, 5_000))
+        (one,) = CalibratedJudge(CALIBRATION)(Candidates(alone, 5_000))
         assert one.kind == every[row].kind and one.explanation == every[row].explanation
         np.testing.assert_allclose(one.probabilities, every[row].probabilities, rtol=1e-5)
         np.testing.assert_allclose(one.beliefs, every[row].beliefs, rtol=1e-5)
 
 
 def test_a_gallery_of_one_video():
-    (only,) = Diagnoser(CALIBRATION)(Case(Scores(torch.tensor([[0.5]]), torch.tensor([[0.6]])), 1))
+    (only,) = CalibratedJudge(CALIBRATION)(
+        Candidates(Scores(torch.tensor([[0.5]]), torch.tensor([[0.6]])), 1)
+    )
     assert only.probability == pytest.approx(1) and only.quantities["margin"] == 0
     assert only.probability_top == {5: pytest.approx(1), 10: pytest.approx(1)}
 
@@ -298,7 +298,7 @@ def test_fitted_thresholds_tell_kinds_apart_in_another_gallery():
     assert calibration is not None and (calibration.videos, calibration.queries) == (80, 400)
     scores, owner_Q, kinds = world_of_kinds(600, 300, seed=1)
     best, all_scores = best_candidates(scores, calibration)
-    judged = judge(Case(best, 300, all_scores), calibration)
+    judged = judge(Candidates(best, 300, all_scores), calibration)
     found = judged.kinds_Q.numpy()
     assert (found[kinds == 2] >= AnswerKind.TOO_LITTLE).mean() > 0.8
     assert (found[kinds == 0] == AnswerKind.PRECISE).mean() > 0.7
@@ -319,7 +319,7 @@ def test_quantities_stay_finite_where_right_videos_stand_far_apart():
     calibration = fit_calibration(scores, torch.arange(30), *WEIGHTS, "m")
     assert calibration is not None and calibration.temperature <= 0.011
     best, all_scores = best_candidates(scores, calibration)
-    for diagnosis in Diagnoser(calibration)(Case(best, 30, all_scores)):
+    for diagnosis in CalibratedJudge(calibration)(Candidates(best, 30, all_scores)):
         assert all(math.isfinite(value) for value in diagnosis.quantities.values())
         assert diagnosis.beliefs[0] > 0.99 and all(math.isfinite(belief) for belief in diagnosis.beliefs)
         assert diagnosis.kind == "precise" and diagnosis.probability > 0.99

@@ -8,8 +8,13 @@ import torch
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit, logit
 
-from holmes.evidence.confidence import ScoreEvidence, gallery_opinion
-from holmes.evidence.odds import PRIOR, OddsCorrection, fit_odds_correction
+from holmes.evidence.distribution import (
+    ODDS_PRIOR,
+    OddsCorrection,
+    ScoreEvidence,
+    fit_odds_correction,
+    gallery_opinion,
+)
 
 
 def said_and_right(slope: float, shift: float, queries: int = 4000) -> tuple[np.ndarray, np.ndarray]:
@@ -25,7 +30,7 @@ def test_the_line_is_that_of_scipy(slope: float, shift: float) -> None:
 
     def loss(line: np.ndarray) -> float:
         odds = line[0] + line[1] * logit(said)
-        penalty = PRIOR / 2 * (line[0] ** 2 + (line[1] - 1) ** 2)
+        penalty = ODDS_PRIOR / 2 * (line[0] ** 2 + (line[1] - 1) ** 2)
         return float(-log_expit(np.where(right, odds, -odds)).sum() + penalty)
 
     expected = minimize(loss, [0.0, 1.0]).x

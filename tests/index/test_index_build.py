@@ -15,7 +15,7 @@ from holmes.config.schema import HolmesConfig, ModelConfig
 from holmes.encoders.checkpoint import save_checkpoint, update_extras
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
-from holmes.evidence.calibration_record import EXTRA, Calibration
+from holmes.evidence.calibration import EXTRA, Calibration
 from holmes.index.answer.searcher import open_single_index
 from holmes.index.embedders import trained
 from holmes.index.embedders.loading import load_embedder

@@ -1,21 +1,20 @@
-"""An index that is taught how sure to be, one that guesses, and what stands in its folder."""
+"""An index that is taught how sure to be, one that was not, and what stands in its folder."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from holmes.errors import HolmesError
 from holmes.index.answer.calibration import read_captions
-from holmes.index.answer.confidence import FILE, guess, judge_of, read_own
+from holmes.index.answer.confidence import FILE, write_values
 from holmes.index.answer.languages import is_foreign
 from holmes.index.answer.searcher import Index, open_single_index
 from holmes.index.embedders.zero_shot import ZeroShot
-from holmes.index.ingest.builder import add_videos, build_index
+from holmes.index.ingest.builder import build_index
 from index_fakes import FILMS, FakeJoint, meaning, write_features
 
 SCENES = [(scene, name) for name, scenes in FILMS.items() for scene, _ in scenes]
@@ -42,37 +41,19 @@ def test_every_score_is_the_best_match_over_the_stored_rows(index: Index) -> Non
             np.testing.assert_allclose(which[:, place], expected, atol=2e-3)
 
 
-def test_a_model_without_calibration_guesses_and_says_so(index: Index) -> None:
+def test_a_model_without_calibration_gives_no_probability(index: Index) -> None:
     answer = index.search("dog runs beach")
-    assert answer.diagnosis.rough and 0 < answer.diagnosis.probability < 1
-    assert answer.hits[0].probability == answer.diagnosis.probability
-    assert answer.diagnosis.kind != "not_here", "a guess cannot tell that"
-    index.keep_guess()
-    kept = json.loads((index.store.path / FILE).read_bytes())
-    again = guess(index.embedder, index.gallery)
-    assert kept["rough"] and kept["score_temperature"] == pytest.approx(again.score_temperature)
-    assert (
-        open_single_index(index.store.path, device="cpu").search("dog runs beach").to_dict()
-        == answer.to_dict()
-    )
+    assert answer.diagnosis.kind == "unknown" and answer.diagnosis.probability is None
+    assert [hit.probability for hit in answer.hits] == [None] * 3
+    assert not (index.store.path / FILE).exists()
 
 
-def own_judge(index: Index) -> Any:
-    return judge_of(index.store.path, index.embedder, index.gallery, len(index))
-
-
-def test_a_guess_is_made_anew_when_the_collection_has_grown(index: Index, tmp_path: Path) -> None:
-    index.keep_guess()
-    kept = read_own(index.store.path, index.embedder)
-    more = {f"film{number}": [("birds fly south", 20), (f"scene {number}", 20)] for number in range(12)}
-    add_videos(index.store.path, [write_features(tmp_path / "more", more).path])
-    grown = open_single_index(index.store.path, device="cpu")
-    used = own_judge(grown).calibration
-    assert kept is not None and used.rough and used.videos == grown.gallery.live > kept.videos
-    assert used == guess(grown.embedder, grown.gallery)
-    grown.keep_guess()
-    own = read_own(grown.store.path, grown.embedder)
-    assert own_judge(grown).calibration == own, "the one that was kept, where nothing has changed"
+def test_a_guess_that_an_earlier_version_kept_is_not_used(index: Index) -> None:
+    index.calibrate([(scene, f"{name}.mp4") for scene, name in SCENES] * 3)
+    values = json.loads((index.store.path / FILE).read_bytes())
+    del values["checksum"]
+    write_values(index.store.path / FILE, {**values, "rough": True})
+    assert open_single_index(index.store.path, device="cpu").search("dog").diagnosis.probability is None
 
 
 def test_own_sentences_teach_an_index(index: Index) -> None:
@@ -81,8 +62,6 @@ def test_own_sentences_teach_an_index(index: Index) -> None:
     assert (taught.sentences, taught.videos, taught.first) == (30, 3, 1.0) and taught.said > 0.8
     answer = open_single_index(index.store.path, device="cpu").search("dog runs beach")
     assert not answer.diagnosis.rough and answer.diagnosis.kind == "precise"
-    index.keep_guess()
-    assert not json.loads((index.store.path / FILE).read_bytes())["rough"], "a guess replaces nothing taught"
 
 
 def test_what_cannot_teach_is_one_line(index: Index, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holmes.cli.main import main
-from holmes.evidence.diagnosis import Diagnoser, Diagnosis
+from holmes.evidence.judging import Diagnosis, UncalibratedJudge
 from holmes.index.embedders import loading as embedders
 from holmes.index.storage.maintenance import compact_index
 from holmes.index.storage.manifest import Manifest
@@ -73,7 +73,7 @@ def test_below_the_wanted_probability_it_says_so(shell: Shell, tmp_path: Path) -
     features, index = write_features(tmp_path / "features", FILMS).path, tmp_path / "index"
     shell("index", "build", index, features)
     sure = Diagnosis((0.9,), {}, "precise", "One fits.", "Name the dog.", 0.7, (0.7,))
-    shell.monkeypatch.setattr(Diagnoser, "__call__", lambda self, case: [sure])
+    shell.monkeypatch.setattr(UncalibratedJudge, "__call__", lambda self, case: [sure])
     code, said, _ = shell("search", index, "dog", "--abstain-below", "0.6")
     assert code == 0 and "probability 0.70" in said and "/films/" in said
     code, said, _ = shell("search", index, "dog", "--abstain-below", "0.8")

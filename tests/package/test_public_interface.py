@@ -44,7 +44,7 @@ reveal_type(holmes.build_index("INDEX", "VIDEOS").added)  # int
 answer = holmes.open_index("INDEX", device="cpu").search("a dog runs into the sea")
 reveal_type(answer)  # holmes.index.answer.answers.Answer
 reveal_type(answer.hits[0].moments[0].start)  # float
-reveal_type(answer.diagnosis)  # holmes.evidence.diagnosis.Diagnosis
+reveal_type(answer.diagnosis)  # holmes.evidence.judging.Diagnosis
 reveal_type(answer.diagnosis.probability)  # float | None
 reveal_type(holmes.open_index("INDEX").describe().hours)  # float
 reveal_type(holmes.load_checkpoint("RUN"))  # holmes.encoders.checkpoint.Checkpoint

@@ -12,8 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import holmes
-from holmes.evidence.case import Case
-from holmes.evidence.diagnosis import Diagnosis
+from holmes.evidence.judging import Candidates, Diagnosis
 from holmes.index.answer.searcher import Index
 from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
@@ -120,7 +119,7 @@ class FakeDiagnose:
 
     candidates = 128
 
-    def __call__(self, case: Case) -> list[Diagnosis]:
+    def __call__(self, case: Candidates) -> list[Diagnosis]:
         score_QK = 0.4 * case.scores.frame_QV + 0.6 * case.scores.clip_QV
         return [KINDS[self.kind(score_K)] for score_K in score_QK.tolist()]
 

@@ -207,7 +207,7 @@ def ask(parts: Demo) -> None:
     from rich.table import Table
 
     from holmes.cli.search import search
-    from holmes.evidence.answer_kinds import AnswerKind
+    from holmes.evidence.kinds import AnswerKind
     from holmes.index.answer.searcher import open_single_index
     from holmes.records import QueryKind
     from holmes.worlds.rendered import RenderedWorld

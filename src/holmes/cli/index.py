@@ -14,7 +14,6 @@ from holmes.base.printing import printable
 from holmes.cli.options import IndexFolder, RayAddress, counted, say, say_files
 
 if TYPE_CHECKING:
-    from holmes.index.embedders.protocol import Embedder
     from holmes.index.ingest.builder import BuildSummary
     from holmes.index.ingest.sync import SyncSummary
 
@@ -118,10 +117,7 @@ def build(
 
         report(index, build_shards(index, videos, embedder, shards, **how))
         return
-    summary = build_index(index, videos, embedder, **how)
-    if embedder.calibration is None:
-        _guess_confidence(index, embedder)
-    report(index, summary)
+    report(index, build_index(index, videos, embedder, **how))
 
 
 @app.command()
@@ -344,15 +340,6 @@ def compact(index: IndexFolder) -> None:
 
     freed = compact_index(index)
     say(f"{freed / 2**20:,.1f} MiB freed: {index}")
-
-
-def _guess_confidence(index: Path, embedder: Embedder) -> None:
-    """Where nothing has taught the model how sure to be, the collection itself gives a rough guess."""
-    from holmes.index.answer.searcher import open_single_index
-
-    opened = open_single_index(index, device="cpu")
-    opened.embedder = embedder
-    opened.keep_guess()
 
 
 def show_shards(index: Path, json: bool) -> None:

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from holmes.index.answer.base import SearchIndex
 
 PROMPT = "what happens? "
-ROUGH = (
-    "The probabilities are a rough guess; 'holmes index calibrate' learns them from sentences of your own."
-)
 BAR = 44  # characters of a timeline
 COLOURS = {"precise": "green", "several_fit": "yellow", "too_little": "red", "not_here": "magenta"}
 
@@ -49,7 +46,7 @@ def search(
             min=0, max=1, metavar="P", help="Do not answer if the first hit is less probable than this."
         ),
     ] = None,
-    min_probability: Annotated[
+    not_here_below: Annotated[
         float | None,
         typer.Option(
             min=0,
@@ -60,6 +57,7 @@ def search(
             show_default="0.05",
         ),
     ] = None,
+    min_probability: Annotated[float | None, typer.Option(min=0, max=1, hidden=True)] = None,
     device: Annotated[
         str, typer.Option(help="auto, cpu or cuda; auto takes a GPU for many sentences.")
     ] = "auto",
@@ -74,12 +72,13 @@ def search(
     """
     from holmes.cluster.index import open_index
 
+    not_here_below = min_probability if not_here_below is None else not_here_below
     if device == "auto" and sentence is not None:
         device = "cpu"  # one search takes less time than moving the embeddings
     opened = open_index(index, device=device, model=model)
     for words in _sentences(sentence):
         answer = opened.search(
-            words, top, filter=filter, abstain_below=abstain_below, min_probability=min_probability
+            words, top, filter=filter, abstain_below=abstain_below, not_here_below=not_here_below
         )
         if json:
             typer.echo(json_format.dumps(answer.to_dict()))
@@ -122,6 +121,8 @@ def _show(index: SearchIndex, answer: Answer) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from holmes.evidence.wording import ABSTAINED
+
     console = Console(highlight=False, soft_wrap=True)
     diagnosis = answer.diagnosis
     line = Text(diagnosis.words, style=f"bold {COLOURS.get(diagnosis.kind, 'cyan')}")
@@ -129,10 +130,8 @@ def _show(index: SearchIndex, answer: Answer) -> None:
     console.print(line)
     if diagnosis.kind != "precise" and not answer.abstained:
         console.print(Text(diagnosis.advice, style="dim"))
-    if diagnosis.rough and diagnosis.probability is not None:
-        console.print(Text(ROUGH, style="dim"))
     if answer.abstained:
-        console.print(f"I do not know. {diagnosis.advice}")
+        console.print(f"{ABSTAINED} {diagnosis.advice}")
     for rank, hit in enumerate(answer.hits, start=1):
         for part in _hit(rank, hit, index.duration(hit.video)):
             console.print(part)

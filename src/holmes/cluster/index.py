@@ -8,7 +8,7 @@ named in the answer.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,19 +26,13 @@ from holmes.cluster.query import gather
 from holmes.cluster.shard import sent
 from holmes.cluster.snapshots import Generation
 from holmes.errors import HolmesError
-from holmes.evidence.answer_kinds import SMALL_GROUP
-from holmes.evidence.diagnosis import Diagnosis
+from holmes.evidence.judging import Diagnosis, Judge
+from holmes.evidence.kinds import SMALL_GROUP
 from holmes.index.answer import searcher
-from holmes.index.answer.answering import (
-    Question,
-    check_sentence,
-    compose_answers,
-    compose_hits,
-    judge_answers,
-)
+from holmes.index.answer.answering import compose_answers, compose_hits, judge_answers
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.base import SearchIndex, unit_vectors
-from holmes.index.answer.confidence import Diagnose
+from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.answer.searcher import Index
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.engine.nearest import Nearest
@@ -79,19 +73,19 @@ class ShardedIndex(SearchIndex):
     def describe(self) -> IndexDescription:
         return self.now.shards.describe(str(self.place))
 
-    def _answer(self, question: Question, filter: str | Collection[str] | None) -> list[Answer]:
+    def _answer(self, request: SearchRequest) -> list[Answer]:
         """An answer names the shards that did not reply (`missing`)."""
         if not len(self):
             raise HolmesError(f"{self.place} contains no videos; add some with 'holmes index build'.")
         now = self.now
-        names = now.wanted(filter)
+        names = now.wanted(request.filter)
         answers: list[Answer] = []
-        for start in range(0, len(question.sentences), QUERIES_AT_ONCE):
-            some = question.some(slice(start, start + QUERIES_AT_ONCE))
-            enough = max(question.top, SMALL_GROUP)
+        for start in range(0, len(request.sentences), QUERIES_AT_ONCE):
+            some = request.some(slice(start, start + QUERIES_AT_ONCE))
+            enough = max(request.top, SMALL_GROUP)
             probes, count = now.probes(some.sentences), now.judge.candidates
             judging = _Judging(some, now)
-            gathered = gather(now, probes, enough, count, names, now.groups.alike, judging)
+            gathered = gather(now, probes, enough, count, names, now.duplicates.alike, judging)
             answers += compose_answers(
                 some,
                 gathered.nearest,
@@ -99,8 +93,8 @@ class ShardedIndex(SearchIndex):
                 now.shards.model,
                 gathered.found,
                 in_parts=now.shards.in_parts,
-                groups=now.groups,
-                views=gathered.views,
+                duplicates=now.duplicates,
+                frames_of_hits=gathered.views,
                 judged=judging.of(gathered.nearest),
                 missing=gathered.missing,
             )
@@ -167,7 +161,7 @@ class ShardedIndex(SearchIndex):
         self.now.embedder = embedder
 
     @property
-    def judge(self) -> Diagnose:
+    def judge(self) -> Judge:
         return self.now.judge
 
     def _owner(self, now: Generation, video: str) -> str:
@@ -180,14 +174,14 @@ class ShardedIndex(SearchIndex):
 class _Judging:
     """Judges what was found while the shards look for moments."""
 
-    question: Question
+    request: SearchRequest
     now: Generation
     nearest: Nearest | None = None
     diagnoses: Sequence[Diagnosis] = ()
 
     def __call__(self, nearest: Nearest) -> None:
         self.nearest = nearest
-        self.diagnoses = judge_answers(self.question, nearest, self.now.judge, self.now.shards.in_parts)
+        self.diagnoses = judge_answers(self.request, nearest, self.now.judge, self.now.shards.in_parts)
 
     def of(self, nearest: Nearest) -> Sequence[Diagnosis] | None:
         """The diagnoses of this; None if it was not judged, since a shard has fallen silent after that."""
@@ -203,7 +197,7 @@ def open_index(
     *,
     device: str = "auto",
     model: str | None = None,
-    diagnose: Diagnose | None = None,
+    diagnose: Judge | None = None,
     ray: str | None = None,
     copies: int | None = None,
     cache: Path | str | None = None,

@@ -21,7 +21,7 @@ from holmes.cluster.shard import Sent, ShardReply, sent, unpacked
 from holmes.cluster.snapshots import Generation, Names
 from holmes.errors import HolmesError
 from holmes.index.answer.answering import Found
-from holmes.index.answer.appearance import View
+from holmes.index.answer.duplicates import MomentFrames
 from holmes.index.engine.nearest import Nearest
 from holmes.index.engine.scan import Probes
 from holmes.moments import Moment
@@ -88,13 +88,13 @@ class Gathered:
     shards: list[str]  # by their places
     nearest: Nearest
     videos: dict[tuple[int, int], Found]  # by query and rank
-    seen: dict[tuple[int, int], View]  # what some of them look like
+    seen: dict[tuple[int, int], MomentFrames]  # what some of them look like
     missing: tuple[str, ...]
 
     def found(self, q: int, rank: int) -> Found:
         return self.videos[q, rank]
 
-    def views(self, hits: Sequence[tuple[int, int]]) -> list[View | None]:
+    def views(self, hits: Sequence[tuple[int, int]]) -> list[MomentFrames | None]:
         """What hits look like, each by query and rank; None for those whose shard has fallen silent."""
         asked: dict[str, list[tuple[int, Moment]]] = {}
         by_shard: dict[str, list[tuple[int, int]]] = {}
@@ -184,7 +184,7 @@ def _videos(
     nearest: Nearest,
     alike: Alike | None,
     meanwhile: Callable[[], None] | None,
-) -> tuple[dict[tuple[int, int], Found], dict[tuple[int, int], View], list[str]]:
+) -> tuple[dict[tuple[int, int], Found], dict[tuple[int, int], MomentFrames], list[str]]:
     """The video of every hit, what some look like, and the shards that did not answer."""
     looked_at = [0] * len(nearest.hit_QH)
     if alike is not None:
@@ -199,7 +199,7 @@ def _videos(
             parts.setdefault(shards[place], []).append((q, part, rank < looked_at[q]))
     calls = {shard: (probes, hits) for shard, hits in parts.items()}
     replies = now.ask("found", calls, meanwhile) if calls else {}
-    videos, seen = dict[tuple[int, int], Found](), dict[tuple[int, int], View]()
+    videos, seen = dict[tuple[int, int], Found](), dict[tuple[int, int], MomentFrames]()
     for shard, found in replies.items():
         for hit, (video, view) in zip(places[shard], found, strict=True):
             videos[hit] = video

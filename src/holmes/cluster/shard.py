@@ -19,7 +19,7 @@ from holmes.cluster.locations import Place
 from holmes.errors import HolmesError
 from holmes.index.answer.answering import Found
 from holmes.index.answer.answers import Timeline
-from holmes.index.answer.appearance import Sketch, View, sketches_of, view_of
+from holmes.index.answer.duplicates import MeanFrame, MomentFrames, moment_frames, sample_mean_frames
 from holmes.index.answer.searcher import Index
 from holmes.index.answer.timeline import find_moments, frame_at, timeline_of
 from holmes.index.engine.nearest import nearest_videos
@@ -69,13 +69,13 @@ def received(arrays: Sent) -> Probes:
     return probes
 
 
-def packed(view: View) -> View:
+def packed(view: MomentFrames) -> MomentFrames:
     """A view in the form that is sent: its rows are float16, as in the index, so nothing is lost."""
-    return View(view.rows_FD.astype(np.float16), view.inside_F)
+    return MomentFrames(view.rows_FD.astype(np.float16), view.inside_F)
 
 
-def unpacked(view: View) -> View:
-    return View(view.rows_FD.astype(np.float32), view.inside_F)
+def unpacked(view: MomentFrames) -> MomentFrames:
+    return MomentFrames(view.rows_FD.astype(np.float32), view.inside_F)
 
 
 class Shard:
@@ -133,27 +133,27 @@ class Shard:
 
     def found(
         self, digest: str, probes: Sent, hits: Sequence[tuple[int, int, bool]]
-    ) -> list[tuple[Found, View | None]]:
+    ) -> list[tuple[Found, MomentFrames | None]]:
         """The name and the moments of each hit, which is a query, the part that makes its video a hit, and
         whether to say what it looks like too."""
         index, asked = self._in(digest), received(probes)
-        found: list[tuple[Found, View | None]] = []
+        found: list[tuple[Found, MomentFrames | None]] = []
         for q, part, looked_at in hits:
             video = index.video_of_part(part)
             moments = find_moments(video, asked, q)
-            view = packed(view_of(video, moments[0])) if looked_at else None
+            view = packed(moment_frames(video, moments[0])) if looked_at else None
             found.append(((video.name, moments), view))
         return found
 
-    def views(self, digest: str, hits: Sequence[tuple[int, Moment]]) -> list[View]:
+    def views(self, digest: str, hits: Sequence[tuple[int, Moment]]) -> list[MomentFrames]:
         """What videos look like, each named by one of its parts, and in which moment."""
         index = self._in(digest)
-        return [packed(view_of(index.video_of_part(part), moment)) for part, moment in hits]
+        return [packed(moment_frames(index.video_of_part(part), moment)) for part, moment in hits]
 
-    def sketches(self, digest: str) -> list[Sketch]:
+    def sketches(self, digest: str) -> list[MeanFrame]:
         """A sample of the shard's videos."""
         index = self._in(digest)
-        return sketches_of(index.gallery.key_S, index.video_of_part)
+        return sample_mean_frames(index.gallery.key_S, index.video_of_part)
 
     def timelines(self, digest: str, probes: Sent, names: Sequence[str]) -> list[Timeline]:
         index, asked = self._in(digest), received(probes)

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property
 from typing import Any
 
 from holmes.cluster.fleet import Fleet
 from holmes.cluster.manifest import FILE_NAME, Shards
-from holmes.cluster.merge import sums_of
-from holmes.cluster.shard import sent
 from holmes.cluster.wire import Arguments
 from holmes.errors import HolmesError
-from holmes.evidence.calibration_record import Calibration
-from holmes.index.answer.appearance import merged
-from holmes.index.answer.common_sentences import SENTENCES
-from holmes.index.answer.confidence import Diagnose, choose_judge, guess_from, own_calibration
-from holmes.index.answer.duplicates import Groups
+from holmes.evidence.judging import Judge
+from holmes.index.answer.confidence import choose_judge, own_calibration
+from holmes.index.answer.duplicates import DuplicateFinder, merge_samples
 from holmes.index.embedders.loading import recorded_embedder
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.engine.scan import Probes, make_probes
@@ -34,39 +29,34 @@ class Generation:
     shards: Shards
     fleet: Fleet
     checkpoint: str | None = None  # where a trained model is now, if it has moved
-    diagnose: Diagnose | None = None  # used instead of the model's own judge
+    diagnose: Judge | None = None  # used instead of the model's own judge
     device: str = "auto"  # of the model and its encoders; every shard has a device of its own
-    _groups: Groups | None = field(default=None, init=False)
+    _duplicates: DuplicateFinder | None = field(default=None, init=False)
 
     @cached_property
     def embedder(self) -> Embedder:
         return recorded_embedder(self.shards.model, self.checkpoint, self.device)
 
     @cached_property
-    def judge(self) -> Diagnose:
+    def judge(self) -> Judge:
         if self.diagnose is not None:
             return self.diagnose
         values, own = self.shards.calibration, None
         if values is not None:
             own = own_calibration(values, self.embedder.record["digest"], FILE_NAME)
-        return choose_judge(self.embedder, own, self.shards.videos, self.guess)
-
-    def guess(self) -> Calibration:
-        """A rough calibration from how far the scores of everyday sentences spread over all shards."""
-        replies = self.all("nearest", sent(self.probes(SENTENCES)), 1, 0, None).values()
-        return guess_from(reduce(add, map(sums_of, replies)), self.embedder)
+        return choose_judge(self.embedder, own)
 
     @property
-    def groups(self) -> Groups:
+    def duplicates(self) -> DuplicateFinder:
         """Remembered once every shard has said what its videos look like."""
-        if self._groups is not None:
-            return self._groups
+        if self._duplicates is not None:
+            return self._duplicates
         names = [entry.name for entry in self.shards.shards if entry.videos]
         samples = self.ask("sketches", {name: () for name in names})
-        groups = Groups(self.embedder, lambda: merged(samples.values()))
+        duplicates = DuplicateFinder(self.embedder, lambda: merge_samples(samples.values()))
         if len(samples) == len(names):
-            self._groups = groups
-        return groups
+            self._duplicates = duplicates
+        return duplicates
 
     def probes(self, sentences: Sequence[str]) -> Probes:
         embedder = self.embedder

@@ -36,7 +36,7 @@ from holmes.cluster.shard import sent
 from holmes.cluster.snapshots import Generation
 from holmes.errors import HolmesError
 from holmes.index.answer.calibration import Taught, learn
-from holmes.index.answer.confidence import FEWEST_VIDEOS, FILE, read_values, write_values
+from holmes.index.answer.confidence import FILE, read_values, write_values
 from holmes.index.answer.confidence import FILE as CALIBRATION
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.ingest.builder import BuildSummary, add_videos, first_manifest
@@ -331,14 +331,7 @@ def build_shards(
         crew=crew,
         writer=ShardsWriter,
     )
-    shards = seal_shards(path)
-    known = shards.calibration is not None and not shards.calibration.get("rough")
-    if embedder.calibration is None and not known and shards.videos >= FEWEST_VIDEOS:
-        fleet = LocalFleet(Place(path))
-        fleet.ready(shards)
-        made = Generation(shards, fleet)
-        made.embedder = embedder
-        seal_shards(path, calibration=made.guess().to_dict())
+    seal_shards(path)
     return summary
 
 

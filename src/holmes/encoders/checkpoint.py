@@ -30,7 +30,6 @@ MANIFEST = "checkpoint.json"
 BEST = "best"  # the checkpoint inside the folder of a training run
 ENCODERS = "encoders"  # among its extras: what made the features it was trained on
 TRAINING_SECONDS = "training_seconds"  # among its extras, see below
-WORDS = "words"  # among its extras: the words of its training captions
 FORMAT = FileFormat(
     "holmes-checkpoint", 2, "a Holmes checkpoint", "copy the whole folder again", without_checksum=(1,)
 )

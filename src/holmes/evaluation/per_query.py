@@ -19,9 +19,9 @@ from holmes.data.store import Store
 from holmes.errors import HolmesError, missing_packages
 from holmes.evaluation.localise import overlap, similarity_along
 from holmes.evaluation.split_report import Evaluated
-from holmes.evidence.answer_kinds import AnswerKind
-from holmes.evidence.calibration_record import Calibration
+from holmes.evidence.calibration import Calibration
 from holmes.evidence.fitting import judge_all
+from holmes.evidence.kinds import AnswerKind
 from holmes.evidence.quantities import Quantities, candidate_quantities
 from holmes.evidence.query_kinds import label_consistency
 from holmes.moments import best_windows

@@ -10,12 +10,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from holmes.evidence.answer_kinds import CLEAR, MOST, is_precise, small_group
-from holmes.evidence.calibration_record import Calibration
-from holmes.evidence.case import Case
-from holmes.evidence.confidence import Background, background, fit_score_evidence, gallery_opinion
-from holmes.evidence.judgement import SMALLEST_VACUITY, Judgement, judge
-from holmes.evidence.odds import fit_odds_correction
+from holmes.evidence.calibration import Calibration
+from holmes.evidence.distribution import (
+    Background,
+    background,
+    fit_odds_correction,
+    fit_score_evidence,
+    gallery_opinion,
+)
+from holmes.evidence.judging import SMALLEST_VACUITY, Candidates, Judgement, judge
+from holmes.evidence.kinds import CLEAR, MOST, is_precise, small_group
 from holmes.evidence.quantities import fit_temperature
 from holmes.records import QueryKind, Scores
 
@@ -135,7 +139,7 @@ def _f1(said_SSQ: Tensor, known_Q: Tensor, kind: int) -> Tensor:
 def judge_all(scores: Scores, calibration: Calibration) -> Judgement:
     """Judge queries whose whole gallery was scored."""
     best, all_scores = best_candidates(scores, calibration)
-    return judge(Case(best, scores.clip_QV.shape[1], all_scores), calibration)
+    return judge(Candidates(best, scores.clip_QV.shape[1], all_scores), calibration)
 
 
 def best_candidates(scores: Scores, calibration: Calibration) -> tuple[Scores, Background]:

@@ -36,12 +36,12 @@ class ServedQuestion:
     names: frozenset[str] | None = None
     timelines: bool = False
     abstain_below: float | None = None
-    min_probability: float | None = None
+    not_here_below: float | None = None
 
     @property
     def shared(self) -> tuple[frozenset[str] | None, float | None, float | None]:
         """What questions must have in common to be answered in one scan."""
-        return self.names, self.abstain_below, self.min_probability
+        return self.names, self.abstain_below, self.not_here_below
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Batcher:
         sentences, most = [q.sentence for q in questions], max(q.top for q in questions)
         names, abstain_below, least = questions[0].shared
         answers = self.index.search_many(
-            sentences, most, filter=names, abstain_below=abstain_below, min_probability=least
+            sentences, most, filter=names, abstain_below=abstain_below, not_here_below=least
         )
         return [self._reply(*pair) for pair in zip(questions, answers, strict=True)]
 

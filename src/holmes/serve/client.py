@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -16,10 +16,10 @@ from urllib.request import Request, urlopen
 import numpy as np
 
 from holmes.errors import HolmesError
-from holmes.evidence.diagnosis import Diagnosis
-from holmes.index.answer.answering import Question, check_sentence
+from holmes.evidence.judging import Diagnosis
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.base import Paths, SearchIndex, paths_of
+from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.ingest.builder import BuildSummary
 from holmes.index.storage.store import IndexDescription
 from holmes.media.extraction import Failure
@@ -92,17 +92,17 @@ class RemoteIndex(SearchIndex):
             yield from page["videos"]
             seen, total = seen + len(page["videos"]), page["total"] if page["videos"] else 0
 
-    def _answer(self, question: Question, filter: str | Collection[str] | None) -> list[Answer]:
-        if filter is not None and not isinstance(filter, str):
+    def _answer(self, request: SearchRequest) -> list[Answer]:
+        if request.filter is not None and not isinstance(request.filter, str):
             raise HolmesError("a served index takes one pattern as a filter, such as '*/2024/*'.")
         answers: list[Answer] = []
-        for start in range(0, len(question.sentences), AT_ONCE):
+        for start in range(0, len(request.sentences), AT_ONCE):
             order = {
-                "sentences": list(question.sentences[start : start + AT_ONCE]),
-                "top": int(question.top),
-                "filter": filter,
-                "abstain_below": question.abstain_below,
-                "min_probability": question.min_probability,
+                "sentences": list(request.sentences[start : start + AT_ONCE]),
+                "top": int(request.top),
+                "filter": request.filter,
+                "abstain_below": request.abstain_below,
+                "not_here_below": request.not_here_below,
             }
             answers += [_answer(plain) for plain in self._request("/api/search", order)["answers"]]
         return answers
@@ -191,7 +191,6 @@ def _answer(plain: dict[str, Any]) -> Answer:
         probability=told["probability"],
         here=told["here"],
         group=len(told["group"]),
-        apart=tuple(told["apart"]),
         rough=told["rough"],
         probabilities=tuple(hit.probability for hit in hits if hit.probability is not None),
         beliefs=tuple(hit.belief for hit in hits),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from holmes.serve.settings import Limits
 
@@ -59,7 +59,6 @@ class Diagnosis(BaseModel):
     words: str = Field(description="The kind as people say it.")
     here: float | None = Field(description="The share of answerable queries that had no more evidence.")
     group: list[str] = Field(description="The first hits that the kind is about.")
-    apart: list[str | None] = Field(description="A word for each of these that is true of it alone.")
     rough: bool = Field(description="The probabilities are a guess that no right answer has confirmed.")
     explanation: str
     advice: str
@@ -100,8 +99,9 @@ class Questions(BaseModel):
     abstain_below: float | None = Field(
         None, ge=0, le=1, description="No hits if the first is less probable."
     )
-    min_probability: float | None = Field(
+    not_here_below: float | None = Field(
         None,
+        validation_alias=AliasChoices("not_here_below", "min_probability"),
         ge=0,
         le=1,
         description="Say that it is not here if a smaller share of queries with an answer had as little "

@@ -67,7 +67,7 @@ async def search_many(request: Request, questions: Questions) -> Response:
             questions.top,
             names,
             abstain_below=questions.abstain_below,
-            min_probability=questions.min_probability,
+            not_here_below=questions.not_here_below,
         )
         for sentence in questions.sentences
     ]

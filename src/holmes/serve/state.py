@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from holmes.errors import HolmesError
-from holmes.index.answer.answering import check_sentence
 from holmes.index.answer.answers import Hit, Timeline
 from holmes.index.answer.base import SearchIndex
+from holmes.index.answer.request import check_sentence
 from holmes.index.storage.store import IndexDescription
 from holmes.serve.batching import Batcher, Reply, ServedQuestion
 from holmes.serve.catalogue import Shelf, file_date

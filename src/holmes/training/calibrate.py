@@ -12,7 +12,7 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import Checkpoint, update_extras
 from holmes.evaluation.scoring import encode_split, score_all
-from holmes.evidence.calibration_record import EXTRA, Calibration
+from holmes.evidence.calibration import EXTRA, Calibration
 from holmes.evidence.fitting import fit_calibration
 from holmes.records import QueryKind
 

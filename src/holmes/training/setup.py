@@ -15,8 +15,7 @@ from holmes.config.names import weighted_names
 from holmes.config.schema import AlignmentConfig, HolmesConfig
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
-from holmes.data.words import telling_words
-from holmes.encoders.checkpoint import ENCODERS, TRAINING_SECONDS, WORDS
+from holmes.encoders.checkpoint import ENCODERS, TRAINING_SECONDS
 from holmes.errors import HolmesError
 from holmes.evaluation.partition import Identify
 from holmes.evidence import dirichlet, query_kinds
@@ -95,7 +94,6 @@ def extras_of(progress: Progress, store: Store, fit: Split) -> Json:
         "epoch": progress.best_epoch,
         "select_SumR": progress.best_sum,
         TRAINING_SECONDS: store.usual_seconds(fit),
-        WORDS: telling_words([store.captions[query] for query in fit.queries]),
         ENCODERS: asdict(store.info.encoders),
     }
 

@@ -18,9 +18,9 @@ from holmes.encoders.checkpoint import Checkpoint
 from holmes.evaluation.confidence import baselines
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import Encoded, encode_split, score_all
-from holmes.evidence.calibration_record import Calibration
+from holmes.evidence.calibration import Calibration
 from holmes.evidence.fitting import judge_all
-from holmes.evidence.judgement import Judgement
+from holmes.evidence.judging import Judgement
 from holmes.records import Scores
 
 Floats = NDArray[np.float64]

@@ -25,7 +25,7 @@ from holmes.evaluation.confidence.metrics import (
 )
 from holmes.evaluation.confidence.quantities import gallery_sizes, hard_queries, kinds, several_fit
 from holmes.evaluation.intervals import Counts, bootstrap_counts, estimate
-from holmes.evidence.calibration_record import Calibration
+from holmes.evidence.calibration import Calibration
 
 REPEATS = 1000
 

@@ -24,9 +24,9 @@ from holmes.evaluation.intervals import Counts, bootstrap_counts, estimate, fini
 from holmes.evaluation.partition import agreement
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import score_all
-from holmes.evidence.answer_kinds import AnswerKind
-from holmes.evidence.calibration_record import Calibration
+from holmes.evidence.calibration import Calibration
 from holmes.evidence.fitting import judge_all, without
+from holmes.evidence.kinds import AnswerKind
 from holmes.records import QueryKind, Scores
 
 GALLERY_SHARES = (0.25, 0.5, 1.0)

@@ -18,7 +18,7 @@ from holmes.evaluation.confidence.corruptions import Reader
 from holmes.evaluation.confidence.measure import evaluate_uncertainty
 from holmes.evaluation.confidence.readers import find_reader
 from holmes.evaluation.runs.folders import RunFolder, refuse_other_features, store_of
-from holmes.evidence.calibration_record import EXTRA, read_calibration
+from holmes.evidence.calibration import EXTRA, read_calibration
 from holmes.training.calibrate import calibrate
 from holmes.training.protocol import Protocol, calibration_split
 

@@ -20,7 +20,7 @@ from holmes.evaluation.per_query import QueryTable, query_table
 from holmes.evaluation.runs.folders import RunFolder, find_runs, refuse_other_features, store_of
 from holmes.evaluation.runs.groups import group_runs
 from holmes.evaluation.split_report import Evaluated, evaluated_split
-from holmes.evidence.calibration_record import EXTRA, read_calibration
+from holmes.evidence.calibration import EXTRA, read_calibration
 from holmes.results import summary_of
 from holmes.training.setup import build_alignments, build_identifier
 

@@ -6,21 +6,23 @@ Q queries, K candidates
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from holmes.base.printing import printable
 from holmes.base.threads import one_thread_per_operation
 from holmes.errors import HolmesError
-from holmes.evidence.case import Case
-from holmes.evidence.diagnosis import Diagnoser, Diagnosis
+from holmes.evidence import wording
+from holmes.evidence.judging import CalibratedJudge, Candidates, Diagnosis, Judge, UncalibratedJudge
+from holmes.evidence.kinds import AnswerKind
 from holmes.index.answer.answers import Answer, Hit
-from holmes.index.answer.confidence import Diagnose, PlainDiagnose
-from holmes.index.answer.duplicates import Groups, Views
+from holmes.index.answer.duplicates import DuplicateFinder, FramesOfHits
 from holmes.index.answer.languages import with_language
+from holmes.index.answer.request import SearchRequest
 from holmes.index.engine.nearest import Nearest
 from holmes.moments import Moment
 from holmes.records import Scores
@@ -29,41 +31,16 @@ FEWEST_WORDS = 3  # of a sentence whose evidence is like that of the captions a 
 Found = tuple[str, tuple[Moment, ...]]  # a video's name and its moments
 
 
-@dataclass(frozen=True)
-class Question:
-    """Sentences that are asked together, how many hits each wants, and when to keep silent."""
-
-    sentences: Sequence[str]
-    top: int = 10
-    abstain_below: float | None = None
-    min_probability: float | None = None
-
-    def check(self) -> None:
-        if isinstance(self.sentences, str):
-            raise HolmesError("search_many takes a list of sentences; use search for one.")
-        for sentence in self.sentences:
-            check_sentence(sentence)
-        if not isinstance(self.top, int | np.integer) or self.top < 1:
-            raise HolmesError(f"top must be a whole number, at least 1, not {self.top!r}.")
-        for name in ("abstain_below", "min_probability"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= 1:
-                raise HolmesError(f"{name} must be a probability, 0 to 1, not {value!r}.")
-
-    def some(self, at: slice) -> Question:
-        return replace(self, sentences=self.sentences[at])
-
-
 @torch.inference_mode()  # which every operation begins sooner in
 @one_thread_per_operation()  # on so little, threads do nothing but wait for each other
 def judge_answers(
-    question: Question, nearest: Nearest, judge: Diagnose, in_parts: bool, copies_Q: Tensor | None = None
+    request: SearchRequest, nearest: Nearest, judge: Judge, in_parts: bool, copies_Q: Tensor | None = None
 ) -> Sequence[Diagnosis]:
     """One diagnosis for each sentence; `copies_Q` says how many first hits are copies, where any are."""
     compared, count = nearest.all_scores, judge.candidates
-    terse_Q = torch.tensor([len(sentence.split()) < FEWEST_WORDS for sentence in question.sentences])
-    floor = question.min_probability
-    case = Case(
+    terse_Q = torch.tensor([len(sentence.split()) < FEWEST_WORDS for sentence in request.sentences])
+    floor = request.not_here_below
+    queries = Candidates(
         Scores(nearest.frame_QK[:, :count], nearest.clip_QK[:, :count]),
         compared.count,
         compared.background,
@@ -74,49 +51,51 @@ def judge_answers(
         here_floor=floor,
     )
     alone = nearest.hit_score_QH.shape[1] < 2  # of a single video nothing can be said but that it is one
-    plain = (alone and isinstance(judge, Diagnoser)) or not compared.count
-    return PlainDiagnose()(case) if plain else judge(case)
+    plain = (alone and isinstance(judge, CalibratedJudge)) or not compared.count
+    if plain:
+        return [Diagnosis(said.beliefs, said.quantities) for said in UncalibratedJudge()(queries)]
+    return judge(queries)
 
 
 @torch.inference_mode()
 @one_thread_per_operation()
 def compose_answers(
-    question: Question,
+    request: SearchRequest,
     nearest: Nearest,
-    judge: Diagnose,
+    judge: Judge,
     model: dict[str, Any],
     found: Callable[[int, int], Found],
     *,
     in_parts: bool,
-    groups: Groups,
-    views: Views,
+    duplicates: DuplicateFinder,
+    frames_of_hits: FramesOfHits,
     judged: Sequence[Diagnosis] | None = None,
     missing: Sequence[str] = (),
 ) -> list[Answer]:
     """One answer for each sentence.
 
-    `found` gives the video of a query's hit, both by number, and `views` what such videos look like. `judged`
-    are the diagnoses if they are known already, from before it was known whether hits are copies.
+    `found` gives the video of a query's hit, both by number, and `frames_of_hits` the frames of such videos.
+    `judged` are the diagnoses if they are known already, from before it was known whether hits are copies.
     """
-    copies_Q = groups.copies(nearest.hit_score_QH, views)
+    copies_Q = duplicates.copies(nearest.hit_score_QH, frames_of_hits)
     if bool((copies_Q > 1).any()):
-        diagnoses = judge_answers(question, nearest, judge, in_parts, copies_Q)
+        diagnoses = judge_answers(request, nearest, judge, in_parts, copies_Q)
     else:
-        diagnoses = judge_answers(question, nearest, judge, in_parts) if judged is None else judged
+        diagnoses = judge_answers(request, nearest, judge, in_parts) if judged is None else judged
     answers = []
     for q, diagnosis in enumerate(diagnoses):
-        least = question.abstain_below
+        least = request.abstain_below
         if least is not None and diagnosis.probability is None:
             raise HolmesError(
-                "a search of a single video has nothing to compare it with, so it cannot abstain; "
-                "ask without --abstain-below."
+                "without a probability a search cannot abstain: a single video has nothing to be compared "
+                "with, and other models must be calibrated first ('holmes index calibrate')."
             )
         abstained = least is not None and (diagnosis.probability or 0.0) < least
-        hits = () if abstained else compose_hits(q, diagnosis, nearest, question.top, found)
-        told = groups.tell_apart(q, diagnosis, hits, views)
-        told = with_language(told, question.sentences[q], model)
-        told = _counting_only_what_was_searched(told, missing)
-        answers.append(Answer(question.sentences[q], told, hits, abstained, tuple(missing)))
+        hits = () if abstained else compose_hits(q, diagnosis, nearest, request.top, found)
+        told = with_names(diagnosis, hits)
+        told = with_language(told, request.sentences[q], model)
+        told = with_missing(told, missing)
+        answers.append(Answer(request.sentences[q], told, hits, abstained, tuple(missing)))
     return answers
 
 
@@ -134,21 +113,17 @@ def compose_hits(
     return tuple(hits)
 
 
-def _counting_only_what_was_searched(diagnosis: Diagnosis, missing: Sequence[str]) -> Diagnosis:
+def with_names(diagnosis: Diagnosis, hits: Sequence[Hit]) -> Diagnosis:
+    """A diagnosis that names the videos that fit."""
+    members = [printable(Path(hit.video).name) for hit in hits[: diagnosis.group]]
+    if diagnosis.kind != AnswerKind.SEVERAL_FIT.name.lower() or len(members) < 2:
+        return diagnosis
+    asked = wording.which_of(members, diagnosis.group - len(members))
+    return replace(diagnosis, advice=f"{asked} {diagnosis.advice}")
+
+
+def with_missing(diagnosis: Diagnosis, missing: Sequence[str]) -> Diagnosis:
     """A diagnosis that says so if not all videos were searched."""
     if not missing:
         return diagnosis
-    named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
-    said = f"{diagnosis.explanation} This counts only what was searched: {named} did not answer."
-    return replace(diagnosis, explanation=said)
-
-
-def check_sentence(sentence: object) -> None:
-    if not isinstance(sentence, str):
-        raise HolmesError(f"a sentence must be text, not {str(sentence)[:40]!r}.")
-    if not sentence.strip():
-        raise HolmesError("the sentence is empty; describe a moment in a few words.")
-    try:
-        sentence.encode()
-    except UnicodeEncodeError:
-        raise HolmesError(f"the sentence {ascii(sentence)[:80]} is not valid UTF-8; type it again.") from None
+    return replace(diagnosis, explanation=f"{diagnosis.explanation} {wording.not_all_searched(missing)}")

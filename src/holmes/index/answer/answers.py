@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from holmes.evidence.diagnosis import Diagnosis
+from holmes.evidence import wording
+from holmes.evidence.judging import Diagnosis
 from holmes.moments import Moment
 from holmes.results import Json
 
@@ -76,7 +77,7 @@ class Answer:
         """The answer for people: the sentence, the diagnosis, the hits with their best moments."""
         lines = [f"“{self.query}”: {self.diagnosis.words}. {self.diagnosis.explanation}"]
         lines += [f"{rank:3}  {hit}" for rank, hit in enumerate(self.hits, start=1)]
-        return "\n".join([*lines, *(["I do not know."] if self.abstained else [])])
+        return "\n".join([*lines, *([wording.ABSTAINED] if self.abstained else [])])
 
     def __repr__(self) -> str:
         return f"Answer({self.query!r}, {self.diagnosis.kind}, {len(self.hits)} hits)"
@@ -102,7 +103,6 @@ class Answer:
                 "probability": self.diagnosis.probability,
                 "here": self.diagnosis.here,
                 "group": [hit.video for hit in self.group],
-                "apart": list(self.diagnosis.apart),
                 "rough": self.diagnosis.rough,
                 "abstained": self.abstained,
                 **self.diagnosis.quantities,

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from torch.nn.functional import normalize
 
 from holmes.errors import HolmesError
-from holmes.evidence.diagnosis import Diagnosis
-from holmes.index.answer.answering import Question
+from holmes.evidence import wording
+from holmes.evidence.judging import Diagnosis
 from holmes.index.answer.answers import Answer, Hit, Timeline
+from holmes.index.answer.request import SearchRequest
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.storage.store import IndexDescription
 
@@ -54,6 +55,7 @@ class SearchIndex(ABC):
         *,
         filter: str | Collection[str] | None = None,
         abstain_below: float | None = None,
+        not_here_below: float | None = None,
         min_probability: float | None = None,
     ) -> Answer:
         """The best videos for one sentence, with their moments, and how sure the answer is.
@@ -63,11 +65,16 @@ class SearchIndex(ABC):
             top: How many hits at most.
             filter: Search only these videos: a pattern for paths or file names, or the names themselves.
             abstain_below: Return no hits if the first hit is less probable than this.
-            min_probability: Call the moment "not here" if a smaller share of the answerable queries had as
+            not_here_below: Call the moment "not here" if a smaller share of the answerable queries had as
                 little evidence.
+            min_probability: The earlier name of `not_here_below`.
         """
         return self.search_many(
-            [sentence], top, filter=filter, abstain_below=abstain_below, min_probability=min_probability
+            [sentence],
+            top,
+            filter=filter,
+            abstain_below=abstain_below,
+            not_here_below=min_probability if not_here_below is None else not_here_below,
         )[0]
 
     def search_many(
@@ -77,15 +84,17 @@ class SearchIndex(ABC):
         *,
         filter: str | Collection[str] | None = None,
         abstain_below: float | None = None,
+        not_here_below: float | None = None,
         min_probability: float | None = None,
     ) -> list[Answer]:
         """One answer for each sentence, as `search` gives it, in few passes over the index."""
-        question = Question(sentences, top, abstain_below, min_probability)
-        question.check()
-        return self._answer(question, filter)
+        here = min_probability if not_here_below is None else not_here_below
+        request = SearchRequest(sentences, top, filter, abstain_below, here)
+        request.check()
+        return self._answer(request)
 
     @abstractmethod
-    def _answer(self, question: Question, filter: str | Collection[str] | None) -> list[Answer]: ...
+    def _answer(self, request: SearchRequest) -> list[Answer]: ...
 
     def like(self, video: str, time: float, top: int = 10) -> Answer:
         """Videos that look like `video` does at `time` seconds.
@@ -178,7 +187,7 @@ def paths_of(paths: Paths) -> list[Path | str]:
 
 def unit_vectors(embedder: Embedder, sentences: Sequence[str]) -> NDArray[np.float32]:
     """The pooled query vectors of sentences, each of length 1."""
-    Question(sentences).check()
+    SearchRequest(sentences).check()
     query_QD = embedder.queries(sentences).query_QD.float()
     return np.asarray(normalize(query_QD, dim=-1).cpu().numpy(), np.float32)
 
@@ -188,6 +197,6 @@ def picture_answer(video: str, time: float, hits: Sequence[Hit]) -> Answer:
     diagnosis = Diagnosis(
         beliefs=(),
         quantities={},
-        explanation="Calibration covers sentences, not pictures, so there is no probability.",
+        explanation=wording.NOT_A_SENTENCE,
     )
     return Answer(f"like {Path(video).name} at {time:g} s", diagnosis, tuple(hits))

@@ -13,7 +13,7 @@ import torch
 
 from holmes.base.rows import read_rows
 from holmes.errors import HolmesError
-from holmes.evidence.calibration_record import Calibration
+from holmes.evidence.calibration import Calibration
 from holmes.evidence.fitting import FEWEST_QUERIES, fit_calibration, judge_all
 from holmes.index.embedders.protocol import Embedder
 from holmes.records import Scores

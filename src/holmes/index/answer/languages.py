@@ -5,7 +5,8 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import replace
 
-from holmes.evidence.diagnosis import Diagnosis
+from holmes.evidence import wording
+from holmes.evidence.judging import Diagnosis
 
 ENGLISH_ALONE = ("pocket", "minilm")
 ENGLISH_WORDS = (
@@ -22,7 +23,6 @@ OTHER_WORDS = (
 )
 ENGLISH = frozenset(ENGLISH_WORDS.split())
 OTHERS = frozenset(OTHER_WORDS.split()) - ENGLISH
-ADVICE = "This model reads English. It knows no other language, and neither names, sounds nor written text."
 
 
 def is_foreign(sentence: str) -> bool:
@@ -40,4 +40,4 @@ def with_language(diagnosis: Diagnosis, sentence: str, model: dict[str, object])
     reads_english = model.get("text", model.get("name")) in ENGLISH_ALONE
     if diagnosis.kind in ("precise", "unknown") or not reads_english or not is_foreign(sentence):
         return diagnosis
-    return replace(diagnosis, explanation=ADVICE, advice="Ask in English.")
+    return replace(diagnosis, explanation=wording.READS_ENGLISH, advice=wording.ASK_IN_ENGLISH)

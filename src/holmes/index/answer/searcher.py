@@ -16,23 +16,21 @@ from numpy.typing import NDArray
 
 from holmes.base.devices import device_named
 from holmes.errors import HolmesError
-from holmes.evidence.answer_kinds import SMALL_GROUP
-from holmes.index.answer.answering import Found, Question, check_sentence, compose_answers, compose_hits
+from holmes.evidence.judging import Judge
+from holmes.evidence.kinds import SMALL_GROUP
+from holmes.index.answer.answering import Found, compose_answers, compose_hits
 from holmes.index.answer.answers import Answer, Hit, Timeline
-from holmes.index.answer.appearance import View, sketches_of, view_of
 from holmes.index.answer.base import Captions, Paths, SearchIndex, paths_of, unit_vectors
 from holmes.index.answer.calibration import Taught, captions_of, learn
-from holmes.index.answer.confidence import (
-    FEWEST_VIDEOS,
-    FILE,
-    Diagnose,
-    as_probes,
-    guess,
-    judge_of,
-    read_own,
-    write_values,
+from holmes.index.answer.confidence import FILE, as_probes, judge_of, write_values
+from holmes.index.answer.duplicates import (
+    DuplicateFinder,
+    FramesOfHits,
+    MomentFrames,
+    moment_frames,
+    sample_mean_frames,
 )
-from holmes.index.answer.duplicates import Groups, Views
+from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.answer.timeline import find_moments, frame_at, timeline_of
 from holmes.index.embedders.loading import Model, recorded_embedder
 from holmes.index.embedders.protocol import Embedder
@@ -57,7 +55,7 @@ class Index(SearchIndex):
     store: IndexStore
     device: torch.device
     checkpoint: Model | None = None  # the model, or where it is now if it has moved since
-    diagnose: Diagnose | None = None  # used instead of the model's own judge
+    diagnose: Judge | None = None  # used instead of the model's own judge
 
     def __len__(self) -> int:
         return len(self.store)
@@ -73,14 +71,14 @@ class Index(SearchIndex):
     def describe(self) -> IndexDescription:
         return self.store.describe()
 
-    def _answer(self, question: Question, filter: str | Collection[str] | None) -> list[Answer]:
+    def _answer(self, request: SearchRequest) -> list[Answer]:
         if not len(self.store):
             raise HolmesError(f"{self.store.path} contains no videos; add some with 'holmes index add'.")
-        allowed_S = None if filter is None else self.parts_of(filter)
+        allowed_S = None if request.filter is None else self.parts_of(request.filter)
         answers: list[Answer] = []
-        for start in range(0, len(question.sentences), QUERIES_AT_ONCE):
-            some = question.some(slice(start, start + QUERIES_AT_ONCE))
-            probes, enough = self._probes(some.sentences), max(question.top, SMALL_GROUP)
+        for start in range(0, len(request.sentences), QUERIES_AT_ONCE):
+            some = request.some(slice(start, start + QUERIES_AT_ONCE))
+            probes, enough = self._probes(some.sentences), max(request.top, SMALL_GROUP)
             nearest = nearest_videos(
                 self.gallery, probes.to(self.device), enough, self.judge.candidates, allowed_S
             ).to("cpu")
@@ -92,8 +90,8 @@ class Index(SearchIndex):
                 self.store.manifest.model,
                 found,
                 in_parts=self.gallery.in_parts,
-                groups=self.groups,
-                views=self._viewer(nearest, found),
+                duplicates=self.duplicates,
+                frames_of_hits=self._frames_of_hits(nearest, found),
             )
         return answers
 
@@ -150,12 +148,6 @@ class Index(SearchIndex):
         self.__dict__.pop("_own_judge", None)
         return taught
 
-    def keep_guess(self) -> None:
-        """Store a rough calibration where nothing better is known, so that searches need not make it."""
-        own = read_own(self.store.path, self.embedder)
-        if self.embedder.calibration is None and len(self) >= FEWEST_VIDEOS and (own is None or own.rough):
-            write_values(self.store.path / FILE, guess(self.embedder, self.gallery).to_dict())
-
     def every_score(self, sentences: Sequence[str]) -> Scores:
         """Both branches' similarity of every sentence to every video, in the order of `videos`."""
         return self.score_every_video(as_probes(self.embedder, sentences, self.device))
@@ -175,7 +167,7 @@ class Index(SearchIndex):
         )
 
     def close(self) -> None:
-        for name in ("gallery", "groups", "_own_judge", "embedder"):
+        for name in ("gallery", "duplicates", "_own_judge", "embedder"):
             self.__dict__.pop(name, None)
 
     @property
@@ -186,7 +178,7 @@ class Index(SearchIndex):
         if read_manifest(self.store.path) == self.store.manifest:
             return False
         store = IndexStore.open(self.store.path)
-        stale = ["gallery", "groups", "_own_judge"]
+        stale = ["gallery", "duplicates", "_own_judge"]
         if store.manifest.model != self.store.manifest.model:  # it was removed and built again
             stale += ["embedder"]
         self.store = store
@@ -199,20 +191,22 @@ class Index(SearchIndex):
         return recorded_embedder(self.store.manifest.model, self.checkpoint, str(self.device))
 
     @property
-    def judge(self) -> Diagnose:
+    def judge(self) -> Judge:
         return self.diagnose or self._own_judge
 
     @cached_property
-    def _own_judge(self) -> Diagnose:
-        return judge_of(self.store.path, self.embedder, self.gallery, len(self))
+    def _own_judge(self) -> Judge:
+        return judge_of(self.store.path, self.embedder)
 
     @cached_property
     def gallery(self) -> Gallery:
         return open_gallery(self.store, self.device)
 
     @cached_property
-    def groups(self) -> Groups:
-        return Groups(self.embedder, lambda: sketches_of(self.gallery.key_S, self.video_of_part))
+    def duplicates(self) -> DuplicateFinder:
+        return DuplicateFinder(
+            self.embedder, lambda: sample_mean_frames(self.gallery.key_S, self.video_of_part)
+        )
 
     def _probes(self, sentences: Sequence[str]) -> Probes:
         embedder = self.embedder
@@ -231,12 +225,12 @@ class Index(SearchIndex):
 
         return found
 
-    def _viewer(self, nearest: Nearest, found: Callable[[int, int], Found]) -> Views:
-        def views(hits: Sequence[tuple[int, int]]) -> list[View]:
+    def _frames_of_hits(self, nearest: Nearest, found: Callable[[int, int], Found]) -> FramesOfHits:
+        def frames_of_hits(hits: Sequence[tuple[int, int]]) -> list[MomentFrames]:
             videos = [self.video_of_part(int(nearest.hit_QH[hit])) for hit in hits]
-            return [view_of(video, found(*hit)[1][0]) for hit, video in zip(hits, videos, strict=True)]
+            return [moment_frames(video, found(*hit)[1][0]) for hit, video in zip(hits, videos, strict=True)]
 
-        return views
+        return frames_of_hits
 
     def video_of_part(self, number: int) -> StoredVideo:
         """The video that a part of the gallery belongs to."""
@@ -258,7 +252,7 @@ class Index(SearchIndex):
 
 
 def open_single_index(
-    path: Path | str, *, device: str = "auto", model: Model | None = None, diagnose: Diagnose | None = None
+    path: Path | str, *, device: str = "auto", model: Model | None = None, diagnose: Judge | None = None
 ) -> Index:
     """Open an index that is not sharded; its model is loaded with the first search.
 

@@ -39,11 +39,6 @@ class Embedder(Protocol):
         ...
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """The words of its training captions; empty for a model that was not trained on captions."""
-        ...
-
-    @property
     def visual(self) -> VisualBackbone:
         """The encoder its features come from."""
         ...

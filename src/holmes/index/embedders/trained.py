@@ -18,10 +18,9 @@ from torch import Tensor
 from holmes.base.devices import device_named
 from holmes.base.feature_origin import EncoderRecord, refuse_other_encoder
 from holmes.data.pooling import query_tokens, video_clips, video_frames
-from holmes.encoders.checkpoint import WORDS
 from holmes.encoders.released import open_checkpoint
 from holmes.errors import HolmesError
-from holmes.evidence.calibration_record import EXTRA as CALIBRATION
+from holmes.evidence.calibration import EXTRA as CALIBRATION
 from holmes.index.embedders.protocol import Rows
 from holmes.media.backbones import TextBackbone, VisualBackbone, lasting_name, load_text, load_visual
 from holmes.records import CLIPS, FRAMES, TOKENS, QueryEmbedding
@@ -105,12 +104,6 @@ class TrainedHolmes:
     @property
     def calibration(self) -> Any:
         return self.checkpoint.extras.get(CALIBRATION)
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The words of its training captions."""
-        known = self.checkpoint.extras.get(WORDS)
-        return tuple(map(str, known)) if isinstance(known, list) else ()
 
     @property
     def extractor(self) -> str | VisualBackbone:

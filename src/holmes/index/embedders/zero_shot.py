@@ -63,10 +63,6 @@ class ZeroShot:
     def calibration(self) -> Any:
         return getattr(self.backbone, "calibration", None)
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        return ()
-
     def videos(
         self, features: Sequence[Rows], seconds: Sequence[float], parts: Sequence[Sequence[slice]]
     ) -> list[list[tuple[Rows, Rows]]]:

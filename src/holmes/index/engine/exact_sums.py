@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from holmes.evidence.confidence import Background
+from holmes.evidence.distribution import Background
 
 QUERY_STEP, WEIGHT_STEP = 2.0**-28, 2.0**-26
 

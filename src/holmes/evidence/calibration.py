@@ -10,9 +10,8 @@ from torch import Tensor
 
 from holmes.base.validation import Within, build
 from holmes.errors import HolmesError
-from holmes.evidence.answer_kinds import CLEAR, KindRules, small_group
-from holmes.evidence.confidence import ScoreEvidence
-from holmes.evidence.odds import OddsCorrection
+from holmes.evidence.distribution import OddsCorrection, ScoreEvidence
+from holmes.evidence.kinds import CLEAR, KindRules, small_group
 from holmes.records import Scores
 
 EXTRA = "calibration"  # its name among a checkpoint's extras

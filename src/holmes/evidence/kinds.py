@@ -28,7 +28,6 @@ SMALL_SHARE = 8  # and no more than an eighth of the gallery: half of a quarter,
 AHEAD = 1.25  # how many times as probable as the next a video is that stands out
 MOST = 0.5  # share of the probability that "most" means, wherever a model is good enough to reach it
 CLEAR = 0.75  # share that is most of it whatever a model was taught
-NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 
 
 class AnswerKind(IntEnum):
@@ -100,65 +99,3 @@ def stands_out(probability_QK: Tensor, copies_Q: Tensor) -> Tensor:
     place_K = torch.arange(probability_QK.shape[1], device=probability_QK.device)
     others_QK = probability_QK.masked_fill(place_K < copies_Q.unsqueeze(1), 0)
     return probability_QK[:, 0] >= AHEAD * others_QK.amax(1)
-
-
-def explain(
-    kind: AnswerKind,
-    group: int,
-    first: float,
-    together: float,
-    little: bool = False,
-    terse: bool = False,
-) -> tuple[str, str]:
-    """A sentence on the answer, and one on what would help.
-
-    `first` and `together` are the probabilities of the first video and of the group. `little` says that there
-    is less evidence than nearly all answerable queries had, `terse` that the query is a mere word or two.
-    """
-    many = NUMBERS[group] if group < len(NUMBERS) else str(group)
-    match kind:
-        case AnswerKind.PRECISE if group > 1:
-            return (
-                f"{many} videos show the same moment{_contained(little)}, "
-                f"they are right with probability {percent(together)}.",
-                "Any of them will do.",
-            )
-        case AnswerKind.PRECISE:
-            return (
-                f"One video stands out{_contained(little)}, {_first_hit(first)}",
-                "Add a detail to be more certain.",
-            )
-        case AnswerKind.SEVERAL_FIT:
-            return (
-                f"{many} videos fit{_contained()}, one of them is right with probability "
-                f"{percent(together)}, and the first with {percent(first)}.",
-                "Add a detail that tells them apart.",
-            )
-        case AnswerKind.TOO_LITTLE:
-            begins = "A word or two say little" if terse else "Too many videos fit"
-            return (
-                f"{begins}{_contained()}, {_first_hit(first)}",
-                "Say more about what can be seen: who or what is there, what happens, and where.",
-            )
-    return (
-        f"It is probably not here; these videos come nearest{_contained()} after all, {_first_hit(first)}",
-        "Other words for the same thing may find it.",
-    )
-
-
-def _contained(little: bool = False) -> str:
-    """What every probability presupposes, and whether that is doubtful."""
-    if little:
-        return ", on little evidence: it may be missing from your collection. If it is there"
-    return ". If your collection contains it"
-
-
-def _first_hit(probability: float) -> str:
-    return f"the first hit is right with probability {percent(probability)}."
-
-
-def percent(probability: float) -> str:
-    """Rounded, but never to a certainty that nobody has."""
-    if 0 < probability < 0.01:
-        return "under 1%"
-    return "over 99%" if 0.99 < probability < 1 else f"{probability:.0%}"

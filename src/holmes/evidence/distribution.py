@@ -23,7 +23,7 @@ from torch import Tensor
 
 from holmes.evidence.dirichlet import at_least_float32
 from holmes.evidence.film_parts import first_of_each, sum_by_video
-from holmes.evidence.odds import OddsCorrection
+from holmes.evidence.logistic import fit_logistic
 
 SMALLEST_DEVIATION = 1e-4  # smallest deviation of a gallery's scores
 STARTS = (0.0, 1.0, 3.0)  # s₀ above the mean, in deviations: the likelihood may have several hills
@@ -31,6 +31,38 @@ TIE = 1e-3  # how much more probable than the first a candidate may seem through
 SMALLEST_REST = 1e-12  # least share of the probability that the first hit leaves to the others
 ABOUT_EQUAL = 0.5  # a video fits about as well as the best if it is at least this share as probable
 PENALTY = 1e-4  # keeps T and s₀ finite where every query is answered, or none
+CERTAIN = 1e-9  # log-odds are finite up to here
+ODDS_PRIOR = 10.0  # pulls towards no correction, as strongly as a few dozen queries would
+LEAST_SLOPE = 0.1
+
+
+@dataclass(frozen=True)
+class OddsCorrection:
+    """log-odds → shift + slope · log-odds, in a gallery of `videos`."""
+
+    shift: float
+    slope: float
+    videos: int
+
+    def of(self, probability_Q: Tensor, videos: int) -> Tensor:
+        """The corrected probability of the first hit in a gallery of so many videos."""
+        if videos == 1:  # the only one there is
+            return probability_Q
+        size = math.log((videos - 1) / max(self.videos - 1, 1))
+        odds_Q = log_odds(probability_Q) + size
+        return torch.sigmoid(self.shift + self.slope * odds_Q - size).to(probability_Q.dtype)
+
+
+def log_odds(probability_Q: Tensor) -> Tensor:
+    return torch.logit(probability_Q.double(), eps=CERTAIN)
+
+
+def fit_odds_correction(probability_Q: Tensor, right_Q: Tensor, videos: int) -> OddsCorrection:
+    """Logistic regression of "the first hit is right" on its log-odds."""
+    odds_Q2 = torch.stack([torch.ones_like(probability_Q, dtype=torch.float64), log_odds(probability_Q)], 1)
+    line_2 = fit_logistic(odds_Q2, right_Q, ODDS_PRIOR, towards_X=torch.tensor([0.0, 1.0]))
+    shift, slope = line_2.tolist()
+    return OddsCorrection(shift, max(slope, LEAST_SLOPE), videos)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,47 @@
+"""What a search is asked: sentences, how many hits, and the options, checked in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from holmes.errors import HolmesError
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """Sentences that are asked together, how many hits each wants, and when to abstain."""
+
+    sentences: Sequence[str]
+    top: int = 10
+    filter: str | Collection[str] | None = None  # a pattern for paths or file names, or the names themselves
+    abstain_below: float | None = None
+    not_here_below: float | None = None
+
+    def check(self) -> None:
+        if isinstance(self.sentences, str):
+            raise HolmesError("search_many takes a list of sentences; use search for one.")
+        for sentence in self.sentences:
+            check_sentence(sentence)
+        if not isinstance(self.top, int | np.integer) or self.top < 1:
+            raise HolmesError(f"top must be a whole number, at least 1, not {self.top!r}.")
+        for name in ("abstain_below", "not_here_below"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise HolmesError(f"{name} must be a probability, 0 to 1, not {value!r}.")
+
+    def some(self, at: slice) -> SearchRequest:
+        return replace(self, sentences=self.sentences[at])
+
+
+def check_sentence(sentence: object) -> None:
+    if not isinstance(sentence, str):
+        raise HolmesError(f"a sentence must be text, not {str(sentence)[:40]!r}.")
+    if not sentence.strip():
+        raise HolmesError("the sentence is empty; describe a moment in a few words.")
+    try:
+        sentence.encode()
+    except UnicodeEncodeError:
+        raise HolmesError(f"the sentence {ascii(sentence)[:80]} is not valid UTF-8; type it again.") from None
