@@ -19,9 +19,9 @@ from common import print_table, save_json
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
-from holmes.evaluation.partition import agreement
 from holmes.evaluation.runs.folders import find_runs
 from holmes.evaluation.scoring import encode_split, score_all
+from holmes.evaluation.split_report import agreement
 from holmes.evidence.fitting import fit_calibration, fit_known_kinds, judge_all
 from holmes.evidence.kinds import AnswerKind, kinds_of
 from holmes.records import QueryKind

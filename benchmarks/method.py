@@ -23,9 +23,8 @@ from holmes.base.devices import choose_device
 from holmes.config.ablations import BASE_OBJECTIVE, BEST_CLIP, FULL, INTRA, TRANSPORT, Ablation
 from holmes.config.presets import preset
 from holmes.config.schema import with_changes
-from holmes.evaluation.partition import partition
 from holmes.evaluation.scoring import encode_split, score_all
-from holmes.evaluation.split_report import evaluate_split
+from holmes.evaluation.split_report import evaluate_split, partition
 from holmes.records import QueryKind
 from holmes.training.protocol import Protocol
 from holmes.training.setup import build_alignments, build_identifier

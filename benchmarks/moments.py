@@ -32,7 +32,7 @@ from holmes.base.files import read_json
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import Checkpoint, load_checkpoint
-from holmes.evaluation.localise import overlap
+from holmes.evaluation.localisation import overlap
 from holmes.evaluation.runs.folders import find_runs
 from holmes.evaluation.scoring import Encoded, encode_split
 from holmes.index.answer.searcher import open_single_index

@@ -37,7 +37,7 @@ _DOORS = {
     "open_index": "holmes.cluster.index",
     "open_store": "holmes.data.store:Store.open",
     "preset": "holmes.config.presets",
-    "queries": "holmes.evaluation.runs.evaluated",
+    "queries": "holmes.evaluation.runs.evaluate",
     "train": "holmes.api",
 }
 __all__ = ["HolmesError", *_DOORS]

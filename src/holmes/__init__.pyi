@@ -6,7 +6,7 @@ from holmes.data.store import Store
 from holmes.encoders.checkpoint import Checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.per_query import QueryTable
-from holmes.evaluation.runs.evaluated import queries
+from holmes.evaluation.runs.evaluate import queries
 from holmes.index.answer.answers import Answer, Hit
 from holmes.index.answer.searcher import Index
 from holmes.index.ingest.builder import BuildSummary

@@ -74,7 +74,7 @@ def evaluate(
         other: A store whose queries have no answer in this one, to be told from those that have.
     """
     from holmes.base.devices import choose_device
-    from holmes.evaluation.runs.evaluated import evaluate_runs
+    from holmes.evaluation.runs.evaluate import evaluate_runs
     from holmes.evaluation.runs.folders import find_runs
     from holmes.training.protocol import parse_protocol
 

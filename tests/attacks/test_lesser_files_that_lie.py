@@ -39,8 +39,8 @@ from holmes.media.extraction import Failure
 from holmes.media.pictures import ThumbnailStrip
 from holmes.media.reader import ReadingPlace
 from holmes.media.unfinished import Unfinished, keep, take_up
+from holmes.report.experiments import read_sweeps, write_sweeps
 from holmes.report.figures.sweep_curves import sweep_figure
-from holmes.report.sweep import read_sweeps, write_sweeps
 from holmes.worlds.rendered import RenderedWorld, RenderSettings, render_world
 from index_fakes import FILMS, FakeJoint, known_encoders, write_features
 

@@ -20,7 +20,7 @@ from holmes.data.pack import Source, pack
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint, update_extras
 from holmes.errors import HolmesError
-from holmes.evaluation.runs.evaluated import evaluate_run
+from holmes.evaluation.runs.evaluate import evaluate_run
 from holmes.evaluation.runs.folders import find_runs, store_of
 from holmes.index.answer.searcher import open_single_index
 from holmes.index.embedders import trained

@@ -15,7 +15,7 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.build import build_model
 from holmes.encoders.slim_blocks import SlimBlocks
-from holmes.evaluation.runs.evaluated import evaluate_run
+from holmes.evaluation.runs.evaluate import evaluate_run
 from holmes.evaluation.runs.folders import find_runs
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.losses.diversity import pooled_diversity_loss

@@ -15,14 +15,20 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.model import HolmesModel
 from holmes.evaluation import scoring
-from holmes.evaluation.aligned_mass import aligned_mass
-from holmes.evaluation.breakdown import breakdowns, by_kind, by_length, by_moment_ratio, recall_by
 from holmes.evaluation.intervals import over_seeds
 from holmes.evaluation.literature import PUBLISHED, published_figures
-from holmes.evaluation.localise import localisation, overlap, positions_inside
-from holmes.evaluation.partition import agreement, partition
+from holmes.evaluation.localisation import aligned_mass, localisation, overlap, positions_inside
 from holmes.evaluation.scoring import Encoded, encode_split, score_all
-from holmes.evaluation.split_report import evaluate_split
+from holmes.evaluation.split_report import (
+    agreement,
+    breakdowns,
+    by_kind,
+    by_length,
+    by_moment_ratio,
+    evaluate_split,
+    partition,
+    recall_by,
+)
 from holmes.evaluation.tables import Grid, results_grid
 from holmes.moments import grow_moments
 from holmes.records import QueryKind, Scores

@@ -21,10 +21,9 @@ from holmes.index.engine.scan import make_probes, scan
 from holmes.index.storage.segments import pack_parts
 from holmes.losses.objective import QueryOwners
 from holmes.records import Batch, QueryEmbedding, Stage
-from holmes.training.graph import STEPS_BEFORE, GraphedStep
 from holmes.training.optimizer import FlatAdam
 from holmes.training.setup import build_objective
-from holmes.training.step import TrainStep
+from holmes.training.step import STEPS_BEFORE, GraphedStep, TrainStep
 from holmes.transport.alignment import flexible_alignment
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -11,8 +11,7 @@ import pytest
 
 from figure_data import report_data
 from holmes.report.figures.page import Section, page, write_page
-from holmes.report.figures.pictures import report_pictures
-from holmes.report.figures.sections import report_sections
+from holmes.report.figures.report import report_pictures, report_sections
 
 VOID = {"meta", "img", "source", "br"}
 

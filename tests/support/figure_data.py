@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
-from holmes.report.figures.data import FigureData, ReportData, ReportedRun
 from holmes.report.figures.examples import Example, Found
 from holmes.report.figures.plane import BranchPlane
+from holmes.report.figures.report import FigureData, ReportData, ReportedRun
 from holmes.report.figures.timeline import Film, TimelinePair, Track
 from holmes.report.figures.transport import Transport
 

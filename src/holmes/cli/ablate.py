@@ -27,7 +27,7 @@ def ablate(
     """
     from holmes.base.files import atomic_file, write_json
     from holmes.config.ablations import table as rows_of
-    from holmes.report.experiment_tables import ablation_table
+    from holmes.report.experiments import ablation_table
     from holmes.training.experiments import ablate as run
     from holmes.training.experiments import leads
 

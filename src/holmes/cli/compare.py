@@ -43,8 +43,8 @@ def compare(
     """
     from holmes.base.devices import choose_device
     from holmes.base.files import write_json
-    from holmes.evaluation.comparison_tables import comparison_grids
-    from holmes.evaluation.runs.compared import compare_runs, find_systems
+    from holmes.evaluation.runs.compare import compare_runs, find_systems
+    from holmes.evaluation.tables import comparison_grids
 
     check_form(form)
     protocols = parse_protocols(protocol or "both")
@@ -55,7 +55,7 @@ def compare(
     if json is not None:
         write_json(json, compared.report)
     if out is not None:
-        from holmes.report.comparison_page import write_comparison
+        from holmes.report.comparison import write_comparison
 
         say("drawing")
         write_comparison(out, grids, compared)

@@ -185,7 +185,7 @@ def evaluate_both(parts: Demo) -> None:
 
 def evaluated(run: Path) -> dict[str, Any]:
     from holmes.base.devices import choose_device
-    from holmes.evaluation.runs.evaluated import evaluate_run
+    from holmes.evaluation.runs.evaluate import evaluate_run
     from holmes.evaluation.runs.folders import find_runs, store_of
 
     folder = find_runs(run)[0]

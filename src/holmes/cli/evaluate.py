@@ -11,7 +11,7 @@ from holmes.cli.options import Device, Form, check_form, counted, parse_protocol
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
-    from holmes.evaluation.runs.evaluated import EvaluatedRun
+    from holmes.evaluation.runs.evaluate import EvaluatedRun
 
 
 def evaluate(
@@ -71,7 +71,7 @@ def evaluate(
     from holmes.base.files import write_json
     from holmes.evaluation.literature import published_figures
     from holmes.evaluation.per_query import QueryTable, writer_of
-    from holmes.evaluation.runs.evaluated import evaluate_runs
+    from holmes.evaluation.runs.evaluate import evaluate_runs
     from holmes.evaluation.runs.folders import find_runs
     from holmes.evaluation.tables import report_grids, results_grid
 

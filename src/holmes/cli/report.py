@@ -42,8 +42,7 @@ def report(
 ) -> None:
     """Write one self-contained page: results, training curves, kinds of query, moments on the timeline."""
     from holmes.report.figures.page import write_page
-    from holmes.report.figures.pictures import report_pictures
-    from holmes.report.figures.sections import report_sections
+    from holmes.report.figures.report import report_pictures, report_sections
     from holmes.report.run import gather, gather_confidence, one_run
 
     folders = [run] if compare is None else [run, compare]

@@ -45,9 +45,8 @@ def sweep(
     from holmes.config.ablations import SWEEPS
     from holmes.config.ablations import sweep as values_of
     from holmes.config.schema import several_values
-    from holmes.report.experiment_tables import grid_table, place_in_paper, sweep_table
+    from holmes.report.experiments import grid_table, place_in_paper, sweep_table, write_sweeps
     from holmes.report.figures.sweep_curves import save_sweeps
-    from holmes.report.sweep import write_sweeps
     from holmes.training.experiments import grid, leads
     from holmes.training.experiments import sweep as run
 
@@ -82,7 +81,7 @@ def sweep(
 
 def swept_before(path: Path) -> dict[str, Any]:
     """A damaged file is no reason to lose what has just been trained."""
-    from holmes.report.sweep import read_sweeps
+    from holmes.report.experiments import read_sweeps
 
     try:
         return read_sweeps(path)

@@ -17,7 +17,7 @@ import torch
 from holmes.base.files import atomic_file
 from holmes.data.store import Store
 from holmes.errors import HolmesError, missing_packages
-from holmes.evaluation.localise import overlap, similarity_along
+from holmes.evaluation.localisation import overlap, similarity_along
 from holmes.evaluation.split_report import Evaluated
 from holmes.evidence.calibration import Calibration
 from holmes.evidence.fitting import judge_all

@@ -1,27 +1,39 @@
-"""Everything there is to say about a model on a split, as one JSON object."""
+"""Everything there is to say about a model on a split, as one JSON object.
+
+Recall of all queries and of groups of them, where moments are found, and whether the kinds that training
+gives to queries agree with the known ones.
+
+Q queries, V videos, B videos of a batch
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from holmes.config.schema import ScoreConfig
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.model import HolmesModel
-from holmes.evaluation.aligned_mass import aligned_mass
-from holmes.evaluation.breakdown import breakdowns
 from holmes.evaluation.intervals import Draws, draw_videos, recall_intervals
-from holmes.evaluation.localise import localisation
-from holmes.evaluation.partition import BATCH_VIDEOS, Identify, agreement, partition
+from holmes.evaluation.localisation import aligned_mass, localisation
 from holmes.evaluation.recall import Fits, rank_of_fitting, rank_of_owner, recall
 from holmes.evaluation.scoring import Encoded, encode_split, score_all
-from holmes.records import Scores
+from holmes.records import QueryKind, Scores
 from holmes.transport.alignment import Alignment
+
+LENGTHS = {"1-5 words": 5, "6-10 words": 10, "11-15 words": 15, "16-20 words": 20, "21+ words": np.inf}
+RATIOS = {"(0, .2]": 0.2, "(.2, .4]": 0.4, "(.4, .6]": 0.6, "(.6, .8]": 0.8, "(.8, 1]": 1.0}
+ROUNDING = 1e-6  # moments are float32: a fifth of a video must not fall into the next group
+Groups = dict[str, NDArray[np.bool_]]
+BATCH_VIDEOS = 128  # uncertainty depends on the number of videos: the usual batch
+Identify = Callable[[Scores, Tensor], Tensor]  # both branches' cosines and the owners → kinds
 
 
 @dataclass(frozen=True)
@@ -106,3 +118,114 @@ def fits_of(store: Store, split: Split, device: torch.device) -> Fits | None:
         return None
     query_N, video_N = torch.tensor(pairs, device=device).T
     return Fits(query_N, video_N)
+
+
+def breakdowns(ranks_Q: Tensor, store: Store, split: Split) -> dict[str, dict[str, dict[str, Any]]]:
+    """Breakdown → group → figures; a breakdown of which nothing is known is left out."""
+    draws, found = draw_videos(split.owner), {}
+    for name, members in groups_of(store, split).items():
+        bounds = intervals_by(ranks_Q, members, draws)
+        found[name] = {
+            group: {**row, "intervals": bounds[group]} for group, row in recall_by(ranks_Q, members).items()
+        }
+    return found
+
+
+def groups_of(store: Store, split: Split) -> dict[str, Groups]:
+    """Breakdown → group → which queries are in it; a breakdown of which nothing is known is left out."""
+    found = {
+        "kind": by_kind(store.kinds_Q[split.queries]),
+        "length": by_length([store.captions[query] for query in split.queries]),
+        "moment_ratio": by_moment_ratio(store.moments_Q2[split.queries]),
+    }
+    return {name: members for name, members in found.items() if members}
+
+
+def recall_by(ranks_Q: Tensor, groups: Groups) -> dict[str, dict[str, float]]:
+    """The figures of each group, and how many queries it has."""
+    ranks_Q = ranks_Q.cpu()
+    return {
+        name: {"queries": int(member_Q.sum()), **recall(ranks_Q[torch.from_numpy(member_Q)])}
+        for name, member_Q in groups.items()
+    }
+
+
+def intervals_by(ranks_Q: Tensor, groups: Groups, draws: Draws) -> dict[str, dict[str, list[float | None]]]:
+    """The intervals of each group's figures."""
+    rank_1Q = ranks_Q.cpu().numpy()[None]
+    return {
+        name: {metric: e.bounds() for metric, e in recall_intervals(rank_1Q, draws, member_Q).items()}
+        for name, member_Q in groups.items()
+    }
+
+
+def by_kind(kinds_Q: NDArray[np.int8]) -> Groups:
+    return taken({kind.name.lower(): kinds_Q == kind for kind in QueryKind})
+
+
+def by_length(captions: list[str]) -> Groups:
+    return between(np.array([len(caption.split()) for caption in captions], float), LENGTHS)
+
+
+def by_moment_ratio(moments_Q2: NDArray[np.float32]) -> Groups:
+    return between(moments_Q2[:, 1].astype(float) - moments_Q2[:, 0] - ROUNDING, RATIOS)
+
+
+def between(values_Q: NDArray[np.floating], bounds: dict[str, float]) -> Groups:
+    """Groups by upper bounds, which belong to the group; unknown values (NaN) are in none."""
+    number_Q = np.searchsorted(list(bounds.values()), values_Q)
+    return taken({name: number_Q == number for number, name in enumerate(bounds)})
+
+
+def taken(groups: Groups) -> Groups:
+    """Only the groups that have members."""
+    return {name: member_Q for name, member_Q in groups.items() if member_Q.any()}
+
+
+@torch.inference_mode()
+def partition(
+    cosine: Scores, owner_Q: Tensor, identify: Identify, batch_videos: int = BATCH_VIDEOS, seed: int = 0
+) -> NDArray[np.int64]:
+    """The kind of every query, found as in training: in batches of videos drawn at random.
+
+    The last batch reaches back to be as large as the others, so a few queries are judged a second time.
+    """
+    videos, device = cosine.clip_QV.shape[1], owner_Q.device
+    order_V = torch.from_numpy(np.random.default_rng(seed).permutation(videos)).to(device)
+    kinds_Q = torch.empty_like(owner_Q)
+    for start in range(0, videos, batch_videos):
+        members_B = order_V[max(0, min(start, videos - batch_videos)) :][:batch_videos]
+        place_V = torch.full((videos,), -1, device=device)
+        place_V[members_B] = torch.arange(len(members_B), device=device)
+        rows_Q = (place_V[owner_Q] >= 0).nonzero().squeeze(1)
+        among = Scores(cosine.frame_QV[rows_Q][:, members_B], cosine.clip_QV[rows_Q][:, members_B])
+        kinds_Q[rows_Q] = identify(among, place_V[owner_Q[rows_Q]])
+    return kinds_Q.cpu().numpy()
+
+
+def agreement(found_Q: NDArray[np.int64], known_Q: NDArray[np.int8]) -> dict[str, Any] | None:
+    """Confusion matrix (rows known, columns found), F1 of each kind, and their mean.
+
+    `chance_macro_F1` is what drawing each query's kind with the found shares would give. None where no kind
+    is known.
+    """
+    rows_Q = known_Q >= 0
+    if not rows_Q.any():
+        return None
+    kinds = len(QueryKind)
+    pairs_Q = known_Q[rows_Q].astype(np.int64) * kinds + found_Q[rows_Q]
+    confusion = np.bincount(pairs_Q, minlength=kinds * kinds).reshape(kinds, kinds)
+    by_chance = np.outer(confusion.sum(1), confusion.sum(0)) / confusion.sum()
+    return {
+        "kinds": [kind.name.lower() for kind in QueryKind],
+        "confusion": confusion.tolist(),
+        "F1": f1_scores(confusion).tolist(),
+        "macro_F1": float(f1_scores(confusion).mean()),
+        "chance_macro_F1": float(f1_scores(by_chance).mean()),
+        "accuracy": float(confusion.trace() / confusion.sum()),
+    }
+
+
+def f1_scores(confusion: NDArray[Any]) -> NDArray[np.float64]:
+    """2·right / (known + found) of each kind; 0 for a kind that occurs on neither side."""
+    return 2 * confusion.diagonal() / np.maximum(confusion.sum(0) + confusion.sum(1), 1e-12)

@@ -1,4 +1,4 @@
-"""Figures as tables: for people on a terminal and in Markdown, for papers in LaTeX, for programs."""
+"""Figures as tables: drawn on a terminal, or as Markdown, LaTeX (booktabs), CSV or JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +14,40 @@ from rich.table import Table
 from rich.text import Text
 
 from holmes.base.printing import printable
-from holmes.evaluation.latex import latex_table
 from holmes.evaluation.literature import DataSet
 from holmes.results import METRICS
 
 INTERVAL = "  95%"
 INTERVAL_NOTE = "95%: where it would lie for other videos, and other seeds if there are several (bootstrap)."
 MARK = " †"
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    **{char: f"\\{char}" for char in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "|": r"$|$",
+    "±": r"$\pm$",
+    "–": "--",
+    "…": r"\ldots{}",
+    "×": r"$\times$",
+    "·": r"$\cdot$",
+    "†": r"$^\dagger$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "→": r"$\rightarrow$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "Δ": r"$\Delta$",
+    "τ": r"$\tau$",
+    "β": r"$\beta$",
+    "γ": r"$\gamma$",
+    "δ": r"$\delta$",
+    "ξ": r"$\xi$",
+    "σ": r"$\sigma$",
+}
+Found = dict[str, Any]
 
 
 @dataclass
@@ -86,6 +113,44 @@ class Grid:
 
     def json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
+
+
+def latex_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]
+) -> str:
+    """Needs \\usepackage{booktabs}. A row of a single cell is the title of a block."""
+    width = len(columns)
+    lines = [
+        r"\begin{table}[t]",
+        r"\centering",
+        rf"\caption{{{escaped(title)}}}",
+        rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}",
+        r"\toprule",
+        row_of(columns),
+        r"\midrule",
+    ]
+    for number, row in enumerate(rows):
+        if len(row) == 1:
+            lines += [r"\midrule"] if number else []
+            lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{escaped(row[0])}}}}} \\")
+        else:
+            lines.append(row_of(row))
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [rf"\par\smallskip\footnotesize {escaped(note)}" for note in notes]
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def row_of(cells: Sequence[str]) -> str:
+    # A bracket after a line break would be read as its optional argument: braces keep it text.
+    return (
+        " & ".join(f"{{{escaped(cell)}}}" if cell.startswith("[") else escaped(cell) for cell in cells)
+        + r" \\"
+    )
+
+
+def escaped(text: str) -> str:
+    indent = r"\quad " if text.startswith("  ") else ""
+    return indent + "".join(SPECIAL.get(char, char) for char in text.strip())
 
 
 def cells(figures: dict[str, Any] | Sequence[float | None]) -> list[str]:
@@ -184,3 +249,109 @@ def partition_grid(found: dict[str, Any], how: str) -> Grid:
         grid.rows.append([kind, *(f"{count:,}" for count in row), f"{score:.2f}"])
     grid.notes.append(f"macro-F1 {found['macro_F1']:.2f}; by chance {found['chance_macro_F1']:.2f}")
     return grid
+
+
+def comparison_grids(found: dict[str, Any], where: str) -> list[Grid]:
+    """The tables: figures, differences, groups, queries won and lost."""
+    grids = [figures_grid(found, where), difference_grid(found), *group_grids(found)]
+    if found["systems"][0]["metrics_fitting"] is not None:
+        grids.insert(1, fitting_grid(found))
+    return [*grids, *decided_grids(found)]
+
+
+def figures_grid(found: Found, where: str) -> Grid:
+    grid = Grid(f"Recall on {where}: {found['queries']:,} queries", ["", "seeds", *METRICS])
+    for system in found["systems"]:
+        metrics = system["metrics"]
+        grid.rows.append(
+            [system["name"], str(system["seeds"]), *(f"{metrics[name]['value']:.1f}" for name in METRICS)]
+        )
+        grid.rows.append(
+            [INTERVAL, "", *(bounds(metrics[name]["low"], metrics[name]["high"]) for name in METRICS)]
+        )
+    grid.notes.append(INTERVAL_NOTE)
+    return grid
+
+
+def fitting_grid(found: Found) -> Grid:
+    grid = Grid("Recall if any video that fits counts as right", ["", *METRICS])
+    for system in found["systems"]:
+        metrics = system["metrics_fitting"]
+        grid.rows.append([system["name"], *(f"{metrics[name]['value']:.1f}" for name in METRICS)])
+        grid.rows.append(
+            [INTERVAL, *(bounds(metrics[name]["low"], metrics[name]["high"]) for name in METRICS)]
+        )
+    return grid
+
+
+def difference_grid(found: Found) -> Grid:
+    first, *others = found["systems"]
+    grid = Grid(f"Difference to {first['name']}, on the same draws", ["", *METRICS])
+    for system in others:
+        parts = [system["difference"][name] for name in METRICS]
+        grid.rows.append([system["name"], *(f"{part['value']:+.1f}{star(part)}" for part in parts)])
+        grid.rows.append([INTERVAL, *(bounds(part["low"], part["high"]) for part in parts)])
+        grid.rows.append(["  p", *(p_value(part["p"]) for part in parts)])
+    grid.notes.append("* p < .05: paired bootstrap over videos, and over seeds where there are several.")
+    if any(system["seeds"] == 1 for system in found["systems"]):
+        grid.notes.append("With one seed, the interval does not include what another seed would change.")
+    return grid
+
+
+def group_grids(found: Found) -> Iterator[Grid]:
+    """R@1, R@10 and SumR of each group, the systems under each other, with their differences."""
+    first = found["systems"][0]
+    names = ("R@1", "R@5", "R@10", "SumR")
+    for breakdown, groups in first["by"].items():
+        heading = breakdown.replace("_", " ")
+        grid = Grid(f"By {heading}: figures, and difference to {first['name']}", ["", *names, "Δ SumR", "p"])
+        for group, about in groups.items():
+            grid.rows.append([f"{group}, {about['queries']:,} queries"])
+            for system in found["systems"]:
+                row = system["by"][breakdown][group]
+                values = [f"{row['metrics'][name]['value']:.1f}" for name in names]
+                change = row["difference"] and row["difference"]["SumR"]
+                grid.rows.append([system["name"], *values, *changed(change)])
+        yield grid
+
+
+def changed(part: dict[str, float] | None) -> list[str]:
+    if part is None:
+        return ["", ""]
+    if part["low"] is None:
+        return ["–", "–"]
+    return [f"{part['value']:+.1f} {bounds(part['low'], part['high'])}", p_value(part["p"])]
+
+
+def decided_grids(found: Found) -> Iterator[Grid]:
+    first, *others = found["systems"]
+    grid = Grid(
+        f"Queries found by one alone, %, against {first['name']}", ["", "won", "lost", "both", "neither"]
+    )
+    for system in others:
+        grid.rows.append([system["name"]])
+        for name, row in system["won_and_lost"].items():
+            grid.rows.append([name, *(f"{row[part]:.1f}" for part in ("won", "lost", "both", "neither"))])
+    yield grid
+    for system in found["decided"]:
+        title = f"Queries {system['name']} places best and worst, against {first['name']}"
+        listed = Grid(title, ["", "rank", "against"])
+        for heading, key in (("won", "won"), ("lost", "lost")):
+            listed.rows.append([heading])
+            listed.rows += [
+                [f"{row['text']} ({row['id']})", ranks(row["ranks"]), ranks(row["reference_ranks"])]
+                for row in system[key]
+            ]
+        yield listed
+
+
+def ranks(places: list[int]) -> str:
+    return ", ".join(str(place) for place in places)
+
+
+def star(part: dict[str, float]) -> str:
+    return "*" if part["p"] < 0.05 else ""
+
+
+def p_value(p: float) -> str:
+    return "<.001" if p < 0.001 else f"{p:.3f}".lstrip("0")

@@ -15,8 +15,7 @@ from torch import Tensor
 from holmes.config.schema import AlignmentConfig, ScoreConfig
 from holmes.data.store import Split, Store
 from holmes.errors import HolmesError
-from holmes.evaluation.aligned_mass import by_video
-from holmes.evaluation.localise import frame_query
+from holmes.evaluation.localisation import by_video, frame_query
 from holmes.evaluation.scoring import Encoded
 from holmes.evaluation.split_report import Evaluated
 from holmes.records import Scores

@@ -1,28 +1,30 @@
-"""Everything the page of a report says, gathered from the runs it is about."""
+"""A run's report: its figures, tables and confidence, from its best checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
 from holmes.base.devices import choose_device
-from holmes.config.schema import to_dict
+from holmes.config.schema import HolmesConfig, to_dict
+from holmes.data.store import Split, Store
 from holmes.errors import HolmesError
-from holmes.evaluation.breakdown import groups_of
 from holmes.evaluation.comparison import System, compare_systems
-from holmes.evaluation.comparison_tables import difference_grid, group_grids
 from holmes.evaluation.confidence.readers import find_reader
 from holmes.evaluation.confidence.tables import uncertainty_grids
 from holmes.evaluation.intervals import over_seeds
 from holmes.evaluation.literature import published_figures
 from holmes.evaluation.runs.confidence import run_uncertainty
-from holmes.evaluation.runs.evaluated import EvaluatedRun, evaluate_run
+from holmes.evaluation.runs.evaluate import EvaluatedRun, evaluate_run
 from holmes.evaluation.runs.folders import RunFolder, find_runs, store_of
-from holmes.evaluation.tables import Grid, report_grids, results_grid
-from holmes.report.figure_data import figure_data
+from holmes.evaluation.split_report import groups_of
+from holmes.evaluation.tables import Grid, difference_grid, group_grids, report_grids, results_grid
 from holmes.report.figures.confidence import ConfidencePart, confidence_part, unmeasured
-from holmes.report.figures.data import ReportData, ReportedRun
-from holmes.report.moments import Seen, find_query, find_video
+from holmes.report.figures.report import FigureData, ReportData, ReportedRun
+from holmes.report.kinds import PartitionRules, kind_examples, sample_batch
+from holmes.report.moments import Seen, find_query, find_video, timelines, transport, typical_video
 from holmes.results import summary_of
 from holmes.training.logbook import read_metrics
 from holmes.training.setup import build_objective
@@ -102,3 +104,31 @@ def gather_confidence(
     except HolmesError as error:
         return unmeasured(str(error))
     return confidence_part(found, [*uncertainty_grids(run.path.name, found)])
+
+
+@torch.inference_mode()
+def figure_data(
+    models: Sequence[Seen],
+    store: Store,
+    split: Split,
+    config: HolmesConfig,
+    rules: PartitionRules,
+    video: int | None = None,
+    query: int | None = None,
+) -> FigureData:
+    """What the first model makes of a split; a second one is drawn beside it along the timelines.
+
+    `video` and `query`, positions in the split, choose what the transport and the timelines show; otherwise
+    typical ones are taken.
+    """
+    seen = models[0]
+    batch = sample_batch(seen, rules, config.training.batch_videos)
+    if video is None:
+        video = typical_video(seen, store, split, config.alignment, batch.videos_V.tolist())
+    return FigureData(
+        planes=(batch.frame, batch.clip),
+        batch_videos=len(batch.videos_V),
+        examples=kind_examples(seen, batch, store, split),
+        transport=transport(seen, store, split, config.alignment, video),
+        timelines=timelines([*models], store, split, query),
+    )

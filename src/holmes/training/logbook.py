@@ -8,10 +8,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from holmes.base.files import atomic_file, read_file
 from holmes.base.manifests import checksum
 from holmes.base.validation import Count, build
 from holmes.errors import HolmesError, missing_packages
+from holmes.records import Stage
 
 CHECKSUM = "checksum"
 
@@ -46,6 +49,32 @@ def sealed(entry: dict[str, Any]) -> str:
     """The line of an epoch."""
     body = json.loads(json.dumps(entry))  # as it will be read
     return json.dumps({**body, CHECKSUM: checksum(body)}) + "\n"
+
+
+def epoch_entry(
+    epoch: int,
+    stage: Stage,
+    values_SN: Tensor,
+    names: tuple[str, ...],
+    learning_rate: float,
+    seconds: float,
+) -> dict[str, Any]:
+    """The means of an epoch's steps: losses, shares of kinds, gradient norm, speed."""
+    means = dict(zip(names, values_SN.double().mean(0).tolist(), strict=True))
+    kinds = {name.removeprefix("share_"): means.pop(name) for name in names if name.startswith("share_")}
+    norm = {
+        "mean": means.pop("gradient_norm"),
+        "max": values_SN[:, names.index("gradient_norm")].max().item(),
+    }
+    return {
+        "epoch": epoch + 1,
+        "stage": stage.value,
+        "loss": means,
+        "gradient_norm": norm,
+        "kinds": kinds,
+        "learning_rate": learning_rate,
+        "speed": {"train_seconds": seconds, "steps_per_second": len(values_SN) / seconds},
+    }
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

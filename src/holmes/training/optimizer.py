@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
+from holmes.config.schema import TrainingConfig
+
 ALIGNMENT = 64  # elements; keeps every parameter aligned for vectorised loads
 
 
@@ -20,6 +22,17 @@ def linear_schedule(step: int, steps: int, warm_up: float) -> float:
     if progress < warm_up:
         return progress / warm_up
     return max((1 - progress) / (1 - warm_up), 0.0)
+
+
+def learning_rates(training: TrainingConfig, epoch: int, steps: int) -> Tensor:
+    """The learning rate of every step of an epoch."""
+    total = steps * training.epochs
+    return torch.tensor(
+        [
+            training.learning_rate * linear_schedule(epoch * steps + step, total, training.lr_warm_up)
+            for step in range(steps)
+        ]
+    )
 
 
 class FlatAdam:

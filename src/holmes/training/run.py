@@ -34,10 +34,8 @@ from holmes.evaluation.recall import recall, retrieval_metrics, retrieval_ranks
 from holmes.results import TrainingResult
 from holmes.training.calibrate import calibrate
 from holmes.training.display import TrainingDisplay
-from holmes.training.epochs import epoch_entry, learning_rates, stage_of, what_broke
-from holmes.training.graph import GraphedStep
-from holmes.training.logbook import Logbook
-from holmes.training.optimizer import FlatAdam
+from holmes.training.logbook import Logbook, epoch_entry
+from holmes.training.optimizer import FlatAdam, learning_rates
 from holmes.training.protocol import Protocol, Splits, choose_splits, parse_protocol
 from holmes.training.resume import (
     RANKS,
@@ -51,8 +49,8 @@ from holmes.training.resume import (
     sole_owner,
     write_result,
 )
-from holmes.training.setup import build_objective, describe, extras_of, fit_to_store, should_compile
-from holmes.training.step import TrainStep
+from holmes.training.setup import build_objective, describe, extras_of, fit_to_store, should_compile, stage_of
+from holmes.training.step import GraphedStep, TrainStep, what_broke
 
 OnEpoch = Callable[[dict[str, Any]], None]  # called with each epoch's line of `metrics.jsonl`
 LARGEST_SEED = 2**31  # seeds are multiplied and added to, and generators take 64 bits

@@ -17,12 +17,12 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import ENCODERS, TRAINING_SECONDS
 from holmes.errors import HolmesError
-from holmes.evaluation.partition import Identify
+from holmes.evaluation.split_report import Identify
 from holmes.evidence import dirichlet, query_kinds
 from holmes.evidence.dirichlet import EvidenceForm
 from holmes.losses import diversity
 from holmes.losses.objective import ExtraLoss, Objective, QueryOwners, Weights
-from holmes.records import CLIPS, FRAMES, TOKENS, Scores
+from holmes.records import CLIPS, FRAMES, TOKENS, Scores, Stage
 from holmes.results import Json
 from holmes.similarity import cosine_and_dot, guided_cosine_and_dot
 from holmes.training.resume import Progress
@@ -52,6 +52,11 @@ def fit_to_store(config: HolmesConfig, store: Store) -> HolmesConfig:
         tokens=info.tokens,
     )
     return replace(config, model=model)
+
+
+def stage_of(epoch: int, warm_up_epochs: int) -> Stage:
+    """Stage 1 for the first `warm_up_epochs`, stage 2 from then on."""
+    return Stage.WARM_UP if epoch < warm_up_epochs else Stage.CALIBRATED
 
 
 # Compiling takes about a minute and saves some ten milliseconds a step.

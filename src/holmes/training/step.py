@@ -1,6 +1,10 @@
 """One training step: encode, gather, loss, gradient, update. No waiting for the device anywhere.
 
-Q queries, V videos
+On several devices every rank encodes its share of the batch and receives the others' embeddings. All ranks
+compute the same loss of the whole batch. So the gradient of a rank's own share is its slice of what it
+computed, and the sum of the ranks' parameter gradients is the gradient of one big batch.
+
+Q queries, V videos, S steps, N values of a step
 """
 
 from __future__ import annotations
@@ -9,15 +13,17 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from holmes.base.parallel import ALONE, World
+from holmes.base.parallel import ALONE, World, gather_rows
 from holmes.encoders.model import HolmesModel
 from holmes.encoders.precision import encoder_precision
 from holmes.losses.objective import Objective, QueryOwners, kind_shares
 from holmes.records import Batch, QueryEmbedding, QueryKind, Stage, VideoEmbedding
-from holmes.training.distributed import add_up, whole_batch
 from holmes.training.optimizer import FlatAdam
+
+STEPS_BEFORE = 3
 
 
 @dataclass(frozen=True)
@@ -88,3 +94,115 @@ def in_float32(record: Any) -> Any:
             for name, value in values.items()
         }
     )
+
+
+def what_broke(values_SN: Tensor, names: tuple[str, ...], weights: Tensor, epoch: int) -> str | None:
+    """What is not finite: the first such part of a loss, or the weights; None if all is well."""
+    broken_SN = ~values_SN.isfinite()
+    if broken_SN.any():
+        step = int(broken_SN.any(1).nonzero()[0])
+        parts = [name for name, broken in zip(names, broken_SN[step].tolist(), strict=True) if broken]
+        blamed = [name for name in parts if name not in ("total", "gradient_norm")] or parts
+        return f"the loss is not finite: {', '.join(blamed)} at epoch {epoch + 1}, step {step + 1}"
+    if not bool(weights.isfinite().all()):  # broken by the last update, after which no loss was computed
+        return f"the weights are not finite after epoch {epoch + 1}"
+    return None
+
+
+class GatherRows(torch.autograd.Function):
+    """Every rank's rows, in the order of ranks; the gradient is this rank's slice."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, world: World) -> Tensor:
+        ctx.world, ctx.rows = world, len(rows)
+        return gather_rows(rows, world)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        start = ctx.world.rank * ctx.rows
+        return gradients[0][start : start + ctx.rows], None
+
+
+def whole_batch(
+    query: QueryEmbedding, video: VideoEmbedding, owners: QueryOwners, world: World
+) -> tuple[QueryEmbedding, VideoEmbedding, QueryOwners]:
+    """The batch of all ranks from this rank's share, with gradients."""
+    if world.size == 1:
+        return query, video, owners
+
+    def gathered(record: Any) -> Any:
+        values = {f.name: getattr(record, f.name) for f in fields(record)}
+        return type(record)(
+            **{name: None if v is None else GatherRows.apply(v, world) for name, v in values.items()}
+        )
+
+    videos = video.clips_VCD.shape[0]
+    whole = replace(
+        owners,
+        owner_Q=gather_rows(owners.owner_Q + world.rank * videos, world),
+        slot_Q=gather_rows(owners.slot_Q, world),
+        mask_Q=gather_rows(owners.mask_Q, world),
+    )
+    return gathered(query), gathered(video), whole
+
+
+def add_up(gradients: Tensor, world: World) -> None:
+    """Sum the flat gradient over ranks, in place."""
+    if world.size > 1:
+        dist.all_reduce(gradients)
+
+
+@dataclass(frozen=True)
+class Recording:
+    graph: torch.cuda.CUDAGraph
+    inputs: list[Tensor]
+    report: StepReport
+
+
+class GraphedStep:
+    """Called like the step it wraps."""
+
+    def __init__(self, step: TrainStep) -> None:
+        self.step = step
+        self.stage: Stage | None = None
+        self.seen = 0
+        self.recording: Recording | None = None
+
+    def __call__(self, batch: Batch, stage: Stage, uniform_QV: Tensor, learning_rate: Tensor) -> StepReport:
+        if stage is not self.stage:
+            self.stage, self.seen, self.recording = stage, 0, None
+        self.seen += 1
+        if self.seen <= STEPS_BEFORE:
+            return self._aside(batch, stage, uniform_QV, learning_rate)
+        if self.recording is None:
+            self.recording = self._record(batch, stage, uniform_QV, learning_rate)
+        recording = self.recording
+        torch._foreach_copy_(recording.inputs, [*tensors_of(batch), uniform_QV, learning_rate])
+        recording.graph.replay()
+        return StepReport(recording.report.names, recording.report.values_N.clone())
+
+    def _aside(self, *inputs: Any) -> StepReport:
+        """Run a step on a stream of its own, as the steps before a recording must be."""
+        current, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
+            report = self.step(*inputs)
+        current.wait_stream(side)
+        return report
+
+    def _record(self, batch: Batch, stage: Stage, uniform_QV: Tensor, learning_rate: Tensor) -> Recording:
+        copies = [tensor.clone() for tensor in (*tensors_of(batch), uniform_QV, learning_rate)]
+        *batch_copies, uniform_copy, rate_copy = copies
+        fixed: dict[str, Any] = dict(zip(tensor_fields(batch), batch_copies, strict=True))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            report = self.step(replace(batch, **fixed), stage, uniform_copy, rate_copy)
+        return Recording(graph, copies, report)
+
+
+def tensor_fields(batch: Batch) -> list[str]:
+    return [field.name for field in fields(batch) if isinstance(getattr(batch, field.name), Tensor)]
+
+
+def tensors_of(batch: Batch) -> list[Tensor]:
+    return [getattr(batch, name) for name in tensor_fields(batch)]

@@ -21,9 +21,9 @@ from holmes.evaluation.confidence.baselines import encode_queries
 from holmes.evaluation.confidence.corruptions import Corruption, Reader, corrupted_source, read_source
 from holmes.evaluation.confidence.metrics import auroc, auroc_within, calibration_error
 from holmes.evaluation.intervals import Counts, bootstrap_counts, estimate, finite
-from holmes.evaluation.partition import agreement
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import score_all
+from holmes.evaluation.split_report import agreement
 from holmes.evidence.calibration import Calibration
 from holmes.evidence.fitting import judge_all, without
 from holmes.evidence.kinds import AnswerKind

@@ -1,7 +1,9 @@
-"""Where runs lie: the folder of a run or a lone checkpoint, and the store that belongs to it."""
+"""Folders of runs and lone checkpoints: their stores, and which of them differ only by their seed."""
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,3 +93,34 @@ def refuse_other_features(checkpoint: Checkpoint, store: Store) -> None:
                 f"the model takes {getattr(model, name)} {name}, {store.path} was packed with "
                 f"{getattr(info, name)}; pack it again with --{name} {getattr(model, name)}."
             )
+
+
+def group_runs(runs: list[RunFolder]) -> dict[str, list[RunFolder]]:
+    """Name → the runs of one setting, protocol and store. With a single setting the name is the protocol."""
+    groups: dict[str, list[RunFolder]] = {}
+    for run in runs:
+        groups.setdefault(identity(run), []).append(run)
+    settings = {json.dumps(settings_of(some[0]), sort_keys=True) for some in groups.values()}
+    names = [name_of(some, several=len(settings) > 1) for some in groups.values()]
+    if len(set(names)) < len(names):  # the same name for different things: use the whole path
+        names = [f"{some[0].path}, {some[0].protocol or 'checkpoint'}" for some in groups.values()]
+    return dict(zip(names, groups.values(), strict=True))
+
+
+def identity(run: RunFolder) -> str:
+    """Equal for runs that differ only by their seed."""
+    if run.about is None:
+        return str(run.path)
+    return json.dumps([settings_of(run), run.about["data"]], sort_keys=True)
+
+
+def settings_of(run: RunFolder) -> Any:
+    return str(run.path) if run.about is None else run.about["config"]
+
+
+def name_of(runs: list[RunFolder], several: bool) -> str:
+    protocol = runs[0].protocol or "checkpoint"
+    if not several:
+        return protocol
+    stems = {re.sub(r"-seed\d+$", "", run.path.resolve().name) for run in runs}
+    return f"{sorted(stems)[0]}, {protocol}"

@@ -11,11 +11,10 @@ import numpy as np
 import torch
 
 from holmes.errors import HolmesError
-from holmes.evaluation.breakdown import groups_of
 from holmes.evaluation.comparison import System, compare_systems, decided_queries
-from holmes.evaluation.runs.evaluated import EvaluatedRun, evaluate_run
-from holmes.evaluation.runs.folders import RunFolder, find_runs, store_of
-from holmes.evaluation.runs.groups import group_runs
+from holmes.evaluation.runs.evaluate import EvaluatedRun, evaluate_run
+from holmes.evaluation.runs.folders import RunFolder, find_runs, group_runs, store_of
+from holmes.evaluation.split_report import groups_of
 from holmes.training.protocol import Protocol
 
 LISTED = 10  # queries won and lost that are listed

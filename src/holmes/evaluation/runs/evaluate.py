@@ -1,4 +1,4 @@
-"""A run looked at again: its best checkpoint, on the store it was trained on or on another."""
+"""A trained run, evaluated: its best checkpoint, on the store it was trained on or on another."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from holmes.encoders.checkpoint import Checkpoint
 from holmes.encoders.released import open_checkpoint
 from holmes.evaluation.intervals import over_seeds
 from holmes.evaluation.per_query import QueryTable, query_table
-from holmes.evaluation.runs.folders import RunFolder, find_runs, refuse_other_features, store_of
-from holmes.evaluation.runs.groups import group_runs
+from holmes.evaluation.runs.folders import RunFolder, find_runs, group_runs, refuse_other_features, store_of
 from holmes.evaluation.split_report import Evaluated, evaluated_split
 from holmes.evidence.calibration import EXTRA, read_calibration
 from holmes.results import summary_of

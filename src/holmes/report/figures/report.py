@@ -1,0 +1,251 @@
+"""What a report says, in order: its data, sections and figures. Where data is missing, the page says so."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from holmes.report.figures.examples import Example, draw_examples
+from holmes.report.figures.page import Picture, Section, Tabular, facts, folded, paragraph, table
+from holmes.report.figures.plane import BranchPlane, draw_plane
+from holmes.report.figures.recall_bars import draw_recall
+from holmes.report.figures.style import KINDS
+from holmes.report.figures.timeline import TimelinePair, draw_timelines
+from holmes.report.figures.training_curves import draw_losses, draw_progress
+from holmes.report.figures.transport import MOST, Transport, draw_transport
+
+PROTOCOLS = {
+    "honest": "honest: the epoch is selected on a held-out part of train, the test split is looked at once",
+    "published": "published: the epoch is selected on the test split itself, as the field does",
+}
+NO_HISTORY = "the run has no metrics.jsonl; a lone checkpoint does not remember its training."
+GROUPINGS = {"kind": "kind of query", "moment_ratio": "moment / video"}
+PROGRESS = """Left: recall on the split that selects the epoch. Right: how the training queries divide into
+kinds."""
+STAGE_2 = " The dotted line is the beginning of stage 2."
+LOSSES = "Each part before its weight, averaged over an epoch."
+WHAT_STAGE_2_BRINGS = " Stage 2 brings hard negatives, calibrated labels and L_intra."
+RECALL = """Share of the queries that find their video among the first 1, 5, 10 and 100; in brackets how
+many queries a group has."""
+PLANE = """The queries of {videos} videos drawn at random, judged together as in training, since u and ξ
+depend on the number of videos. Above the ceiling β_u a query is under-determined, left of the floor β_p
+polysemous; among the others ξ decides{cut}. On the right the same queries at the same height."""
+CUT = ": those right of the cut are polysemous too"
+EXAMPLES = """The queries nearest to the median uncertainty of their kind, with the three best videos of the
+whole split: score, and similarity along the video. Green frames are right, dashed ones are also known
+to fit, orange ones are wrong; the true moment is shaded. u, c and ξ are those of the branch that decided the
+kind; rank is the place of the right video."""
+TIMELINE = """Lines show, at every frame, the weighted similarity of the frame and of the clip around it; the
+true moment is shaded, the numbers are the videos' scores. {chosen}"""
+ONE_RUN = "Queries are chosen by how clearly the right video wins: at 90, 50 and 10 % of all queries."
+TWO_RUNS = (
+    "Queries are chosen by how much larger the right video's lead is in the first run: most, median, least."
+)
+TRANSPORT = """Rows are the video's queries, columns its clips. Standard transport makes every clip serve
+some query; the flexible one has a dustbin, and what it takes of each clip is drawn below. Frames mark the
+true moments, and the number beside each is the share of the query's mass inside."""
+
+
+@dataclass(frozen=True)
+class FigureData:
+    """What the figures show of a run on a split."""
+
+    planes: tuple[BranchPlane, ...]
+    batch_videos: int  # judged together on the planes
+    examples: list[Example]
+    transport: Transport
+    timelines: list[TimelinePair]  # empty where no moment is known
+
+
+@dataclass(frozen=True)
+class ReportedRun:
+    """What is known of a run."""
+
+    evaluation: dict[str, Any]  # what `holmes evaluate --json` writes for a run
+    config: dict[str, Any]
+    history: list[dict[str, Any]]  # the lines of metrics.jsonl; empty for a lone checkpoint
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Everything the page says."""
+
+    run: ReportedRun
+    figures: FigureData
+    results: Tabular  # our figures with the published ones
+    details: Sequence[Tabular] = ()
+    other: ReportedRun | None = None  # a second run, drawn beside it along the timelines
+    comparison: Sequence[Tabular] = ()  # tables that compare it with the other
+
+    @property
+    def title(self) -> str:
+        return f"Holmes: {self.run.evaluation['preset']} on {self.run.evaluation['collection']}"
+
+    @property
+    def lead(self) -> str:
+        found = self.run.evaluation
+        return (
+            f"SumR {found['metrics']['SumR']:.1f} on the {found['split']} split: "
+            f"{found['queries']:,} queries, {found['videos']:,} videos."
+        )
+
+    @property
+    def run_names(self) -> tuple[str, ...]:
+        """What the lines of the runs are called where they are drawn together."""
+        if self.other is None:
+            return ("score",)
+        if self.run.config["loss"]["intra"] and not self.other.config["loss"]["intra"]:
+            return ("with L_intra", "without")
+        return ("this run", "other run")
+
+
+def report_sections(data: ReportData, more: Sequence[Section] = ()) -> list[Section]:
+    """The page from top to bottom; `more` is for what else is known, such as how sure the answers are."""
+    pictures = report_pictures(data)
+
+    def shown(name: str, why_not: str = "") -> str:
+        return pictures[name].html() if name in pictures else left_out(why_not)
+
+    training = shown("progress") + shown("losses") if data.run.history else left_out(NO_HISTORY)
+    recall = (shown("recall") if "recall" in pictures else "") + unknown_groupings(data)
+    moments = shown("timeline", "the timelines; no moment of this split is known.") + shown("transport")
+    return [
+        Section("The run", the_run(data)),
+        Section("Results", results(data)),
+        Section("Training", training),
+        Section("Which queries find their video", recall),
+        Section("Kinds of query", shown("plane") + shown("examples")),
+        *more,
+        Section("Moments", moments),
+        Section("Speed", speed(data)),
+    ]
+
+
+def the_run(data: ReportData) -> str:
+    found = data.run.evaluation
+    values = {
+        "settings": f"preset {found['preset']}",
+        "seed": "unknown" if found["seed"] is None else str(found["seed"]),
+        "protocol": PROTOCOLS.get(found["protocol"] or "", "unknown: a lone checkpoint"),
+        "epoch": "unknown" if found["epoch"] is None else f"{found['epoch']}, the best one",
+        "data": f"{found['collection']}, {found['store']}",
+        "checkpoint": found["checkpoint"][:16],
+    }
+    if not found["trained_on_this_store"]:
+        values["note"] = "not known to be trained on this store"
+    if data.other is not None:
+        values["compared with"] = str(data.other.evaluation["run"])
+    parts = {name: part for name, part in data.run.config.items() if isinstance(part, dict)}
+    every = "".join(
+        f"<h3>{name}</h3>" + facts({key: setting(value) for key, value in part.items()})
+        for name, part in parts.items()
+    )
+    return facts(values) + folded("All settings", every)
+
+
+def results(data: ReportData) -> str:
+    ours = [row[0] for row in data.results.rows[:1]]
+    every = "".join(table(grid) for grid in data.details)
+    against = "".join(table(grid) for grid in data.comparison)
+    return table(data.results, ours) + against + (folded("All figures", every) if every else "")
+
+
+def unknown_groupings(data: ReportData) -> str:
+    missing = [title for name, title in GROUPINGS.items() if name not in data.run.evaluation["by"]]
+    return left_out(f"recall by {' and by '.join(missing)}, unknown in this store.") if missing else ""
+
+
+def speed(data: ReportData) -> str:
+    if not data.run.history:
+        return left_out(NO_HISTORY)
+    epochs = [entry["speed"] for entry in data.run.history]
+
+    def typical(name: str) -> float:
+        return float(statistics.median(epoch[name] for epoch in epochs))
+
+    total = sum(epoch["train_seconds"] + epoch["evaluate_seconds"] for epoch in epochs)
+    values = {
+        "training": f"{typical('train_seconds'):.2f} s per epoch, {typical('steps_per_second'):.2f} steps/s",
+        "evaluation": f"{typical('evaluate_seconds'):.2f} s on the selection split",
+        "all epochs": f"{total:,.0f} s for {len(epochs)} epochs",
+    }
+    return facts(values) + paragraph("Medians over the epochs, on the machine that trained it.")
+
+
+def left_out(what: str) -> str:
+    return paragraph(f"Left out: {what}")
+
+
+def setting(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(setting(item) for item in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def report_pictures(data: ReportData) -> dict[str, Picture]:
+    """The figures by name, in the order of the page."""
+    return {picture.name: picture for picture in drawn(data)}
+
+
+def drawn(data: ReportData) -> Iterator[Picture]:
+    figures, history = data.figures, data.run.history
+    if history:
+        both = {1, 2} <= {entry["stage"] for entry in history}  # otherwise there is no line to explain
+        progress, losses = PROGRESS + STAGE_2 * both, LOSSES + WHAT_STAGE_2_BRINGS * both
+        yield Picture("progress", "Training", progress, partial(draw_progress, history))
+        yield Picture("losses", "Parts of the loss", losses, partial(draw_losses, history))
+    groupings = known_groupings(data)
+    if groupings:
+        yield Picture("recall", "Recall by group", RECALL, partial(draw_recall, groupings))
+    cut = CUT if any(plane.entropy_cut is not None for plane in figures.planes) else ""
+    planes = PLANE.format(videos=figures.batch_videos, cut=cut)
+    yield Picture("plane", "How kinds are told apart", planes, partial(draw_plane, figures.planes))
+    yield Picture("examples", "Examples of each kind", EXAMPLES, partial(draw_examples, figures.examples))
+    if figures.timelines:
+        names = [name.replace("L_intra", r"$L_\mathrm{intra}$") for name in data.run_names]
+        draw = partial(draw_timelines, figures.timelines, names)
+        yield Picture("timeline", "Similarity along the timeline", timeline_caption(data), draw)
+    title = f"Alignment of queries and clips in {figures.transport.video}"
+    yield Picture("transport", title, transport_caption(data), partial(draw_transport, figures.transport))
+
+
+def known_groupings(data: ReportData) -> dict[str, dict[str, dict[str, float]]]:
+    """Title → group → figures, kinds spelt as people write them."""
+    spelt = {name.replace("-", ""): name for name in KINDS}
+    known = data.run.evaluation["by"]
+    return {
+        title: {spelt.get(group, group): row for group, row in known[name].items()}
+        for name, title in GROUPINGS.items()
+        if name in known
+    }
+
+
+def timeline_caption(data: ReportData) -> str:
+    one_query = len(data.figures.timelines) == 1
+    chosen = "" if one_query else ONE_RUN if data.other is None else TWO_RUNS
+    caption = TIMELINE.format(chosen=chosen)
+    ours = data.run.evaluation.get("localisation")
+    other = data.other and data.other.evaluation.get("localisation")
+    if ours and other:
+        caption += (
+            f" Over all queries the best clip lies in the true moment for {ours['clip_hit@1']:.1f} % "
+            f"({data.run_names[0]}) and {other['clip_hit@1']:.1f} % ({data.run_names[1]}); "
+            f"by chance {ours['chance_hit@1']:.1f} %."
+        )
+    return caption
+
+
+def transport_caption(data: ReportData) -> str:
+    caption, queries = TRANSPORT, len(data.figures.transport.captions)
+    if queries > MOST:
+        caption += f" The first {MOST} of {queries} queries are drawn."
+    mass = data.run.evaluation.get("aligned_mass")
+    if mass:
+        caption += (
+            f" Over all queries {mass['flexible']:.1f} % of the mass lies inside the moment with the "
+            f"dustbin, {mass['plain']:.1f} % without, {mass['even']:.1f} % if spread evenly."
+        )
+    return caption
