@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,61 +14,55 @@ from browser import serving
 from holmes.cluster.write import split_index
 from holmes.errors import HolmesError
 from holmes.index.answer.base import SearchIndex
-from holmes.index.embedders import loading
-from holmes.media.backbones.base import Identity
+from holmes.media.backbones.base import Identity, Image, Matrix
 from holmes.media.feature_folder import FeatureFolder
-from holmes.serve import jobs
 from holmes.serve.settings import ServeSettings
-from index_fakes import WIDTH, FakeJoint
+from index_fakes import WIDTH, FakeJoint, meaning
 from serve_fakes import FILMS, PLENTY, RATE, add_features, build, film
 
 KINDS = ("single", "sharded", "served")
 NEW = {"new/balloon.mp4": [("balloon rises slowly", 4.0, (250, 20, 20))]}
-# The real process of the server, with the fake encoder in place of one that has weights.
-WORKER = """
-import sys; sys.path[:0] = {paths!r}
-from holmes.index.embedders import loading
-from index_fakes import FakeJoint
-loading.load_visual = lambda name, **how: FakeJoint()
-from holmes.serve.adding import main
-main()
-"""
 
 
-@pytest.fixture(autouse=True)
-def fake_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "load_visual", lambda name, **how: FakeJoint())
+class SeeingJoint(FakeJoint):
+    """An encoder object that knows the colours of the films."""
+
+    def frames(self, images: Sequence[Image]) -> Matrix:
+        scenes = [scene for film in (FILMS | NEW).values() for scene in film]
+        known = np.asarray([colour for *_, colour in scenes], np.float32)
+        seen = np.asarray([image.reshape(-1, 3).mean(0) for image in images], np.float32)
+        nearest = np.square(seen[:, None] - known).sum(-1).argmin(1)
+        return np.stack([meaning(scenes[at][0]) for at in nearest])
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path) -> Path:
     """An index, the same in three shards, and features of one more film."""
     index = build(tmp_path)
     split_index(index, tmp_path / "shards", 3)
     features = FeatureFolder.create(tmp_path / "more", Identity("fake", FakeJoint.digest, WIDTH, True), RATE)
     for name, scenes in NEW.items():
         add_features(features, film(tmp_path / "films" / name, scenes), scenes)
-    worker = tmp_path / "worker.py"
-    worker.write_text(WORKER.format(paths=sys.path))
-    monkeypatch.setattr(jobs, "COMMAND", (sys.executable, str(worker)))
     return tmp_path
 
 
 @pytest.fixture
 def whole(folder: Path) -> SearchIndex:
     """What all three must agree with."""
-    return holmes.open_index(folder / "index", device="cpu")
+    return holmes.open_index(folder / "index", device="cpu", model=SeeingJoint())
 
 
 @pytest.fixture(params=KINDS)
 def index(request: pytest.FixtureRequest, folder: Path) -> Iterator[SearchIndex]:
     if request.param == "served":
         settings = ServeSettings(manage=True, add_from=(folder / "more",), limits=PLENTY)
-        with serving(holmes.open_index(folder / "index", device="cpu"), settings) as address:
+        with serving(
+            holmes.open_index(folder / "index", device="cpu", model=SeeingJoint()), settings
+        ) as address:
             yield holmes.connect(address)
         return
     path = folder / ("shards" if request.param == "sharded" else "index")
-    with holmes.open_index(path, device="cpu") as opened:
+    with holmes.open_index(path, device="cpu", model=SeeingJoint()) as opened:
         yield opened
 
 
@@ -141,3 +134,93 @@ def test_mistakes_are_one_line(index: SearchIndex) -> None:
         with pytest.raises(HolmesError, match=words) as error:
             ask()
         assert "\n" not in str(error.value)
+
+
+def test_videos_are_added_and_removed(index: SearchIndex, folder: Path) -> None:
+    if isinstance(index, holmes.RemoteIndex):
+        return  # the server's process cannot load the fake encoder; the next test uses a real one
+    summary = index.add(folder / "more")
+    assert (summary.added, summary.unchanged, summary.failures) == (1, 0, ())
+    balloon = str(folder / "films" / "new" / "balloon.mp4")
+    assert len(index) == len(FILMS) + 1 and index.search("balloon rises slowly")[0].video == balloon
+    assert index.add([str(folder / "more")]).unchanged == 1
+    assert index.remove(balloon) == (balloon,)
+    names = [str(folder / "films" / name) for name in ("beach/coast.mp4", "beach/pier.mp4")]
+    assert index.remove(names) == tuple(names) and len(index) == len(FILMS) - 2
+    assert index.search("balloon rises slowly")[0].video != balloon
+    with pytest.raises(HolmesError, match="absent"):
+        index.remove("absent.mp4")
+
+
+def test_videos_are_added_and_removed_through_a_server(tmp_path: Path) -> None:
+    films = [film(tmp_path / "films" / name, FILMS[name]) for name in ("beach/coast.mp4", "beach/pier.mp4")]
+    holmes.build_index(tmp_path / "index", films, "pocket", workers=1, device="cpu")
+    settings = ServeSettings(manage=True, add_from=(tmp_path / "films",), limits=PLENTY)
+    with serving(holmes.open_index(tmp_path / "index", device="cpu"), settings) as address:
+        remote = holmes.connect(address)
+        new = film(tmp_path / "films" / "new.mp4", NEW["new/balloon.mp4"])
+        summary = remote.add(new)
+        assert (summary.added, summary.unchanged, summary.failures) == (1, 0, ())
+        assert set(remote.videos) == {str(path) for path in (*films, new)}
+        assert remote.remove([new, films[0]]) == tuple(sorted([str(new), str(films[0])]))
+        assert remote.videos == [str(films[1])]
+        with pytest.raises(HolmesError, match="contains no video named"):
+            remote.remove("absent.mp4")
+        with pytest.raises(HolmesError, match="no such file"):
+            remote.add(tmp_path / "films" / "absent.mp4")
+    with (
+        serving(holmes.open_index(tmp_path / "index", device="cpu"), ServeSettings(limits=PLENTY)) as address,
+        pytest.raises(HolmesError, match="only for searching"),
+    ):
+        holmes.connect(address).remove(films[1])
+
+
+def test_an_index_follows_a_folder(index: SearchIndex, folder: Path) -> None:
+    if isinstance(index, holmes.RemoteIndex):
+        with pytest.raises(HolmesError, match="run 'holmes index sync' where its files are"):
+            index.sync(folder / "films")
+        return
+    (folder / "films" / "beach" / "pier.mp4").unlink()
+    summary = index.sync(folder / "films")
+    assert summary.removed == (str(folder / "films" / "beach" / "pier.mp4"),)
+    assert len(index) == len(FILMS) and index.sync([folder / "films"]).changes == 0
+    assert Path(index.search("balloon rises slowly")[0].video).name == "balloon.mp4"
+
+
+def test_an_index_learns_how_sure_to_be(index: SearchIndex, folder: Path) -> None:
+    rows = [(scene, name.split("/")[-1]) for name, scenes in FILMS.items() for scene, *_ in scenes] * 3
+    if isinstance(index, holmes.RemoteIndex):
+        with pytest.raises(HolmesError, match="run 'holmes index calibrate' where its files are"):
+            index.calibrate(rows)
+        return
+    taught = index.calibrate(rows)
+    assert (taught.sentences, taught.videos, taught.first) == (len(rows), len(FILMS), 1.0)
+    learned = index.search("dog runs beach").diagnosis
+    assert not learned.rough
+    file = folder / "captions.csv"
+    file.write_text("\n".join(["sentence,video", *(f"{sentence},{video}" for sentence, video in rows)]))
+    assert index.calibrate(file) == taught
+    assert index.calibrate([{"sentence": sentence, "video": video} for sentence, video in rows]) == taught
+    assert index.search("dog runs beach").diagnosis == learned
+    with pytest.raises(HolmesError, match="each row must be a sentence and its video"):
+        index.calibrate([("only a sentence",)])  # type: ignore[list-item]
+
+
+def test_sentences_become_unit_vectors(index: SearchIndex) -> None:
+    if isinstance(index, holmes.RemoteIndex):
+        with pytest.raises(HolmesError, match="open the index where its files are"):
+            index.encode(["a dog"])
+        return
+    vectors_QD = index.encode(["dog runs beach", "a dog"])
+    assert vectors_QD.shape == (2, WIDTH) and vectors_QD.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors_QD, axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(vectors_QD[0], meaning("dog runs beach"), atol=1e-6)
+    with pytest.raises(HolmesError, match="takes a list"):
+        index.encode("a dog")
+
+
+def test_with_closes_it(folder: Path) -> None:
+    for path in (folder / "index", folder / "shards"):
+        with holmes.open_index(path, device="cpu", model=SeeingJoint()) as index:
+            assert [hit.video for hit in index.search("dog runs beach")]
+    assert "gallery" not in index.__dict__

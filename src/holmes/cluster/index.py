@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,18 +26,23 @@ from holmes.cluster.manifest import Shards, is_sharded, read_shards
 from holmes.cluster.query import gather
 from holmes.cluster.shard import sent
 from holmes.cluster.snapshots import Generation
+from holmes.cluster.write import add_to_shards, calibrate_shards, remove_from_shards, sync_shards
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Diagnosis, Judge
 from holmes.evidence.kinds import SMALL_GROUP
 from holmes.index.answer import searcher
 from holmes.index.answer.answering import compose_answers, compose_hits, judge_answers
 from holmes.index.answer.answers import Answer, Hit, Timeline
-from holmes.index.answer.base import SearchIndex, unit_vectors
+from holmes.index.answer.base import Captions, Paths, SearchIndex, paths_of, unit_vectors
+from holmes.index.answer.calibration import Taught, captions_of
 from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.answer.searcher import Index
+from holmes.index.embedders.loading import Model
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.engine.nearest import Nearest
 from holmes.index.engine.scan import make_probes
+from holmes.index.ingest.builder import BuildSummary
+from holmes.index.ingest.sync import SyncSummary
 from holmes.index.storage.store import IndexDescription
 from holmes.records import QueryEmbedding
 
@@ -145,6 +151,37 @@ class ShardedIndex(SearchIndex):
     def encode(self, sentences: Sequence[str]) -> NDArray[np.float32]:
         return unit_vectors(self.embedder, sentences)
 
+    def add(
+        self, videos: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
+    ) -> BuildSummary:
+        how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress}
+        summary = add_to_shards(self._folder("add"), paths_of(videos), self.embedder, **how)
+        self.refresh()
+        return summary
+
+    def remove(self, videos: Paths) -> tuple[str, ...]:
+        removed = remove_from_shards(self._folder("remove"), paths_of(videos))
+        self.refresh()
+        return removed
+
+    def sync(
+        self, folders: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
+    ) -> SyncSummary:
+        how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress}
+        summary = sync_shards(self._folder("sync"), paths_of(folders), self.embedder, **how)
+        self.refresh()
+        return summary
+
+    def calibrate(self, rows: Captions) -> Taught:
+        taught = calibrate_shards(self._folder("calibrate"), captions_of(rows), self.embedder)
+        self.refresh()
+        return taught
+
+    def _folder(self, command: str) -> Path:
+        if self.place.folder is None:
+            raise self._unchangeable(command)
+        return self.place.folder
+
     def close(self) -> None:
         self.now.fleet.close()
 
@@ -196,7 +233,7 @@ def open_index(
     path: Path | str,
     *,
     device: str = "auto",
-    model: str | None = None,
+    model: Model | None = None,
     diagnose: Judge | None = None,
     ray: str | None = None,
     copies: int | None = None,

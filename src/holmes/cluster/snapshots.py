@@ -14,7 +14,7 @@ from holmes.errors import HolmesError
 from holmes.evidence.judging import Judge
 from holmes.index.answer.confidence import choose_judge, own_calibration
 from holmes.index.answer.duplicates import DuplicateFinder, merge_samples
-from holmes.index.embedders.loading import recorded_embedder
+from holmes.index.embedders.loading import Model, recorded_embedder
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.engine.scan import Probes, make_probes
 from holmes.index.storage.store import fitting, no_video_fits
@@ -28,7 +28,7 @@ class Generation:
 
     shards: Shards
     fleet: Fleet
-    checkpoint: str | None = None  # where a trained model is now, if it has moved
+    checkpoint: Model | None = None  # the model, or where it is now; by default what the shards remember
     diagnose: Judge | None = None  # used instead of the model's own judge
     device: str = "auto"  # of the model and its encoders; every shard has a device of its own
     _duplicates: DuplicateFinder | None = field(default=None, init=False)

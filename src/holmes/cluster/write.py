@@ -38,14 +38,16 @@ from holmes.errors import HolmesError
 from holmes.index.answer.calibration import Taught, learn
 from holmes.index.answer.confidence import FILE, read_values, write_values
 from holmes.index.answer.confidence import FILE as CALIBRATION
+from holmes.index.embedders.loading import Model
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.ingest.builder import BuildSummary, add_videos, first_manifest
+from holmes.index.ingest.sync import SyncSummary, sync_index
 from holmes.index.storage.maintenance import feature_faults, is_linked
 from holmes.index.storage.manifest import CODES, Manifest, damaged, read_manifest
 from holmes.index.storage.manifest import FILE_NAME as INDEX_FILE
 from holmes.index.storage.segments import StoredVideo, video_key
 from holmes.index.storage.snapshots import drop_snapshots, take_snapshot
-from holmes.index.storage.store import FEATURES, IndexStore
+from holmes.index.storage.store import FEATURES, IndexStore, fitting, no_video_fits
 from holmes.index.storage.writer import IndexWriter, create_index
 from holmes.media.extraction import Crew
 from holmes.media.feature_folder import MANIFEST, SUFFIX, VIDEOS
@@ -335,8 +337,37 @@ def build_shards(
     return summary
 
 
+def add_to_shards(path: Path, videos: Iterable[Path | str], embedder: Embedder, **how: Any) -> BuildSummary:
+    """Add videos to a sharded index, as its next snapshot; `how` is that of `add_videos`."""
+    summary = add_videos(path, videos, embedder, writer=ShardsWriter, **how)
+    seal_shards(path)
+    return summary
+
+
+def remove_from_shards(path: Path, patterns: Iterable[Path | str]) -> tuple[str, ...]:
+    """Remove videos from a sharded index, as its next snapshot; return their names."""
+    with ShardsWriter(path) as writer:
+        places = writer.store.places
+        names: set[str] = set()
+        for pattern in map(str, patterns):
+            found = fitting(places, lambda: places, pattern)
+            if not found:
+                raise no_video_fits(path, pattern)
+            names.update(found)
+        writer.remove(names)
+    seal_shards(path)
+    return tuple(sorted(names))
+
+
+def sync_shards(path: Path, folders: Iterable[Path | str], embedder: Embedder, **how: Any) -> SyncSummary:
+    """Make a sharded index match folders, as its next snapshot; `how` is that of `sync_index`."""
+    summary = sync_index(path, folders, model=embedder, writer=ShardsWriter, **how)
+    seal_shards(path)
+    return summary
+
+
 def calibrate_shards(
-    path: Path | str, captions: Sequence[tuple[str, str]], checkpoint: str | None = None
+    path: Path | str, captions: Sequence[tuple[str, str]], checkpoint: Model | None = None
 ) -> Taught:
     """Fit the calibration of a sharded index on sentences and the videos they describe, and keep it."""
     place = Place(path)

@@ -70,7 +70,10 @@ async def session(request: Request, given: Token) -> Response:
 
 @router.get("/api/job", **documented(Job), summary="How far adding videos is")
 async def job(request: Request) -> Response:
-    return Json(jobs_of(request).to_json())
+    jobs = jobs_of(request)
+    if jobs.current.state == "done":  # whoever is told so finds what was added
+        await state_of(request).look()
+    return Json(jobs.to_json())
 
 
 @router.post("/api/videos", **documented(Job, 409, 413), summary="Add videos (with --manage)")

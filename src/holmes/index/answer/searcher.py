@@ -134,7 +134,7 @@ class Index(SearchIndex):
         summary = sync_index(
             self.store.path,
             paths_of(folders),
-            model=self.checkpoint,
+            model=self.embedder,
             fast=fast,
             workers=workers,
             progress=progress,

@@ -13,11 +13,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from holmes.errors import HolmesError
 from holmes.index.embedders.loading import Model
 from holmes.index.ingest.builder import BuildSummary, Session, feature_folder, open_session
 from holmes.index.ingest.file_identity import FeatureCatalogue
+from holmes.index.storage.writer import IndexWriter
 from holmes.media.find import walk_videos
 from holmes.media.origin import Origin, is_away
 
@@ -44,13 +46,15 @@ def sync_index(
     fast: bool = False,
     workers: int | None = None,
     progress: bool = False,
+    writer: Callable[[Path], Any] = IndexWriter,
 ) -> SyncSummary:
     """Make the index hold just the videos that `folders` hold; videos from elsewhere stay as they are."""
     path, roots = Path(path), [os.path.abspath(folder) for folder in folders]
     for root in roots:
         if not os.path.isdir(root):
             raise HolmesError(f"{root} does not exist; nothing was changed. Is its disk or share connected?")
-    with open_session(path, model=model, fast=fast, workers=workers, progress=progress) as session:
+    how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress}
+    with open_session(path, model=model, writer=writer, **how) as session:
         seen, unreadable = _list_videos(roots)
         _refuse_empty(roots, seen, session)
         catalogue = FeatureCatalogue(feature_folder(session))
