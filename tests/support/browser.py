@@ -51,12 +51,12 @@ def serving(index: Any, settings: Any) -> Iterator[str]:
     import uvicorn
 
     from holmes.serve.app import create_app
+    from holmes.serve.server import configured
 
     listening = socket.create_server(("127.0.0.1", 0))
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    server = uvicorn.Server(
-        uvicorn.Config(create_app(index, settings), log_level="error", timeout_graceful_shutdown=2)
-    )
+    app = create_app(index, settings)
+    server = uvicorn.Server(configured(app, settings.limits, timeout_graceful_shutdown=2))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     while not server.started:

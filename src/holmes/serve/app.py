@@ -1,7 +1,7 @@
 """The application: an open index (or anything that searches like one) in, a page and an API out.
 
 guard ─ routes ─ batcher ─ index
-               └ shelf: videos by id ─ thumbnails, streams
+               └ catalogue: videos by id ─ thumbnails, streams ─ decoders
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from starlette.middleware import Middleware
 import holmes
 from holmes.index.answer.base import SearchIndex
 from holmes.serve import page, routes_index, routes_search, routes_videos
-from holmes.serve.guard import Guard
+from holmes.serve.guard import Guard, Rates
 from holmes.serve.jobs import Jobs
 from holmes.serve.metrics import Metrics
 from holmes.serve.responses import add_error_handlers
@@ -28,11 +28,12 @@ def create_app(
 ) -> FastAPI:
     """`model` says where the index's checkpoint is now, if it has moved."""
     settings, metrics = settings or ServeSettings(), Metrics()
+    rates = Rates(settings.limits.rate, settings.limits.burst)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.jobs = Jobs(settings, model)
-        async with ServerState(index, settings, metrics) as app.state.server:
+        async with ServerState(index, settings, metrics, rates) as app.state.server:
             yield
             await app.state.jobs.close()
 
@@ -45,7 +46,7 @@ def create_app(
         docs_url=None,  # the documentation page would load its parts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
-        middleware=[Middleware(Guard, settings=settings, metrics=metrics)],
+        middleware=[Middleware(Guard, settings=settings, metrics=metrics, rates=rates)],
     )
     for part in (routes_search, routes_videos, routes_index, page):
         app.include_router(part.router)

@@ -1,30 +1,29 @@
 """Concurrent queries share a scan: while one is running, those that come in wait and are answered together.
 
-No query waits for others to arrive: one that finds the thread idle is searched at once.
+No query waits for others to arrive: one that finds the thread idle is searched at once. Clients take turns,
+so a client with many or long sentences waits for its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holmes.base.threads import one_thread_per_operation
-from holmes.errors import HolmesError
 from holmes.index.answer.answers import Answer, Timeline
 from holmes.index.answer.base import SearchIndex
 from holmes.serve.metrics import Metrics
 from holmes.serve.settings import Limits
+from holmes.serve.turns import BusyError, Turns
 
 Result = TypeVar("Result")
-
-
-class BusyError(HolmesError):
-    """More queries are waiting than can be answered soon."""
+# Costs are counted in characters of a sentence, which its encoder reads.
+HIT_COST, TIMELINE_COST = 2.0, 10.0  # of a hit's moments, and of its timeline
+SCAN_COST = 100.0  # of a pass over the index
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,13 @@ class ServedQuestion:
     not_here_below: float | None = None
 
     @property
-    def shared(self) -> tuple[frozenset[str] | None, float | None, float | None]:
+    def shared(self) -> tuple[Any, ...]:
         """What questions must have in common to be answered in one scan."""
-        return self.names, self.abstain_below, self.not_here_below
+        return self.top, self.abstain_below, self.not_here_below, self.names
+
+    @property
+    def cost(self) -> float:
+        return len(self.sentence) + self.top * (HIT_COST + TIMELINE_COST * self.timelines)
 
 
 @dataclass(frozen=True)
@@ -50,14 +53,28 @@ class Reply:
     timelines: tuple[Timeline, ...] = ()  # one for each hit, if they were wanted
 
 
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    """A question, or other work that needs the index, and where its result goes."""
+
+    task: ServedQuestion | Callable[[], Any]
+    future: asyncio.Future[Any]
+
+    def shares_scan(self, other: _Waiting) -> bool:
+        mine, its = self.task, other.task
+        return (
+            isinstance(mine, ServedQuestion) and isinstance(its, ServedQuestion) and mine.shared == its.shared
+        )
+
+
 class Batcher:
     """One thread owns the index; everything that touches it runs there."""
 
     def __init__(self, index: SearchIndex, limits: Limits, metrics: Metrics) -> None:
         self.index, self.limits, self.metrics = index, limits, metrics
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="search")
-        self._waiting: list[tuple[ServedQuestion, asyncio.Future[Reply]]] = []
-        self._came = asyncio.Event()
+        self.turns: Turns[_Waiting] = Turns(limits.waiting)
+        self._came, self._closing = asyncio.Event(), False
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Batcher:
@@ -66,64 +83,89 @@ class Batcher:
 
     async def __aexit__(self, *error: object) -> None:
         """Answer what is waiting, then end."""
-        while self._waiting:
-            await asyncio.sleep(0.01)
+        self._closing = True
+        self._came.set()
         if self._task:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await self._task
         self._thread.shutdown(wait=True)
 
-    async def ask(self, question: ServedQuestion) -> Reply:
-        if len(self._waiting) >= self.limits.waiting:
-            raise BusyError("too many searches are waiting; try again in a moment.")
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting.append((question, future))
-        self._came.set()
-        return await future
+    async def ask(self, questions: Sequence[ServedQuestion], client: str = "") -> list[Reply]:
+        """The replies, in order; the client's other questions are dropped if one of these fails."""
+        futures: list[asyncio.Future[Reply]] = []
+        try:
+            for question in questions:
+                futures.append(self._wait(client, question, question.cost))
+            return list(await asyncio.gather(*futures))
+        finally:
+            for future in futures:
+                future.cancel()
+
+    async def do(self, work: Callable[[], Result], client: str) -> Result:
+        """Run something else that needs the index, when it is this client's turn."""
+        result: Result = await self._wait(client, work, SCAN_COST)
+        return result
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Run something else that needs the index, between two scans."""
+        """Run the server's own work on the index, between two scans."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, _quickly, work)
 
-    async def _serve(self) -> None:
-        while True:
-            await self._came.wait()
-            taken = self._waiting[: self.limits.batch]
-            for shared in {question.shared for question, _ in taken}:
-                same = [entry for entry in taken if entry[0].shared == shared]
-                await self._answer([question for question, _ in same], [future for _, future in same])
-            del self._waiting[: len(taken)]
-            if not self._waiting:
-                self._came.clear()
+    def _wait(
+        self, client: str, task: ServedQuestion | Callable[[], Any], cost: float
+    ) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        dropped = self.turns.put(client, _Waiting(task, future), cost)
+        if dropped is not None and not dropped.future.done():
+            dropped.future.set_exception(
+                BusyError("too many searches are waiting, most of them yours; ask for fewer at a time.")
+            )
+        self._came.set()
+        return future
 
-    async def _answer(self, questions: list[ServedQuestion], futures: list[asyncio.Future[Reply]]) -> None:
+    async def _serve(self) -> None:
+        while not (self._closing and not self.turns):
+            if not self.turns:
+                self._came.clear()
+                await self._came.wait()
+                continue
+            taken = self.turns.take(
+                self.limits.batch, self.limits.batch_characters, _Waiting.shares_scan, SCAN_COST
+            )
+            await self._answer([each for each in taken if not each.future.done()])
+
+    async def _answer(self, waiting: list[_Waiting]) -> None:
         """Ask one by one if asking all fails, so that no query is lost through another's fault."""
-        self.metrics.batched(len(questions))
-        try:
-            replies = await self.run(partial(self._search, questions))
-        except Exception as error:
-            if len(questions) > 1:
-                for question, future in zip(questions, futures, strict=True):
-                    await self._answer([question], [future])
-            elif not futures[0].done():
-                futures[0].set_exception(error)
+        if not waiting:
             return
-        for future, reply in zip(futures, replies, strict=True):
-            if not future.done():  # its client may be gone
-                future.set_result(reply)
+        questions = [each.task for each in waiting if isinstance(each.task, ServedQuestion)]
+        try:
+            if questions:
+                self.metrics.batched(len(questions))
+                results: Sequence[Any] = await self.run(partial(self._search, questions))
+            else:
+                results = [await self.run(waiting[0].task)]  # type: ignore[arg-type]
+        except Exception as error:
+            if len(waiting) > 1:
+                for each in waiting:
+                    await self._answer([each])
+            elif not waiting[0].future.done():
+                waiting[0].future.set_exception(error)
+            return
+        for each, result in zip(waiting, results, strict=True):
+            if not each.future.done():  # its client may be gone
+                each.future.set_result(result)
 
     def _search(self, questions: list[ServedQuestion]) -> list[Reply]:
-        sentences, most = [q.sentence for q in questions], max(q.top for q in questions)
-        names, abstain_below, least = questions[0].shared
+        first = questions[0]
         answers = self.index.search_many(
-            sentences, most, filter=names, abstain_below=abstain_below, not_here_below=least
+            [question.sentence for question in questions],
+            first.top,
+            filter=first.names,
+            abstain_below=first.abstain_below,
+            not_here_below=first.not_here_below,
         )
         return [self._reply(*pair) for pair in zip(questions, answers, strict=True)]
 
     def _reply(self, question: ServedQuestion, answer: Answer) -> Reply:
-        """An answer cut to the hits that were asked for; others of its batch may have asked for more."""
-        answer = answer.best(question.top)
         if not question.timelines:
             return Reply(answer)
         names = [hit.video for hit in answer.hits]

@@ -60,8 +60,8 @@ class Filter:
         return self.after is not None or self.before is not None
 
 
-class Shelf:
-    """What one generation of the index holds; a changed index gets a new shelf."""
+class Catalogue:
+    """What one snapshot of the index holds; a changed index gets a new catalogue."""
 
     def __init__(self, durations: Mapping[str, float]) -> None:
         self.entries = [Entry(video_id(Path(name)), name, seconds) for name, seconds in durations.items()]

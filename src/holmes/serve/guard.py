@@ -1,7 +1,7 @@
 """Who may ask what: every request passes here first.
 
 Names in the Host header must be the server's own, which stops DNS rebinding; a request that another site's
-page makes is refused; where a token is set, it or the session made from it is required; each address has a
+page makes is refused; where a token is set, it or the session made from it is required; each client has a
 limited rate, each request a limited size. Every response carries headers that keep the page to itself.
 """
 
@@ -12,16 +12,19 @@ import hmac
 import ipaddress
 import json
 import logging
+import math
+import re
 import socket
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from holmes.serve.connections import client_name
 from holmes.serve.metrics import Metrics
 from holmes.serve.settings import ServeSettings, is_loopback
 
@@ -53,7 +56,10 @@ HEADERS = {
 OPEN_PATHS = {"/api/health", "/api/session"}  # allowed without a token, like the page itself
 COOKIE = "holmes_session"
 LONGEST_PATH = 200  # characters of a path that are logged
-ADDRESSES = 10_000  # addresses whose rates are remembered
+ADDRESSES = 10_000  # clients whose rates are remembered
+DEFAULT_PORTS = {"http": 80, "https": 443}
+WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
+TOO_MANY = "too many requests; wait a moment."
 
 
 @dataclass(frozen=True)
@@ -66,9 +72,8 @@ class Refusal:
 class Guard:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics) -> None:
-        self.app, self.settings, self.metrics = app, settings, metrics
-        self.rates = Rates(settings.limits.rate, settings.limits.burst)
+    def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics, rates: Rates) -> None:
+        self.app, self.settings, self.metrics, self.rates = app, settings, metrics, rates
         self.names = own_names(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -118,12 +123,9 @@ class Guard:
             )
         if foreign(headers, path):
             return Refusal(403, "requests from other sites are refused.")
-        address = scope["client"][0] if scope.get("client") else "unknown"
-        wait = self.rates.wait(address)
+        wait = self.rates.wait(client_of(scope))
         if wait:
-            return Refusal(
-                429, "too many requests; wait a moment.", (("retry-after", str(max(1, round(wait)))),)
-            )
+            return Refusal(429, TOO_MANY, (("retry-after", str(max(1, math.ceil(wait)))),))
         if self.settings.token and needs_token(path) and not self.is_known(headers):
             return Refusal(401, "a token is required.", (("www-authenticate", "Bearer"),))
         return None
@@ -155,13 +157,15 @@ class Guard:
 
     async def _body(self, scope: Scope, receive: Receive) -> tuple[bytes, Refusal | None]:
         most = self.settings.limits.body
-        refusal = Refusal(413, f"a request may have {most:,} bytes at most.")
+        refusal = Refusal(413, f"a request may have {most:,} bytes at most.", (("connection", "close"),))
         length = Headers(scope=scope).get("content-length", "0")
-        if not length.isdigit() or int(length) > most:
+        if not WHOLE_NUMBER.fullmatch(length) or int(length) > most:
             return b"", refusal
         body = b""
         while True:
             message = await receive()
+            if message["type"] == "http.disconnect":  # the rest will not come
+                return b"", Refusal(400, "the request ended before its body did.")
             body += message.get("body", b"")
             if len(body) > most:
                 return b"", refusal
@@ -170,18 +174,21 @@ class Guard:
 
 
 class Rates:
-    """A bucket of requests for each address, which fills at a steady rate."""
+    """How many requests each client has left; the number grows at a steady rate, up to `burst`."""
 
     def __init__(self, rate: float, burst: int) -> None:
         self.rate, self.burst = rate, burst
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def wait(self, address: str) -> float:
-        """Seconds until this address may ask again; 0 if it may now, which is then counted as a request."""
+    def wait(self, client: str, cost: int = 1) -> float:
+        """Seconds until this client may ask again; 0 if it may now, which is then counted.
+
+        What costs more than is left is allowed once, and what follows waits until it is paid.
+        """
         now = time.monotonic()
-        left, since = self._left.pop(address, (float(self.burst), now))
+        left, since = self._left.pop(client, (float(self.burst), now))
         left = min(self.burst, left + (now - since) * self.rate)
-        self._left[address] = (left - 1 if left >= 1 else left, now)
+        self._left[client] = (left - cost if left >= 1 else left, now)
         if len(self._left) > ADDRESSES:
             self._left.popitem(last=False)
         return 0.0 if left >= 1 else (1 - left) / self.rate
@@ -197,10 +204,30 @@ def own_names(settings: ServeSettings) -> set[str]:
 def foreign(headers: Headers, path: str) -> bool:
     """Whether another site's page makes this request; following a link to the page itself is fine."""
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+    if origin is not None and not same_origin(origin, headers.get("host", "")):
         return True
     elsewhere = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
     return elsewhere and path.startswith(("/api", "/metrics"))
+
+
+def same_origin(origin: str, host: str) -> bool:
+    """Whether a page of this origin came from this host; a port that the scheme implies may be left out."""
+    try:
+        page = urlsplit(origin)
+        own = urlsplit(f"//{host}")
+        default = DEFAULT_PORTS.get(page.scheme)
+        return default is not None and place(page, default) == place(own, default)
+    except ValueError:
+        return False
+
+
+def place(parts: SplitResult, default: int) -> tuple[str | None, int]:
+    return parts.hostname, default if parts.port is None else parts.port
+
+
+def client_of(scope: Scope) -> str:
+    """Who asks, as limits count clients."""
+    return client_name(scope["client"][0] if scope.get("client") else None)
 
 
 def needs_token(path: str) -> bool:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from holmes.serve.settings import Limits
 
+NOT_BLANK = r"\S"
 LIMITS = Limits()  # the limits in the description; a server may be started with others
+
+
+Sentence = Annotated[
+    str, Field(min_length=1, max_length=LIMITS.query, json_schema_extra={"pattern": NOT_BLANK})
+]
 
 
 class Problem(BaseModel):
@@ -93,17 +99,18 @@ class Questions(BaseModel):
     """Several sentences at once."""
 
     model_config = ConfigDict(extra="forbid")
-    sentences: list[str] = Field(min_length=1, max_length=LIMITS.sentences)
-    top: int = Field(10, ge=1, le=LIMITS.top)
+    sentences: list[Sentence] = Field(min_length=1, max_length=LIMITS.sentences)
+    top: int = Field(10, ge=1, le=LIMITS.top, strict=True)
     filter: str | None = Field(None, max_length=LIMITS.query, description="A pattern for paths: '*/2024/*'.")
     abstain_below: float | None = Field(
-        None, ge=0, le=1, description="No hits if the first is less probable."
+        None, ge=0, le=1, strict=True, description="No hits if the first is less probable."
     )
     not_here_below: float | None = Field(
         None,
         validation_alias=AliasChoices("not_here_below", "min_probability"),
         ge=0,
         le=1,
+        strict=True,
         description="Say that it is not here if a smaller share of queries with an answer had as little "
         "evidence.",
     )

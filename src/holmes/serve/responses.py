@@ -10,20 +10,22 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 
 from holmes.errors import HolmesError
-from holmes.serve.batching import BusyError
 from holmes.serve.catalogue import NotFoundError
 from holmes.serve.jobs import NotAllowedError
 from holmes.serve.models import Problem
 from holmes.serve.page import no_such_page, wants_page
-from holmes.serve.state import BadRequestError, ServerState
+from holmes.serve.state import BadRequestError, ServerState, TooManyError
+from holmes.serve.turns import BusyError
 
 STATUS: dict[type[HolmesError], int] = {
     NotFoundError: 404,
     BadRequestError: 422,
     BusyError: 503,
     NotAllowedError: 403,
+    TooManyError: 429,
 }
 
 
@@ -60,6 +62,17 @@ def state_of(request: Request) -> ServerState:
     return state
 
 
+def methods_of(request: Request) -> set[str]:
+    """Every method that some route of this path takes."""
+    path_alone = {**request.scope, "method": ""}
+    found = (
+        getattr(route, "methods", None) or set()
+        for route in request.app.routes
+        if route.matches(path_alone)[0] is not Match.NONE
+    )
+    return set[str]().union(*found)
+
+
 def add_error_handlers(app: FastAPI) -> None:
     def problem(status: int, reason: str, headers: Any = None) -> Json:
         return Json({"error": reason}, status, headers)
@@ -67,7 +80,8 @@ def add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(HolmesError)
     async def ours(request: Request, error: HolmesError) -> Response:
         status = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 409)
-        return problem(status, str(error), {"retry-after": "1"} if status == 503 else None)
+        wait = {503: 1, 429: math.ceil(getattr(error, "wait", 1))}.get(status)
+        return problem(status, str(error), {"retry-after": str(wait)} if wait else None)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
@@ -79,7 +93,10 @@ def add_error_handlers(app: FastAPI) -> None:
     async def http(request: Request, error: HTTPException) -> Response:
         if error.status_code == 404 and wants_page(request):
             return no_such_page()
-        return problem(error.status_code, f"{str(error.detail).lower()}.", error.headers)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["allow"] = ", ".join(sorted(methods_of(request)))
+        return problem(error.status_code, f"{str(error.detail).lower()}.", headers)
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from fastapi import APIRouter, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 import holmes
 from holmes.errors import HolmesError
@@ -16,6 +16,7 @@ from holmes.index.ingest.skipped import read_skipped
 from holmes.serve.catalogue import FOLDERS_LISTED
 from holmes.serve.guard import COOKIE, same, session_of
 from holmes.serve.jobs import Jobs
+from holmes.serve.metrics import CONTENT_TYPE
 from holmes.serve.models import About, Health, Job, Paths, Token
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.routes_videos import Id
@@ -29,7 +30,7 @@ MONTH = 30 * 24 * 3600  # seconds a browser stays known
 @router.get("/api/index", **documented(About), summary="What the index is")
 async def about(request: Request) -> Response:
     state = state_of(request)
-    folders = [{"folder": name, "videos": count} for name, count in sorted(state.shelf.folders.items())]
+    folders = [{"folder": name, "videos": count} for name, count in sorted(state.catalogue.folders.items())]
     notes = await asyncio.to_thread(read_skipped, Path(state.about.path))
     return Json(
         {
@@ -54,7 +55,7 @@ async def health(request: Request) -> Response:
     summary="Counts for Prometheus",
 )
 async def metrics(request: Request) -> Response:
-    return PlainTextResponse(state_of(request).metrics.text(), media_type="text/plain; version=0.0.4")
+    return Response(state_of(request).metrics.text(), media_type=CONTENT_TYPE)
 
 
 @router.post("/api/session", **documented(Health, 413), summary="Exchange the token for a cookie")
@@ -80,7 +81,7 @@ async def job(request: Request) -> Response:
 async def add(request: Request, given: Paths) -> Response:
     state, jobs = state_of(request), jobs_of(request)
     jobs.allow()
-    await jobs.add(own_path(state), given.paths, state.shelf.folders)
+    await jobs.add(own_path(state), given.paths, state.catalogue.folders)
     return Json(jobs.to_json(), 200)
 
 
@@ -88,7 +89,7 @@ async def add(request: Request, given: Paths) -> Response:
 async def remove(request: Request, id: Id) -> Response:
     state, jobs = state_of(request), jobs_of(request)
     jobs.allow()
-    entry = state.shelf[id]
+    entry = state.catalogue[id]
     await asyncio.to_thread(partial(jobs.remove, own_path(state), entry.name))
     await state.look()
     return Json(jobs.to_json())

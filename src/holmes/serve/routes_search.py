@@ -1,8 +1,9 @@
-"""Sentences in, hits out: /api/search, /api/answer_files."""
+"""Sentences in, hits out: /api/search, /api/export."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from dataclasses import replace
 from datetime import date
@@ -10,31 +11,47 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BeforeValidator
 from starlette.responses import Response
 
 from holmes.serve import answer_files
 from holmes.serve.batching import Reply, ServedQuestion
 from holmes.serve.catalogue import Filter
-from holmes.serve.models import LIMITS, Answer, Answers, Questions
+from holmes.serve.guard import client_of
+from holmes.serve.models import LIMITS, NOT_BLANK, Answer, Answers, Questions
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.state import ServerState
 
 router = APIRouter(tags=["search"])
 
 Sentence = Annotated[
-    str, Query(min_length=1, max_length=LIMITS.query, description="What happens in the moment.")
+    str,
+    Query(
+        min_length=1,
+        max_length=LIMITS.query,
+        json_schema_extra={"pattern": NOT_BLANK},
+        description="What happens in the moment.",
+    ),
 ]
 Top = Annotated[int, Query(ge=1, le=LIMITS.top, description="How many videos.")]
+Day = Annotated[date, BeforeValidator(lambda given: iso_day(given))]
 Seconds = Annotated[float | None, Query(ge=0, le=1e9, description="Seconds.")]
 KINDS = {"json": "application/json", "csv": "text/csv", "edl": "text/plain", "otio": "application/json"}
+
+
+def iso_day(given: object) -> object:
+    """A day such as 2024-12-31; pydantic would take a number for seconds since 1970."""
+    if not isinstance(given, str) or not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", given):
+        raise ValueError("write a day as 2024-12-31")
+    return given
 
 
 def filter_of(
     folder: Annotated[
         str | None, Query(max_length=4096, description="Only videos below this folder.")
     ] = None,
-    after: Annotated[date | None, Query(description="Only files changed on this day or later.")] = None,
-    before: Annotated[date | None, Query(description="Only files changed on this day or earlier.")] = None,
+    after: Annotated[Day | None, Query(description="Only files changed on this day or later.")] = None,
+    before: Annotated[Day | None, Query(description="Only files changed on this day or earlier.")] = None,
     shortest: Seconds = None,
     longest: Seconds = None,
 ) -> Filter:
@@ -52,7 +69,7 @@ async def search(
     top: Top = 10,
     timelines: Annotated[bool, Query(description="With the similarity along each video.")] = False,
 ) -> Response:
-    return Json(await answer(state_of(request), ServedQuestion(q, top, timelines=timelines), filter))
+    return Json(await answer(request, ServedQuestion(q, top, timelines=timelines), filter))
 
 
 @router.post("/api/search", **documented(Answers, 404, 413, 503), summary="As for one sentence, for several")
@@ -60,7 +77,7 @@ async def search_many(request: Request, questions: Questions) -> Response:
     state, began = state_of(request), time.perf_counter()
     names = None
     if questions.filter is not None:
-        names = await asyncio.to_thread(state.shelf.fitting, questions.filter)
+        names = await asyncio.to_thread(state.catalogue.fitting, questions.filter)
     asked = [
         ServedQuestion(
             sentence,
@@ -71,7 +88,7 @@ async def search_many(request: Request, questions: Questions) -> Response:
         )
         for sentence in questions.sentences
     ]
-    replies = await state.ask(asked)
+    replies = await state.ask(asked, client_of(request.scope))
     return Json({"answers": [answered(state, reply, began) for reply in replies]})
 
 
@@ -92,7 +109,7 @@ async def download(
     format: Literal["json", "csv", "edl", "otio"] = "json",
     rate: Annotated[int, Query(ge=1, le=240, description="Frames per second of a cut list.")] = 25,
 ) -> Response:
-    found = await answer(state_of(request), ServedQuestion(q, top), filter)
+    found = await answer(request, ServedQuestion(q, top), filter)
     chosen = answer_files.cuts(found["hits"])
     if format == "json":
         text = bytes(Json(found).body)
@@ -106,12 +123,12 @@ async def download(
     return Response(text, media_type=KINDS[format], headers=headers)
 
 
-async def answer(state: ServerState, question: ServedQuestion, filter: Filter) -> dict[str, Any]:
-    began = time.perf_counter()
+async def answer(request: Request, question: ServedQuestion, filter: Filter) -> dict[str, Any]:
+    state, began = state_of(request), time.perf_counter()
     if filter != Filter():
-        names = await asyncio.to_thread(partial(state.shelf.names, filter))
+        names = await asyncio.to_thread(partial(state.catalogue.names, filter))
         question = replace(question, names=names)
-    (reply,) = await state.ask([question])
+    (reply,) = await state.ask([question], client_of(request.scope))
     return answered(state, reply, began)
 
 

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
-import re
 from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from holmes.media.playable import Plan, plan_conversion
-from holmes.serve.batching import BusyError
+from holmes.media.playable import Plan
+from holmes.serve.guard import client_of
 from holmes.serve.models import LIMITS, Like, Playback, Timeline, Video, Videos
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.routes_search import Filters, Sentence, Top
 from holmes.serve.state import steps_of
-from holmes.serve.streams import Converted, LimitedFile
+from holmes.serve.streams import Converted, LimitedFile, follow_ranges
 
 router = APIRouter(tags=["videos"])
 
 Id = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,80}$", description="As /api/videos and hits give it.")]
 Second = Annotated[float, Query(ge=0, le=1e7, description="Seconds from the start.")]
-RANGE = re.compile(r"bytes=[0-9, -]+")
 # What mimetypes does not know everywhere; a browser inspects the file itself anyway.
 TYPES = {".mkv": "video/x-matroska", ".ts": "video/mp2t", ".m2ts": "video/mp2t", ".webm": "video/webm"}
 
@@ -39,7 +37,7 @@ async def videos(
     state = state_of(request)
 
     def listed() -> dict[str, object]:
-        found, part = state.shelf.matching(filter), q.casefold()
+        found, part = state.catalogue.matching(filter), q.casefold()
         if part:
             found = [entry for entry in found if part in entry.name.casefold()]
         some = found[offset : offset + limit]
@@ -51,23 +49,25 @@ async def videos(
 @router.get("/api/videos/{id}", **documented(Video, 404), summary="One video")
 async def video(request: Request, id: Id) -> Response:
     state = state_of(request)
-    return Json(await asyncio.to_thread(state.video, state.shelf[id]))
+    return Json(await asyncio.to_thread(state.video, state.catalogue[id]))
 
 
 @router.get("/api/videos/{id}/timeline", **documented(Timeline, 404), summary="Similarity along a video")
 async def timeline(request: Request, id: Id, q: Sentence) -> Response:
     state = state_of(request)
-    entry = state.shelf[id]
+    entry = state.catalogue[id]
     state.check(q)
-    (found,) = await state.batcher.run(partial(state.index.timelines, q, [entry.name]))
+    work = partial(state.index.timelines, q, [entry.name])
+    (found,) = await state.batcher.do(work, client_of(request.scope))
     return Json(steps_of(found, entry.duration))
 
 
 @router.get("/api/videos/{id}/like", **documented(Like, 404), summary="Videos that look like a moment")
 async def like(request: Request, id: Id, t: Second, top: Top = 10) -> Response:
     state = state_of(request)
-    entry = state.shelf[id]
-    found = await state.batcher.run(partial(state.index.like, entry.name, t, top))
+    entry = state.catalogue[id]
+    work = partial(state.index.like, entry.name, t, top)
+    found = await state.batcher.do(work, client_of(request.scope))
     return Json({"hits": await asyncio.to_thread(state.described, found.hits)})
 
 
@@ -80,14 +80,15 @@ async def thumbnail(
     request: Request, id: Id, t: Second = 0.0, width: Annotated[int, Query(ge=32, le=960)] = 480
 ) -> Response:
     state = state_of(request)
-    jpeg = await state.decode(partial(state.thumbnails.at, state.shelf[id], round(t, 1), width))
+    jpeg = await state.thumbnails.at(state.catalogue[id], round(t, 1), width, client_of(request.scope))
     return Response(jpeg, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
 
 
 @router.get("/api/videos/{id}/playback", **documented(Playback, 404), summary="How a file would be converted")
 async def playback(request: Request, id: Id, t: Second = 0.0) -> Response:
     state = state_of(request)
-    plan = await state.decode(partial(plan_conversion, state.shelf.file(state.shelf[id]), t))
+    file = await asyncio.to_thread(state.catalogue.file, state.catalogue[id])
+    plan = await state.decoders.plan(file, t, client_of(request.scope))
     how = "copied" if plan.copied else "encoded"
     address = f"/api/videos/{id}/stream?convert={how}&t={plan.start:.3f}"
     return Json({"how": how, "start": round(plan.start, 3), "address": address})
@@ -112,15 +113,11 @@ async def stream(
     download: bool = False,
 ) -> Response:
     state = state_of(request)
-    entry = state.shelf[id]
-    file = await asyncio.to_thread(state.shelf.file, entry)
+    entry = state.catalogue[id]
+    file = await asyncio.to_thread(state.catalogue.file, entry)
     if convert:
-        if state.conversions.locked():
-            raise BusyError("this server allows no more videos to be converted at once; close one first.")
-        return Converted(file, Plan(convert == "copied", t), state.conversions)
-    if state.streams.locked():
-        raise BusyError("this server allows no more videos to be watched at once; close one first.")
-    drop_malformed_range(request)
+        return Converted(file, Plan(convert == "copied", t), state.decoders, state.conversions)
+    follow_ranges(request.scope, file.stat().st_size)
     kind = TYPES.get(file.suffix.lower()) or mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     kind = kind if kind.startswith("video/") else "application/octet-stream"  # never a page of its own
     name = entry.title.encode("utf-8", "replace").decode() if download else None
@@ -130,10 +127,3 @@ async def stream(
 @router.head("/api/videos/{id}/stream", include_in_schema=False)
 async def stream_head(request: Request, id: Id) -> Response:
     return await stream(request, id)
-
-
-def drop_malformed_range(request: Request) -> None:
-    """An invalid Range header counts as none (RFC 9110, 14.2)."""
-    given = request.headers.get("range")
-    if given is not None and not RANGE.fullmatch(given):
-        request.scope["headers"] = [pair for pair in request.scope["headers"] if pair[0] != b"range"]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
+import resource
 import socket
 import sys
+from dataclasses import replace
+from typing import Any
 
 import uvicorn
 
 from holmes.errors import HolmesError
 from holmes.index.answer.base import SearchIndex
 from holmes.serve.app import create_app
-from holmes.serve.settings import ServeSettings
+from holmes.serve.connections import Connections
+from holmes.serve.settings import Limits, ServeSettings
 
 PATIENCE = 5  # seconds that open streams may take to end
-IDLE = 30  # seconds a connection may wait for its next request
+SPARE_FILES = 200  # open files besides connections: the index, streams, processes
 
 
 def serve(
@@ -22,20 +26,37 @@ def serve(
 ) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger("holmes.serve").setLevel(logging.WARNING if quiet else logging.INFO)
+    settings = replace(settings, limits=within_open_files(settings.limits))
     with _bound(settings) as listening:
-        uvicorn.Server(
-            uvicorn.Config(
-                create_app(index, settings, model=model),
-                access_log=False,  # uvicorn's own log would record what people ask
-                log_level="warning",
-                server_header=False,
-                timeout_graceful_shutdown=PATIENCE,
-                timeout_keep_alive=IDLE,
-                ws="none",
-                forwarded_allow_ips="",
-                proxy_headers=False,
-            )
-        ).run(sockets=[listening])
+        app = create_app(index, settings, model=model)
+        uvicorn.Server(configured(app, settings.limits)).run(sockets=[listening])
+
+
+def configured(app: Any, limits: Limits, **more: Any) -> uvicorn.Config:
+    """uvicorn with the server's limits."""
+    return uvicorn.Config(
+        app,
+        http=Connections(limits).protocol(),  # type: ignore[arg-type]
+        h11_max_incomplete_event_size=limits.header,
+        timeout_keep_alive=limits.idle_seconds,  # type: ignore[arg-type]
+        access_log=False,  # uvicorn's own log would record what people ask
+        server_header=False,
+        ws="none",
+        forwarded_allow_ips="",
+        proxy_headers=False,
+        **{"log_level": "error", "timeout_graceful_shutdown": PATIENCE, **more},
+    )
+
+
+def within_open_files(limits: Limits) -> Limits:
+    """Limits for as many connections as the system lets this process have open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.connections + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return replace(limits, connections=max(1, min(limits.connections, soft - SPARE_FILES)))
+    return limits
 
 
 def _bound(settings: ServeSettings) -> socket.socket:

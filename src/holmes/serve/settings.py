@@ -16,13 +16,24 @@ class Limits:
     query: int = 500  # characters of a sentence
     top: int = 100  # hits of an answer
     sentences: int = 64  # in one request
+    header: int = 32 * 1024  # bytes of a request's first line and headers
     body: int = 64 * 1024  # bytes of a request
-    rate: float = 50.0  # requests per second from one address, on average
+    rate: float = 50.0  # requests per second from one address, on average; each sentence counts as one
     burst: int = 500  # requests that may come at once: a page of results is many pictures
     waiting: int = 1024  # sentences that may wait for the scan
     batch: int = 128  # sentences in one scan
+    batch_characters: int = 6400  # of these sentences, and what their hits cost besides
+    connections: int = 1000
+    connections_per_address: int = 100
+    header_seconds: float = 10.0  # until a header is complete
+    body_seconds: float = 20.0  # until a body is complete
+    send_seconds: float = 30.0  # until a client reads on
+    idle_seconds: float = 30.0  # until the next request of a connection
     streams: int = 16  # files sent at once
+    streams_per_address: int = 6
     conversions: int = 2  # videos converted at once
+    decoding: int = 256  # pictures that may wait to be decoded
+    decode_seconds: float = 20.0  # until a picture is decoded
     paths: int = 100  # files and folders added in one request
 
 

@@ -1,14 +1,13 @@
-"""What one running server holds: the index behind its batcher, and the shelf of the generation in use."""
+"""What one running server holds: the index behind its batcher, and the catalogue of the snapshot in use."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +17,15 @@ from holmes.index.answer.base import SearchIndex
 from holmes.index.answer.request import check_sentence
 from holmes.index.storage.store import IndexDescription
 from holmes.serve.batching import Batcher, Reply, ServedQuestion
-from holmes.serve.catalogue import Shelf, file_date
+from holmes.serve.catalogue import Catalogue, file_date
+from holmes.serve.decoding import Decoders
+from holmes.serve.guard import TOO_MANY, Rates
 from holmes.serve.metrics import Metrics
 from holmes.serve.settings import ServeSettings
+from holmes.serve.streams import Places
 from holmes.serve.thumbnails import Thumbnails
 
 log = logging.getLogger("holmes.serve")
-Result = TypeVar("Result")
 STEPS = 160  # of a timeline
 LOOK_AGAIN = 1.0  # seconds between two looks for a changed index
 
@@ -33,16 +34,25 @@ class BadRequestError(HolmesError):
     """What was asked cannot be answered as it stands."""
 
 
+class TooManyError(HolmesError):
+    """This client has asked for more than its share; `wait` says how many seconds to wait."""
+
+    def __init__(self, wait: float) -> None:
+        super().__init__(TOO_MANY)
+        self.wait = wait
+
+
 class ServerState:
     """Opened when the server starts, closed when it ends."""
 
-    def __init__(self, index: SearchIndex, settings: ServeSettings, metrics: Metrics) -> None:
-        self.index, self.settings, self.metrics = index, settings, metrics
-        self.batcher = Batcher(index, settings.limits, metrics)
-        self.decoding = ThreadPoolExecutor(2, thread_name_prefix="decode")
-        self.streams = asyncio.Semaphore(settings.limits.streams)
-        self.conversions = asyncio.Semaphore(settings.limits.conversions)
-        self.shelf: Shelf
+    def __init__(self, index: SearchIndex, settings: ServeSettings, metrics: Metrics, rates: Rates) -> None:
+        self.index, self.settings, self.metrics, self.rates = index, settings, metrics, rates
+        limits = settings.limits
+        self.batcher = Batcher(index, limits, metrics)
+        self.decoders = Decoders(limits)
+        self.streams = Places(limits.streams, limits.streams_per_address, "watched")
+        self.conversions = Places(limits.conversions, limits.conversions, "converted")
+        self.catalogue: Catalogue
         self.thumbnails: Thumbnails
         self.about: IndexDescription
 
@@ -59,12 +69,15 @@ class ServerState:
             await self._watching
         await self._warming
         await self.batcher.__aexit__()
-        self.decoding.shutdown(wait=True, cancel_futures=True)
+        await self.decoders.close()
 
-    async def ask(self, questions: Sequence[ServedQuestion]) -> list[Reply]:
+    async def ask(self, questions: Sequence[ServedQuestion], client: str) -> list[Reply]:
+        """The replies; the client is charged for each sentence (the request itself counted as the first)."""
         for question in questions:
             self.check(question.sentence)
-        return list(await asyncio.gather(*map(self.batcher.ask, questions)))
+        if len(questions) > 1 and (wait := self.rates.wait(client, len(questions) - 1)):
+            raise TooManyError(wait)
+        return await self.batcher.ask(questions, client)
 
     def check(self, sentence: str) -> None:
         most = self.settings.limits.query
@@ -75,14 +88,11 @@ class ServerState:
         if len(sentence) > most:
             raise BadRequestError(f"a sentence may have at most {most} characters, not {len(sentence)}.")
 
-    async def decode(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self.decoding, work)
-
     def described(self, hits: Sequence[Hit], timelines: Sequence[Timeline] = ()) -> list[dict[str, Any]]:
         """Hits with what the page shows of their videos; a video removed a moment ago is left out."""
         found = []
         for rank, hit in enumerate(hits):
-            entry = self.shelf.by_name.get(hit.video)
+            entry = self.catalogue.by_name.get(hit.video)
             if entry is None:
                 continue
             plain, moments = hit.to_dict(), [moment.to_dict() for moment in hit.moments]
@@ -99,7 +109,7 @@ class ServerState:
             "folder": entry.folder,
             "duration": entry.duration,
             "date": day.isoformat() if day else None,
-            "file": self.shelf.has_file(entry),
+            "file": self.catalogue.has_file(entry),
         }
 
     async def _watch(self) -> None:
@@ -114,7 +124,7 @@ class ServerState:
         """Take up the index if it has changed."""
         if await self.batcher.run(self.index.refresh):
             await self.batcher.run(self._take_up)
-            log.info("the index has changed: %d videos", len(self.shelf))
+            log.info("the index has changed: %d videos", len(self.catalogue))
 
     def _warm(self) -> None:
         """Load the model before the first person asks; if that fails, the first search will say why."""
@@ -123,11 +133,11 @@ class ServerState:
 
     def _take_up(self) -> None:
         about = self.index.describe()
-        shelf = Shelf(self.index.durations)
-        path = Path(about.path)
-        self.thumbnails, self.shelf, self.about = Thumbnails(path, shelf), shelf, about
-        self.metrics.gauges["index_videos"] = len(shelf)
-        self.metrics.gauges["index_generation"] = about.generation
+        catalogue = Catalogue(self.index.durations)
+        self.thumbnails = Thumbnails(Path(about.path), catalogue, self.decoders)
+        self.catalogue, self.about = catalogue, about
+        self.metrics.videos.set(len(catalogue))
+        self.metrics.generation.set(about.generation)
 
 
 def steps_of(timeline: Timeline, duration: float, moments: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:

@@ -4,16 +4,83 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from holmes.errors import HolmesError
-from holmes.media.playable import Plan, fragmented_mp4
+from holmes.media.playable import Plan
+from holmes.serve.decoding import Decoders
+from holmes.serve.guard import client_of
+from holmes.serve.turns import BusyError
 
 log = logging.getLogger("holmes.serve")
+PART = re.compile(r"([0-9]{0,18})-([0-9]{0,18})")
+END = 10**18  # after the last byte of any file
+MOST_RANGES = 100  # of one request
+STALLED = 2.0  # seconds without reading after which a viewer may lose the place to another
+
+
+@dataclass(eq=False)
+class _Viewer:
+    client: str
+    abort: Callable[[], None] | None  # ends the connection
+    stalled_since: float | None = None
+
+
+class Places:
+    """How many may be sent at once. A newcomer displaces who has not read for longest, if anybody has."""
+
+    def __init__(self, most: int, most_per_client: int, what: str) -> None:
+        self.most, self.most_per_client, self.what = most, most_per_client, what
+        self.viewers: list[_Viewer] = []
+
+    @contextmanager
+    def taken(self, scope: Scope) -> Iterator[_Viewer]:
+        viewer = _Viewer(client_of(scope), scope.get("state", {}).get("abort"))
+        own = [each for each in self.viewers if each.client == viewer.client]
+        if len(own) >= self.most_per_client:
+            self._displace(own)
+        elif len(self.viewers) >= self.most:
+            self._displace(self.viewers)
+        self.viewers.append(viewer)
+        try:
+            yield viewer
+        finally:
+            if viewer in self.viewers:
+                self.viewers.remove(viewer)
+
+    @contextmanager
+    def sending(self, scope: Scope, send: Send) -> Iterator[Send]:
+        """A `send` that notes when its viewer does not read."""
+        with self.taken(scope) as viewer:
+
+            async def noted(message: Message) -> None:
+                viewer.stalled_since = time.monotonic()
+                await send(message)
+                viewer.stalled_since = None
+
+            yield noted
+
+    def _displace(self, viewers: list[_Viewer]) -> None:
+        before = time.monotonic() - STALLED
+        stalled = [
+            each for each in viewers if each.abort and each.stalled_since and each.stalled_since < before
+        ]
+        if not stalled:
+            raise BusyError(f"this server allows no more videos to be {self.what} at once; close one first.")
+        oldest = min(stalled, key=lambda each: each.stalled_since or 0.0)
+        self.viewers.remove(oldest)
+        if oldest.abort:
+            oldest.abort()
 
 
 class LimitedFile(FileResponse):
@@ -21,13 +88,13 @@ class LimitedFile(FileResponse):
 
     chunk_size = 256 * 1024
 
-    def __init__(self, file: Path, kind: str, name: str | None, streams: asyncio.Semaphore) -> None:
+    def __init__(self, file: Path, kind: str, name: str | None, places: Places) -> None:
         super().__init__(file, media_type=kind, filename=name, stat_result=file.stat())
-        self.streams = streams
+        self.places = places
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self.streams:
-            await super().__call__(scope, receive, send)
+        with self.places.sending(scope, send) as noted:
+            await super().__call__(scope, receive, noted)
 
 
 class Converted(Response):
@@ -35,33 +102,63 @@ class Converted(Response):
 
     media_type = "video/mp4"
 
-    def __init__(self, file: Path, plan: Plan, conversions: asyncio.Semaphore) -> None:
+    def __init__(self, file: Path, plan: Plan, decoders: Decoders, places: Places) -> None:
         super().__init__(headers={"cache-control": "no-store", "accept-ranges": "none"})
         del self.headers["content-length"]
-        self.file, self.plan, self.conversions = file, plan, conversions
+        self.file, self.plan, self.decoders, self.places = file, plan, decoders, places
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self.conversions:
-            pieces = fragmented_mp4(self.file, self.plan)
+        with self.places.sending(scope, send) as noted:
+            pieces = self.decoders.convert(self.file, self.plan)
             gone = asyncio.create_task(_disconnected(receive))
             try:
-                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                while not gone.done():
-                    piece = await asyncio.to_thread(next, pieces, None)
-                    if piece is None:
-                        break
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
-                await send({"type": "http.response.body", "body": b""})
+                await noted({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                async for piece in pieces:
+                    if gone.done():
+                        return
+                    await noted({"type": "http.response.body", "body": piece, "more_body": True})
+                await noted({"type": "http.response.body", "body": b""})
             except HolmesError as error:
                 log.warning("a conversion ended early: %s", error)
                 raise
             finally:
                 gone.cancel()
-                with suppress(asyncio.CancelledError):
-                    await gone
-                await asyncio.to_thread(pieces.close)
+                await pieces.aclose()
 
 
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def follow_ranges(scope: Scope, size: int) -> None:
+    """Leave only ranges in the Range header that the file has.
+
+    An invalid header counts as none (RFC 9110, 14.2); if the file has no range asked for, the answer is 416.
+    """
+    headers = Headers(scope=scope)
+    ranges = parse_ranges(headers.get("range", ""))
+    within = [(first, last) for first, last in ranges if (last > 0 if first is None else first < size)]
+    if ranges and not (within and size) and "if-range" not in headers:
+        reason = f"the file has {size} bytes, none of them in the range asked for"
+        raise HTTPException(416, reason, {"content-range": f"bytes */{size}"})
+    kept = ",".join(f"{'' if first is None else first}-{last}" for first, last in within if size)
+    others = [pair for pair in scope["headers"] if pair[0] != b"range"]
+    scope["headers"] = [*others, (b"range", f"bytes={kept}".encode())] if kept else others
+
+
+def parse_ranges(given: str) -> list[tuple[int | None, int]]:
+    """First and last byte of each range; the first is None where the last bytes of a file are asked for."""
+    unit, _, text = given.partition("=")
+    parts = [PART.fullmatch(part.strip()) for part in text.split(",")]
+    if unit != "bytes" or len(parts) > MOST_RANGES:
+        return []
+    ranges: list[tuple[int | None, int]] = []
+    for part in parts:
+        if part is None or not (part[1] or part[2]):
+            return []
+        first, last = int(part[1]) if part[1] else None, int(part[2] or END)
+        if first is not None and first > last:
+            return []
+        ranges.append((first, last))
+    return ranges

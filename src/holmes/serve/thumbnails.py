@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import OrderedDict
 from functools import lru_cache
 from pathlib import Path
 
 from holmes.errors import HolmesError
 from holmes.index.storage.store import FEATURES
 from holmes.media.feature_folder import FeatureFolder, Thumbnail
-from holmes.media.pictures import thumbnail
-from holmes.media.reader import VideoReader
-from holmes.serve.catalogue import Entry, NotFoundError, Shelf
+from holmes.serve.catalogue import Catalogue, Entry, NotFoundError
+from holmes.serve.decoding import Decoders
+from holmes.serve.turns import BusyError
 
 KEPT_WIDTH = 160  # of the pictures an index keeps
 REMEMBERED = 512
-PICTURE_LIMIT = 80_000  # bytes of a decoded one
 
 
 class Thumbnails:
-    """Pictures of one shelf's videos, the last few hundred remembered."""
+    """Pictures of one catalogue's videos, the last few hundred remembered."""
 
-    def __init__(self, index: Path | None, shelf: Shelf) -> None:
-        self.shelf = shelf
+    def __init__(self, index: Path | None, catalogue: Catalogue, decoders: Decoders) -> None:
+        self.catalogue, self.decoders = catalogue, decoders
         self._features = _open_features(index)
-        self.at = lru_cache(REMEMBERED)(self._at)
         self._kept = lru_cache(64)(self._read_kept)
+        self._remembered: OrderedDict[tuple[str, float, int], bytes] = OrderedDict()
 
-    def _at(self, entry: Entry, time: float, width: int) -> bytes:
+    async def at(self, entry: Entry, time: float, width: int, client: str) -> bytes:
         """A JPEG of the picture at `time`, at most so wide. Small ones need no decoding if one was kept."""
-        kept = self._kept(entry)
+        key = (entry.id, time, width)
+        if key in self._remembered:
+            self._remembered.move_to_end(key)
+            return self._remembered[key]
+        jpeg = self._remembered[key] = await self._find(entry, time, width, client)
+        while len(self._remembered) > REMEMBERED:
+            self._remembered.popitem(last=False)
+        return jpeg
+
+    async def _find(self, entry: Entry, time: float, width: int, client: str) -> bytes:
+        kept = await asyncio.to_thread(self._kept, entry)
         if width > KEPT_WIDTH or not kept:
             try:
-                reader = VideoReader(self.shelf.file(entry), 1.0, largest_side=width)
-                return thumbnail(reader.at(time), width, width, limit=PICTURE_LIMIT)
+                file = await asyncio.to_thread(self.catalogue.file, entry)
+                return await self.decoders.picture(file, time, width, client)
+            except BusyError:
+                raise
             except HolmesError:
                 if not kept:
                     raise NotFoundError("there is no picture of this video.") from None
