@@ -38,9 +38,7 @@ from holmes.report import run as gathering
 from holmes.report.figures import page as pages
 from holmes.report.figures import sweep_curves as sweeps
 from holmes.results import METRICS, TrainingResult
-from holmes.serve import adding
-from holmes.serve.jobs import Jobs
-from holmes.serve.settings import ServeSettings
+from holmes.serve.jobs import add_to_index, remove_video
 from holmes.training import experiments
 from holmes.training import run as training
 from holmes.training.protocol import Protocol
@@ -189,7 +187,7 @@ def test_calibrating(tmp_path: Path, fakes: None) -> None:
         assert len(videos_in(place / "index")) == 24, killed
 
 
-def test_managing_through_a_server(tmp_path: Path, fakes: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_managing_through_a_server(tmp_path: Path, fakes: None) -> None:
     """The process that adds for `serve --manage`, and the removal of a video."""
     before, place = tmp_path / "before", tmp_path / "place"
     some = write_features(tmp_path / "some", {name: FILMS[name] for name in ("coast", "kitchen")}).path
@@ -197,18 +195,15 @@ def test_managing_through_a_server(tmp_path: Path, fakes: None, monkeypatch: pyt
     build_index(before / "index", [some], ZeroShot(FakeJoint()))
     shutil.copytree(before, place)
     index, old = place / "index", {"/films/coast.mp4", "/films/kitchen.mp4"}
-    order = json.dumps({"index": str(index), "model": None, "paths": [str(more)]})
 
     def add() -> None:
-        monkeypatch.setattr("sys.stdin", io.StringIO(order))
-        adding.main()
+        add_to_index(str(index), None, [str(more)])
 
     for killed in every_kill(place, add, restored(place, before)):
         assert videos_in(index) in (old, old | {"/films/street.mp4"}), killed
         add()
         assert videos_in(index) == old | {"/films/street.mp4"}, killed
-    remove = lambda: Jobs(ServeSettings(manage=True)).remove(index, "/films/coast.mp4")  # noqa: E731
-    for killed in every_kill(place, remove, restored(place, before)):
+    for killed in every_kill(place, lambda: remove_video(index, "/films/coast.mp4"), restored(place, before)):
         assert videos_in(index) in (old, old - {"/films/coast.mp4"}), killed
 
 

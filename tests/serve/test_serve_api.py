@@ -19,6 +19,7 @@ from holmes.index.embedders import loading as embedders
 from holmes.index.storage.writer import IndexWriter
 from index_fakes import FakeJoint
 from serve_fakes import FILMS, build, client_of, open_fake
+from waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -196,9 +197,8 @@ def test_concurrent_queries_share_a_scan_and_keep_their_own_answers(
         others = [threading.Thread(target=ask, args=(q, 1 + n % 3)) for n, q in enumerate(asked)]
         for thread in others:
             thread.start()
-        waiting = client.app.state.server.batcher._waiting  # type: ignore[attr-defined]
-        while len(waiting) < 1 + len(asked):
-            pass
+        turns = client.app.state.server.batcher.turns  # type: ignore[attr-defined]
+        wait_for(lambda: len(turns) == len(asked))
         gate.set()
         for thread in (first, *others):
             thread.join(30)
@@ -226,10 +226,10 @@ def test_one_bad_query_of_a_batch_harms_no_other(index: Index, monkeypatch: pyte
         async def together() -> list[object]:
             import asyncio
 
-            asked = [ServedQuestion(q, 2) for q in ("dog", "trouble", "sun sets")]
+            asked = [[ServedQuestion(q, 2)] for q in ("dog", "trouble", "sun sets")]
             return await asyncio.gather(*map(state.batcher.ask, asked), return_exceptions=True)
 
-        good, bad, also = client.portal.call(together)  # type: ignore[union-attr]
+        (good,), bad, (also,) = client.portal.call(together)  # type: ignore[union-attr]
     assert good.answer.query == "dog" and also.answer.query == "sun sets"  # type: ignore[attr-defined]
     assert "trouble" in str(bad)
 
@@ -243,10 +243,7 @@ def test_a_changed_index_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert coast["title"] == "coast.mp4"
         with IndexWriter(path) as writer:
             writer.remove([coast["name"]])
-        for _ in range(400):
-            if client.get("/api/index").json()["videos"] == len(FILMS) - 1:
-                break
-            threading.Event().wait(0.02)
+        wait_for(lambda: client.get("/api/index").json()["videos"] == len(FILMS) - 1)
         answer = client.get("/api/search", params={"q": "dog runs beach"}).json()
         assert len(answer["hits"]) == len(FILMS) - 1 and answer["hits"][0]["title"] != "coast.mp4"
         assert client.get(f"/api/videos/{coast['id']}").status_code == 404

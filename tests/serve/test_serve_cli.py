@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,13 +18,14 @@ from holmes.cli import demo
 from holmes.cli.main import main
 from holmes.errors import HolmesError
 from serve_fakes import build
+from waiting import wait_for
 
 # The command with the fake encoder in place of one that has weights.
 COMMAND = """
 import sys; sys.path[:0] = {paths!r}
-from holmes.index import embedders
+from holmes.index.embedders import loading
 from index_fakes import FakeJoint
-embedders.load_visual = lambda name, **how: FakeJoint()
+loading.load_visual = lambda name, **how: FakeJoint()
 from holmes.cli import demo
 from holmes.cli.main import main
 sys.argv[0] = "holmes"
@@ -42,11 +43,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def started(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+@contextmanager
+def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, str(folder / "run.py"), "serve", str(folder / "index"), *arguments]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def free_port() -> int:
@@ -57,13 +62,15 @@ def free_port() -> int:
 def connected(
     address: str, process: subprocess.Popen[str], token: str | None = None
 ) -> holmes.serve.client.RemoteIndex:
-    end = time.monotonic() + 120
-    while True:
-        assert process.poll() is None and time.monotonic() < end
-        try:
+    def tried() -> holmes.serve.client.RemoteIndex | None:
+        assert process.poll() is None
+        with suppress(HolmesError):
             return holmes.connect(address, token=token)
-        except HolmesError:
-            time.sleep(0.05)
+        return None
+
+    found: holmes.serve.client.RemoteIndex
+    (found,) = wait_for(lambda: [each] if (each := tried()) is not None else [])
+    return found
 
 
 def test_it_serves_until_it_is_told_to_stop(folder: Path) -> None:

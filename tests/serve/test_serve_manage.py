@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,20 +22,12 @@ from holmes.serve import jobs
 from holmes.serve.settings import ServeSettings
 from index_fakes import WIDTH, FakeJoint
 from serve_fakes import FILMS, PLENTY, RATE, add_features, build, client_of, film, open_fake
+from waiting import wait_for
 
 NEW = {
     "new/balloon.mp4": [("balloon rises slowly", 4.0, (250, 20, 20))],
     "new/train.mp4": [("train departs", 3.0, (9, 9, 9))],
 }
-# The real process, with the fake encoder in place of one that has weights.
-WORKER = """
-import sys; sys.path[:0] = {paths!r}
-from holmes.index import embedders
-from index_fakes import FakeJoint
-embedders.load_visual = lambda name, **how: FakeJoint()
-from holmes.serve.adding import main
-main()
-"""
 
 
 @pytest.fixture
@@ -48,9 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     features = FeatureFolder.create(tmp_path / "more", Identity("fake", FakeJoint.digest, WIDTH, True), RATE)
     for name, scenes in NEW.items():
         add_features(features, film(tmp_path / "films" / name, scenes), scenes)
-    worker = tmp_path / "worker.py"
-    worker.write_text(WORKER.format(paths=[str(Path(__file__).parents[1] / "support"), *sys.path]))
-    monkeypatch.setattr(jobs, "COMMAND", (sys.executable, str(worker)))
+    monkeypatch.setattr(jobs, "TARGET", "fake_children:start")
     monkeypatch.setattr("holmes.serve.state.LOOK_AGAIN", 0.1)
     return tmp_path
 
@@ -63,11 +51,8 @@ def client(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient
 
 
 def finished(client: TestClient) -> dict[str, Any]:
-    end = time.monotonic() + 60
-    while (job := client.get("/api/job").json())["state"] == "running":
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    return dict(job)
+    wait_for(lambda: client.get("/api/job").json()["state"] != "running")
+    return dict(client.get("/api/job").json())
 
 
 def test_videos_are_added_and_found(client: TestClient, folder: Path) -> None:
@@ -79,10 +64,7 @@ def test_videos_are_added_and_found(client: TestClient, folder: Path) -> None:
     job = finished(client)
     assert (job["state"], job["message"]) == ("done", "2 added, 0 already there, 0 left out")
     assert job["done"] == job["total"] == 2
-    end = time.monotonic() + 30
-    while client.get("/api/index").json()["videos"] < len(FILMS) + 2:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_for(lambda: client.get("/api/index").json()["videos"] == len(FILMS) + 2)
     hit = client.get("/api/search", params={"q": "balloon rises slowly"}).json()["hits"][0]
     assert hit["title"] == "balloon.mp4"
 
@@ -125,19 +107,20 @@ def test_what_goes_wrong_is_told(client: TestClient, folder: Path) -> None:
 def test_a_process_that_dies_is_noticed(
     client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "COMMAND", (sys.executable, "-c", "import os; os.abort()"))
+    monkeypatch.setattr(jobs, "TARGET", "fake_children:start_crashing")
     client.post("/api/videos", json={"paths": [str(folder / "more")]})
     job = finished(client)
-    assert job["state"] == "failed" and "unexpectedly" in job["message"]
+    assert job["state"] == "failed" and "ended by SIGABRT" in job["message"]
 
 
 def test_the_end_of_the_server_ends_the_adding(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "COMMAND", (sys.executable, "-c", "import time; time.sleep(600)"))
+    monkeypatch.setattr(jobs, "TARGET", "fake_children:start_sleeping")
     settings = ServeSettings(manage=True, add_from=(folder / "more",), limits=PLENTY)
     with client_of(open_fake(folder / "index", monkeypatch), settings) as client:
         client.post("/api/videos", json={"paths": [str(folder / "more")]})
-        process = client.app.state.jobs._process  # type: ignore[attr-defined]
-    assert process.returncode is not None
+        (job,) = client.app.state.jobs._jobs  # type: ignore[attr-defined]
+        assert job.child.alive
+    assert not job.child.alive
 
 
 def test_progress_goes_to_whoever_asked() -> None:

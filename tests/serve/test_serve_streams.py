@@ -7,7 +7,6 @@ import email.policy
 import io
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -25,9 +24,11 @@ from browser import serving
 from holmes.media.containers import VideoError
 from holmes.media.playable import Plan, fragmented_mp4, plan_conversion
 from holmes.media.reader import VideoReader
+from holmes.serve import decoding
 from holmes.serve.settings import ServeSettings
 from media_files import turn_clockwise
 from serve_fakes import PLENTY, build, client_of, open_fake
+from waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -109,27 +110,26 @@ def test_too_many_at_once_are_told_to_wait(folder: Path, monkeypatch: pytest.Mon
 
 def test_a_conversion_ends_when_nobody_watches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A film without end, and one conversion at a time: the next starts only if the first was stopped."""
-    stopped = threading.Event()
-
-    def endless(file: Path, plan: Plan) -> Iterator[bytes]:
-        try:
-            while True:
-                yield bytes(1 << 16)
-        finally:
-            stopped.set()
-
-    monkeypatch.setattr("holmes.serve.streams.fragmented_mp4", endless)
+    monkeypatch.setattr(decoding, "TARGET", "fake_children:start_endless_film")
     settings = ServeSettings(limits=replace(PLENTY, conversions=1))
     with serving(open_fake(folder / "index", monkeypatch), settings) as address:
-        with urlopen(f"{address}/api/videos") as listed:
-            wanted = f"/api/videos/{json.load(listed)['videos'][0]['id']}/stream?convert=encoded"
         host, port = address.removeprefix("http://").split(":")
+        with urlopen(f"{address}/api/videos") as listed:
+            id = json.load(listed)["videos"][0]["id"]
+        wanted = f"/api/videos/{id}/stream?convert=encoded"
+
+        def watch() -> bool:
+            """Whether a second viewer is let in."""
+            with socket.create_connection((host, int(port)), timeout=60) as viewer:
+                viewer.sendall(f"GET {wanted} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+                return viewer.recv(64).startswith(b"HTTP/1.1 200")
+
         with socket.create_connection((host, int(port))) as viewer:
             viewer.sendall(f"GET {wanted} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
             assert viewer.recv(64).startswith(b"HTTP/1.1 200")
             with pytest.raises(HTTPError, match="503"):
                 urlopen(address + wanted)
-        assert stopped.wait(30)
+        wait_for(watch)
 
 
 def coded(path: Path, codec: str, sound: str | None, seconds: int = 6, **options: str) -> Path:
@@ -228,7 +228,7 @@ def test_a_converted_stream_over_http(client: TestClient, folder: Path, path: st
     assert answer.status_code == 200 and answer.headers["content-type"] == "video/mp4"
     times, _, _ = decoded(answer.content)
     assert times[-1] == pytest.approx(12 - told["start"], abs=0.3)
-    assert client.app.state.server.conversions._value == PLENTY.conversions  # type: ignore[attr-defined]
+    assert not client.app.state.server.conversions.viewers  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("time", [0.0, 0.99, 1.0, 3.37, 5.96, 99.0])

@@ -24,6 +24,7 @@ Result = TypeVar("Result")
 # Costs are counted in characters of a sentence, which its encoder reads.
 HIT_COST, TIMELINE_COST = 2.0, 10.0  # of a hit's moments, and of its timeline
 SCAN_COST = 100.0  # of a pass over the index
+FEW = 10  # hits
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class ServedQuestion:
     @property
     def shared(self) -> tuple[Any, ...]:
         """What questions must have in common to be answered in one scan."""
-        return self.top, self.abstain_below, self.not_here_below, self.names
+        # Moments are found for as many hits as the one with most wants: few do not pay for many.
+        return self.top <= FEW, self.abstain_below, self.not_here_below, self.names
 
     @property
     def cost(self) -> float:
@@ -158,7 +160,7 @@ class Batcher:
         first = questions[0]
         answers = self.index.search_many(
             [question.sentence for question in questions],
-            first.top,
+            max(question.top for question in questions),
             filter=first.names,
             abstain_below=first.abstain_below,
             not_here_below=first.not_here_below,
@@ -166,6 +168,8 @@ class Batcher:
         return [self._reply(*pair) for pair in zip(questions, answers, strict=True)]
 
     def _reply(self, question: ServedQuestion, answer: Answer) -> Reply:
+        """An answer cut to the hits that were asked for; others of its batch may have asked for more."""
+        answer = answer.best(question.top)
         if not question.timelines:
             return Reply(answer)
         names = [hit.video for hit in answer.hits]

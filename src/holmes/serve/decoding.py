@@ -155,6 +155,7 @@ class _Worker:
 
     def _hear(self, child: Child, message: Message) -> None:
         """Hand a message over to the loop; called in the child's own thread."""
-        self._room.acquire()
+        if not self._stopped:
+            self._room.acquire()
         if not self._stopped:
             self._loop.call_soon_threadsafe(self._messages.put_nowait, message)

@@ -1,24 +1,27 @@
-"""Adding and removing videos for those who may manage the index; one change at a time."""
+"""Adding and removing videos for those who may manage the index; one change at a time.
+
+Videos are added in a child process, which keeps the server quick and ends when the server does.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holmes.base.processes import Child, Message, Parent
+from holmes.base.progress import reported_to
 from holmes.errors import HolmesError
+from holmes.index.embedders.loading import recorded_embedder
+from holmes.index.ingest.builder import add_videos
+from holmes.index.storage.manifest import read_manifest
 from holmes.index.storage.writer import IndexWriter
 from holmes.serve.settings import ServeSettings
 
-LONGEST_LINE = 16 * 2**20  # bytes of a line from the process
-COMMAND = (sys.executable, "-m", "holmes.serve.adding")
-PATIENCE = 5.0  # seconds a process has to end when told to
+TARGET = "holmes.serve.jobs:start"
 
 
 class NotAllowedError(HolmesError):
@@ -37,14 +40,34 @@ class JobState:
     failures: list[dict[str, str]] = field(default_factory=list)
 
 
+class Job:
+    """Videos that are being added: a process of its own, and how far it is."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.state = JobState("running", "starting")
+        self.child = Child(TARGET, self._hear)
+        self.child.send(order)
+
+    def _hear(self, child: Child, message: Message) -> None:
+        """Called in the child's own thread."""
+        if self.state.state != "running":
+            return
+        self.state = told(self.state, message)
+        if self.state.state != "running":
+            child.stop()
+
+
 class Jobs:
     """What is being added now, or was last."""
 
     def __init__(self, settings: ServeSettings, model: str | None = None) -> None:
         self.settings, self.model = settings, model
-        self.current = JobState()
-        self._process: asyncio.subprocess.Process | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._jobs: list[Job] = []  # those whose process may still be there, and the last
+        self._removing = asyncio.Lock()
+
+    @property
+    def current(self) -> JobState:
+        return self._jobs[-1].state if self._jobs else JobState()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self.current)
@@ -55,72 +78,67 @@ class Jobs:
                 "this server is only for searching; start it with --manage to add and remove videos."
             )
 
-    async def add(self, index: Path, paths: Iterable[str], known: Iterable[str]) -> None:
+    def add(self, index: Path, paths: Iterable[str], known: Iterable[str]) -> None:
         """Start adding files and folders; `known` are the folders the index holds videos of."""
         self.allow()
         if self.current.state == "running":
             raise HolmesError("videos are already being added; wait until that is done.")
         allowed = [os.path.realpath(str(folder)) for folder in (*self.settings.add_from, *known)]
         checked = [check_path(path, allowed) for path in paths]
-        self.current = JobState("running", "starting")
-        order = {"index": str(index), "model": self.model, "paths": checked}
-        self._process = await asyncio.create_subprocess_exec(
-            *COMMAND,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            limit=LONGEST_LINE,
-        )
-        self._task = asyncio.create_task(self._follow(self._process, json.dumps(order)))
+        self._jobs = [job for job in self._jobs if job.child.alive]
+        self._jobs.append(Job({"index": str(index), "model": self.model, "paths": checked}))
 
-    def remove(self, index: Path, name: str) -> None:
+    async def remove(self, index: Path, name: str) -> None:
         self.allow()
-        with IndexWriter(index) as writer:
-            writer.remove([name])
+        async with self._removing:
+            await asyncio.to_thread(remove_video, index, name)
 
     async def close(self) -> None:
         """Stop what is running: what has been added stays, the rest can be added again."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.terminate()
-            try:
-                await asyncio.wait_for(self._process.wait(), PATIENCE)
-            except TimeoutError:
-                self._process.kill()
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-
-    async def _follow(self, process: asyncio.subprocess.Process, order: str) -> None:
-        assert process.stdin and process.stdout
-        process.stdin.write(order.encode() + b"\n")
-        with suppress(ConnectionError):
-            await process.stdin.drain()
-        while line := await process.stdout.readline():
-            with suppress(ValueError):
-                self.current = told(self.current, json.loads(line))
-        await process.wait()
-        if self.current.state == "running":
-            self.current = replace(
-                self.current, state="failed", message="the process ended unexpectedly; add the videos again."
-            )
+        for job in self._jobs:
+            await asyncio.to_thread(job.child.stop)
 
 
-def told(current: JobState, news: dict[str, Any]) -> JobState:
-    if "failed" in news:
-        return replace(current, state="failed", message=news["failed"])
-    if "added" in news:
-        failures = news["failures"]
-        message = f"{news['added']} added, {news['unchanged']} already there, {len(failures)} left out"
-        return replace(
-            current,
-            state="done",
-            added=news["added"],
-            unchanged=news["unchanged"],
-            message=message,
-            failures=failures,
-        )
-    return replace(current, what=news["what"], done=news["done"], total=news["total"])
+def told(current: JobState, message: Message) -> JobState:
+    """The state of a job after a message of its process."""
+    news = message.value
+    if message.kind == "report":
+        what, done, total = news
+        return replace(current, what=what, done=done, total=total)
+    if message.kind == "failure":
+        return replace(current, state="failed", message=news)
+    if message.kind == "ended":
+        again = f"adding stopped before its end ({news}); add the videos again."
+        return replace(current, state="failed", message=again)
+    left_out = len(news["failures"])
+    summary = f"{news['added']} added, {news['unchanged']} already there, {left_out} left out"
+    return replace(current, state="done", message=summary, **news)
+
+
+def start(parent: Parent) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """In the child process: what does one job."""
+
+    def add(order: dict[str, Any]) -> dict[str, Any]:
+        with reported_to(lambda what, done, total: parent.report([what, done, total])):
+            return add_to_index(**order)
+
+    return add
+
+
+def add_to_index(index: str, model: str | None, paths: list[str]) -> dict[str, Any]:
+    """Add videos, and say what became of them."""
+    try:
+        embedder = recorded_embedder(read_manifest(Path(index)).model, model)
+        summary = add_videos(index, paths, embedder, progress=True)
+    except OSError as error:
+        raise HolmesError(str(error)) from None
+    failures = [{"name": str(each.source), "reason": each.reason} for each in summary.failures]
+    return {"added": summary.added, "unchanged": summary.unchanged, "failures": failures}
+
+
+def remove_video(index: Path, name: str) -> None:
+    with IndexWriter(index) as writer:
+        writer.remove([name])
 
 
 def check_path(path: str, allowed: Iterable[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from pathlib import Path
 
 from fastapi import APIRouter, Request
@@ -81,7 +80,7 @@ async def job(request: Request) -> Response:
 async def add(request: Request, given: Paths) -> Response:
     state, jobs = state_of(request), jobs_of(request)
     jobs.allow()
-    await jobs.add(own_path(state), given.paths, state.catalogue.folders)
+    jobs.add(own_path(state), given.paths, state.catalogue.folders)
     return Json(jobs.to_json(), 200)
 
 
@@ -90,7 +89,7 @@ async def remove(request: Request, id: Id) -> Response:
     state, jobs = state_of(request), jobs_of(request)
     jobs.allow()
     entry = state.catalogue[id]
-    await asyncio.to_thread(partial(jobs.remove, own_path(state), entry.name))
+    await jobs.remove(own_path(state), entry.name)
     await state.look()
     return Json(jobs.to_json())
 
