@@ -60,7 +60,7 @@ class Filter:
         return self.after is not None or self.before is not None
 
 
-class Catalogue:
+class VideoCatalogue:
     """What one snapshot of the index holds; a changed index gets a new catalogue."""
 
     def __init__(self, durations: Mapping[str, float]) -> None:

@@ -17,12 +17,12 @@ from holmes.index.answer.base import SearchIndex
 from holmes.index.answer.request import check_sentence
 from holmes.index.storage.store import IndexDescription
 from holmes.serve.batching import Batcher, Reply, ServedQuestion
-from holmes.serve.catalogue import Catalogue, file_date
+from holmes.serve.catalogue import VideoCatalogue, file_date
 from holmes.serve.decoding import Decoders
 from holmes.serve.guard import TOO_MANY, Rates
 from holmes.serve.metrics import Metrics
 from holmes.serve.settings import ServeSettings
-from holmes.serve.streams import Places
+from holmes.serve.streams import SendSlots
 from holmes.serve.thumbnails import Thumbnails
 
 log = logging.getLogger("holmes.serve")
@@ -50,9 +50,9 @@ class ServerState:
         limits = settings.limits
         self.batcher = Batcher(index, limits, metrics)
         self.decoders = Decoders(limits)
-        self.streams = Places(limits.streams, limits.streams_per_address, "watched")
-        self.conversions = Places(limits.conversions, limits.conversions, "converted")
-        self.catalogue: Catalogue
+        self.streams = SendSlots(limits.streams, limits.streams_per_address, "watched")
+        self.conversions = SendSlots(limits.conversions, limits.conversions, "converted")
+        self.catalogue: VideoCatalogue
         self.thumbnails: Thumbnails
         self.about: IndexDescription
 
@@ -133,7 +133,7 @@ class ServerState:
 
     def _take_up(self) -> None:
         about = self.index.describe()
-        catalogue = Catalogue(self.index.durations)
+        catalogue = VideoCatalogue(self.index.durations)
         self.thumbnails = Thumbnails(Path(about.path), catalogue, self.decoders)
         self.catalogue, self.about = catalogue, about
         self.metrics.videos.set(len(catalogue))

@@ -26,7 +26,7 @@ log = logging.getLogger("holmes.serve")
 PART = re.compile(r"([0-9]{0,18})-([0-9]{0,18})")
 END = 10**18  # after the last byte of any file
 MOST_RANGES = 100  # of one request
-STALLED = 2.0  # seconds without reading after which a viewer may lose the place to another
+STALLED = 2.0  # seconds without reading after which a viewer may lose the slot to another
 
 
 @dataclass(eq=False)
@@ -36,7 +36,7 @@ class _Viewer:
     stalled_since: float | None = None
 
 
-class Places:
+class SendSlots:
     """How many may be sent at once. A newcomer displaces who has not read for longest, if anybody has."""
 
     def __init__(self, most: int, most_per_client: int, what: str) -> None:
@@ -88,12 +88,12 @@ class LimitedFile(FileResponse):
 
     chunk_size = 256 * 1024
 
-    def __init__(self, file: Path, kind: str, name: str | None, places: Places) -> None:
+    def __init__(self, file: Path, kind: str, name: str | None, slots: SendSlots) -> None:
         super().__init__(file, media_type=kind, filename=name, stat_result=file.stat())
-        self.places = places
+        self.slots = slots
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self.places.sending(scope, send) as noted:
+        with self.slots.sending(scope, send) as noted:
             await super().__call__(scope, receive, noted)
 
 
@@ -102,13 +102,13 @@ class Converted(Response):
 
     media_type = "video/mp4"
 
-    def __init__(self, file: Path, plan: Plan, decoders: Decoders, places: Places) -> None:
+    def __init__(self, file: Path, plan: Plan, decoders: Decoders, slots: SendSlots) -> None:
         super().__init__(headers={"cache-control": "no-store", "accept-ranges": "none"})
         del self.headers["content-length"]
-        self.file, self.plan, self.decoders, self.places = file, plan, decoders, places
+        self.file, self.plan, self.decoders, self.slots = file, plan, decoders, slots
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self.places.sending(scope, send) as noted:
+        with self.slots.sending(scope, send) as noted:
             pieces = self.decoders.convert(self.file, self.plan)
             gone = asyncio.create_task(_disconnected(receive))
             try:

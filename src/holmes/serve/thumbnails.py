@@ -10,7 +10,7 @@ from pathlib import Path
 from holmes.errors import HolmesError
 from holmes.index.storage.store import FEATURES
 from holmes.media.feature_folder import FeatureFolder, Thumbnail
-from holmes.serve.catalogue import Catalogue, Entry, NotFoundError
+from holmes.serve.catalogue import Entry, NotFoundError, VideoCatalogue
 from holmes.serve.decoding import Decoders
 from holmes.serve.turns import BusyError
 
@@ -21,7 +21,7 @@ REMEMBERED = 512
 class Thumbnails:
     """Pictures of one catalogue's videos, the last few hundred remembered."""
 
-    def __init__(self, index: Path | None, catalogue: Catalogue, decoders: Decoders) -> None:
+    def __init__(self, index: Path | None, catalogue: VideoCatalogue, decoders: Decoders) -> None:
         self.catalogue, self.decoders = catalogue, decoders
         self._features = _open_features(index)
         self._kept = lru_cache(64)(self._read_kept)
