@@ -99,6 +99,19 @@ def test_ten_declared_terabytes(tmp_path: Path) -> None:
     assert "declares 416666666666 × 6 numbers, more than the 1024 MiB" in said
 
 
+def test_a_chunk_larger_than_its_item(tmp_path: Path) -> None:
+    """A reader unpacks whole chunks: 15 rows in a chunk of 3 GiB would take 3 GiB."""
+    with h5py.File(tmp_path / "f.hdf5", "w") as file:
+        open_ended = {"maxshape": (None, 6), "compression": "gzip"}
+        file.create_dataset("huge", (15, 6), "f4", chunks=((3 << 30) // 24, 6), **open_ended)
+        file.create_dataset("usual", (15, 6), "f4", chunks=(4096, 6), **open_ended)
+    with HDF5Features(tmp_path / "f.hdf5") as features:
+        assert "'huge' is stored in chunks of 3072 MiB, more than the 64 MiB" in refusal(
+            lambda: features.shape("huge")
+        )
+        assert features.shape("usual") == (15, 6) and len(features.rows("usual")) == 15
+
+
 def test_odd_items(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "f.hdf5", "w") as file:
         file["number"], file["words"], file["cube"] = 1.0, "text", np.ones((2, 2, 2))

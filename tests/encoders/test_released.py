@@ -213,6 +213,57 @@ def test_files_that_are_not_published_checkpoints(tmp_path):
     refused("cannot be read safely")
 
 
+def widened(state: dict[str, torch.Tensor], wide: int) -> dict[str, torch.Tensor]:
+    """A state that declares a model this wide, of tensors that take no memory."""
+    narrow = state["clip_input_proj.net.1.weight"].shape[0]
+    return {
+        name: torch.zeros(1).expand([wide if side == narrow else side for side in tensor.shape])
+        for name, tensor in state.items()
+    }
+
+
+def test_tensors_that_share_one_number_are_refused(tmp_path):
+    """A file of some KB would otherwise become a model of many GB."""
+    state, config, _ = golden("single_mixed")
+    path = tmp_path / "m.ckpt"
+    for changes in (widened(state, 4096), {"query_input_proj.net.1.bias": torch.ones(1).expand(8)}):
+        torch.save({"state_dict": state | changes, "config": config}, path)
+        assert path.stat().st_size < 1 << 21
+        with pytest.raises(HolmesError, match=r"stores 1 of the .* numbers that its shape declares"):
+            load_released(path)
+
+
+def test_compressed_tensors_are_refused(tmp_path):
+    """Zeros in a ZIP shrink a thousandfold."""
+    state, config, _ = golden("single_mixed")
+    path = tmp_path / "m.ckpt"
+    torch.save({"state_dict": state | {"weight_token": torch.zeros(1 << 20)}, "config": config}, path)
+    with zipfile.ZipFile(path) as stored, zipfile.ZipFile(tmp_path / "z.ckpt", "w") as packed:
+        for entry in stored.infolist():
+            packed.writestr(entry.filename, stored.read(entry), zipfile.ZIP_DEFLATED)
+    load_released(path)
+    with pytest.raises(HolmesError, match="its parts are compressed"):
+        load_released(tmp_path / "z.ckpt")
+
+
+def test_a_width_that_one_tensor_claims_builds_no_model(tmp_path, monkeypatch):
+    """Shapes are compared before a model of that width gets memory."""
+    state, config, _ = golden("single_mixed")
+    projection = "clip_input_proj.net.1.weight"
+    state[projection] = torch.ones(1 << 16, state[projection].shape[1])
+    path = save(tmp_path / "m.ckpt", state, config)
+    built = []
+
+    def build(config):
+        built.append(torch.empty(0).device.type)
+        return HolmesModel(config)
+
+    monkeypatch.setattr("holmes.encoders.released.HolmesModel", build)
+    with pytest.raises(HolmesError, match=r"is not a published Holmes model: .* has shape"):
+        load_released(path)
+    assert built == ["meta"]
+
+
 @pytest.fixture(scope="module")
 def released_and_store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A published file, and a planted world whose features are as wide and as many as it wants them."""

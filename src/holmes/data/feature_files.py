@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import stat
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,7 @@ from holmes.errors import HolmesError
 
 Array = NDArray[Any]
 LARGEST_ITEM = 1 << 30  # bytes of one video or caption; 36 hours at two rows of 1024 per second
+LARGEST_CHUNK = 64 << 20  # bytes of a chunk of a small item; a chunk is read as a whole
 MOST_DIGITS = 15  # of a number in shape.txt
 
 
@@ -78,6 +80,12 @@ class HDF5Features:
             raise HolmesError(
                 f"{self.path}: '{name}' declares {' × '.join(map(str, item.shape))} numbers, more than "
                 f"the {LARGEST_ITEM >> 20} MiB that one item may have; extract it again."
+            )
+        most = max(item.nbytes, LARGEST_CHUNK)
+        if item.chunks is not None and (chunk := math.prod(item.chunks) * item.dtype.itemsize) > most:
+            raise HolmesError(
+                f"{self.path}: '{name}' is stored in chunks of {chunk >> 20} MiB, more than the "
+                f"{most >> 20} MiB that a reader may take for it; extract it again."
             )
         return (1, item.shape[0]) if item.ndim == 1 else item.shape
 

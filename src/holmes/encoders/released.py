@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from argparse import Namespace
 from collections import OrderedDict
 from dataclasses import replace
@@ -22,7 +23,14 @@ from holmes.config.schema import (
     ModelConfig,
     ScoreConfig,
 )
-from holmes.encoders.checkpoint import BEST, MANIFEST, Checkpoint, load_checkpoint
+from holmes.encoders.checkpoint import (
+    BEST,
+    MANIFEST,
+    MODEST,
+    Checkpoint,
+    load_checkpoint,
+    numbers_asked_for,
+)
 from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 
@@ -81,6 +89,7 @@ def load_released(path: Path) -> Checkpoint:
     scalars = [np.dtype, np.float64, np.float32, np.dtypes.Float64DType, np.dtypes.Float32DType]
     scalar: Any = np.float64(0).__reduce__()[0]  # NumPy's own builder of scalars, under both its names
     numpy_scalar = [(scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
+    refuse_compressed(path)
     try:
         with torch.serialization.safe_globals([*stand_ins, *scalars, *numpy_scalar]):
             saved = torch.load(path, map_location="cpu", weights_only=True)
@@ -99,12 +108,45 @@ def load_released(path: Path) -> Checkpoint:
     settings = saved.get("config", {})
     state = saved["state_dict"]
     try:
+        refuse_expanded(state)
         config = released_config(settings if isinstance(settings, dict) else dict(vars(settings)), state)
+        ours = released_state(state, config.model)
+        refuse_other_shapes(ours, config.model)
         model = HolmesModel(config.model)
-        model.load_state_dict(released_state(state, config.model))
+        model.load_state_dict(ours)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise HolmesError(f"{path} is not a published Holmes model: {' '.join(str(error).split())}") from None
     return Checkpoint(model.eval(), config, digest=sha256_file(path), extras={"epoch": saved.get("epoch")})
+
+
+def refuse_compressed(path: Path) -> None:
+    """Refuse a file that takes more memory than disk space; torch compresses nothing."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as file:
+            if any(entry.file_size > entry.compress_size for entry in file.infolist()):
+                raise HolmesError(f"{path} cannot be read safely: its parts are compressed.")
+
+
+def refuse_expanded(state: dict[str, Tensor]) -> None:
+    """Refuse tensors that declare more numbers than they store, such as `zeros(1).expand(4096, 4096)`."""
+    for name, tensor in state.items():
+        stored = tensor.untyped_storage().nbytes() // tensor.element_size()
+        if stored < tensor.numel():
+            raise ValueError(
+                f"'{name}' stores {stored} of the {tensor.numel()} numbers that its shape declares."
+            )
+
+
+def refuse_other_shapes(state: dict[str, Tensor], config: ModelConfig) -> None:
+    """Compare shapes before a large model gets memory: one tensor decides how wide all of it would be."""
+    if numbers_asked_for(config) <= MODEST:
+        return
+    with torch.device("meta"):
+        expected = {name: list(value.shape) for name, value in HolmesModel(config).state_dict().items()}
+    for name in sorted(expected.keys() | state.keys()):
+        found = list(state[name].shape) if name in state else None
+        if found != expected.get(name):
+            raise ValueError(f"'{name}' has shape {found}, not {expected.get(name)}.")
 
 
 def released_state(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
