@@ -23,7 +23,14 @@ from common import machine, save_json, work_folder
 from rich.console import Console
 from rich.table import Table
 from search_galleries import device_gallery, disk_gallery, float16_gallery
-from search_rivals import CLIP_WEIGHT, FRAME_WEIGHT, beside_float16, beside_numpy, timed
+from search_rivals import (
+    CLIP_WEIGHT,
+    FRAME_WEIGHT,
+    beside_float16,
+    beside_numpy,
+    cost_of_checksums,
+    timed,
+)
 
 from holmes.index.engine.gallery import Gallery
 from holmes.index.engine.nearest import nearest_videos
@@ -31,6 +38,7 @@ from holmes.index.engine.scan import make_probes, scan
 from holmes.records import CLIPS, FRAMES, QueryEmbedding
 
 console = Console()
+CANDIDATES = 100  # parts that a calibrated index compares
 
 
 def main(
@@ -61,6 +69,7 @@ def main(
             gallery = disk_gallery(path, videos, width, result)
             measure(gallery, width, batch, tokens, top, repeats, result)
             result["resident"] = resident()
+            result["share_of_checksums"] = cost_of_checksums(gallery, width, top, CANDIDATES, 20)
             compare(gallery, float16_gallery(path), width, batch, top, repeats, numpy, result)
         else:
             gallery = device_gallery(videos, width, torch.device(name))
@@ -180,6 +189,8 @@ def show(result: dict[str, Any]) -> None:
             f"{row['times_numpy']:.1f}" if "times_numpy" in row else "",
         )
     console.print(table)
+    if "share_of_checksums" in result:
+        console.print(f"Checksums of the rows read: {result['share_of_checksums']:.1%} of a search.")
     if "resident" in result:
         codes, rows = result["resident"]["codes.i8"], result["resident"]["rows.f16"]
         console.print(

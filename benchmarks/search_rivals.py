@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from float16_scan import float16_search
 from search_galleries import first_videos
 
+from holmes.index.engine import rescoring
 from holmes.index.engine.gallery import Gallery
 from holmes.index.engine.nearest import nearest_videos
 from holmes.index.engine.scan import make_probes
@@ -58,6 +60,24 @@ def beside_float16(
             "same_as_float16": torch.equal(parts_QK, found.parts_QK)
             and torch.equal(score_QK, found.score_QK),
         }
+
+
+def cost_of_checksums(gallery: Gallery, width: int, top: int, candidates: int, repeats: int) -> float:
+    """The share of a search's processor time in which the rows it read are compared with their checksums."""
+    spent, check = [0.0, 0.0], rescoring.refuse_damaged
+
+    def timed_check(*rows: Any) -> None:
+        began = time.thread_time()
+        check(*rows)
+        spent[0] += time.thread_time() - began
+
+    for _ in range(repeats):
+        probes = make_probes(QueryEmbedding(torch.randn(1, width)), FRAME_WEIGHT, CLIP_WEIGHT)
+        began = time.process_time()
+        with patch.object(rescoring, "refuse_damaged", timed_check):
+            nearest_videos(gallery, probes, top, candidates)
+        spent[1] += time.process_time() - began
+    return spent[0] / spent[1]
 
 
 def clocks() -> np.ndarray:

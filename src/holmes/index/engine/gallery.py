@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from holmes.errors import HolmesError
-from holmes.index.storage.segments import Slab, mapping_of
+from holmes.index.storage.checksums import checksums
+from holmes.index.storage.segments import Slab, mapping_of, rows_do_not_match
 from holmes.index.storage.store import IndexStore
 
 SHARE_OF_FREE_MEMORY = 0.8  # of a GPU, which embeddings may fill
 AROUND_ROW = 64 << 10  # bytes that the system maps where a row is read, at most
+VERIFIED_AT_ONCE = 64 << 20  # bytes of rows whose checksums are computed together
 MOST_RESIDENT = 256 << 20  # bytes of float16 rows that may stay mapped after a search
 
 
@@ -49,9 +51,8 @@ class GallerySlab:
     first: int
     codes_SPD: Tensor  # int8, to be scanned
     numbers_S3: Tensor  # of the codes
-    rows_SPD: (
-        Tensor  # float16, to be scored exactly; in the memory of the host where a GPU has no room for it
-    )
+    rows_SPD: Tensor  # float16, to be scored exactly; in host memory where a GPU has too little
+    sums_SP: Tensor | None = None  # checksums of rows that are still to be verified, where the rows are
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,9 @@ def open_gallery(store: IndexStore, device: torch.device) -> Gallery:
     groups = [list(group) for _, group in groupby((slab for _, slab in slabs), _height)]
     if not rows_fit:  # they stay in mapped files, each slab by itself
         groups = [[slab] for _, slab in slabs]
+    if rows_fit:  # they are verified now, since a search reads them all
+        for _, slab in slabs:
+            _verify(store, slab, device)
     firsts = np.cumsum([0, *(sum(len(slab.rows_SPD) for slab in group) for group in groups)]).tolist()
     return Gallery(
         tuple(
@@ -114,6 +118,7 @@ def open_gallery(store: IndexStore, device: torch.device) -> Gallery:
                 _joined([slab.codes_SPD for slab in group], device),
                 _joined([slab.numbers_S3 for slab in group], device),
                 _joined([slab.rows_SPD for slab in group], device if rows_fit else torch.device("cpu")),
+                None if rows_fit or group[0].sums_SP is None else torch.from_numpy(group[0].sums_SP),
             )
             for first, group in zip(firsts, groups, strict=False)
         ),
@@ -125,6 +130,19 @@ def open_gallery(store: IndexStore, device: torch.device) -> Gallery:
         device,
         MappedRows(() if rows_fit else tuple(mapping_of(segment.rows_ND) for segment in store.segments)),
     )
+
+
+def _verify(store: IndexStore, slab: Slab, device: torch.device) -> None:
+    """Refuse rows that do not match their checksums; a GPU computes these, some parts at a time."""
+    if slab.sums_SP is None:
+        return
+    step = max(1, VERIFIED_AT_ONCE // slab.rows_SPD[:1].nbytes)
+    for at in range(0, len(slab.rows_SPD), step):
+        rows_SPD, sums_SP = (
+            torch.from_numpy(array[at : at + step]).to(device) for array in (slab.rows_SPD, slab.sums_SP)
+        )
+        if not torch.equal(checksums(rows_SPD.flatten(0, 1)), sums_SP.flatten()):
+            raise HolmesError(rows_do_not_match(store.path))
 
 
 def _height(slab: Slab) -> int:

@@ -20,7 +20,9 @@ from holmes.index.engine.exact_sums import WEIGHT_STEP, on_grid
 from holmes.index.engine.gallery import AROUND_ROW, Gallery, GallerySlab
 from holmes.index.engine.kernels import code_products
 from holmes.index.engine.scan import NOT_FINITE, Probes
+from holmes.index.storage.checksums import checksums
 from holmes.index.storage.codes import LONGEST_ROW, SCALE, SLACK, ProbeCodes
+from holmes.index.storage.segments import rows_do_not_match
 
 if torch.cuda.is_available():  # a CPU has no use for Triton, which takes long to import
     from holmes.index.engine.gpu_kernels import HAS_TRITON, best_of_pairs_fused
@@ -82,8 +84,9 @@ def best_rows(
     least_N2T.masked_fill_(weights_N2T == 0, torch.inf)
     may_be_NPT = torch.cat([branches[at] >= least_N2T[:, at : at + 1] for at in range(2)], 1)
     pair_K, row_K, t_K = may_be_NPT.nonzero().unbind(1)
-    place = slab.rows_SPD.device
-    rows_KD = slab.rows_SPD.flatten(0, 1).index_select(0, (part_N[pair_K] * P + row_K).to(place))
+    at_K = (part_N[pair_K] * P + row_K).to(slab.rows_SPD.device)
+    rows_KD = slab.rows_SPD.flatten(0, 1).index_select(0, at_K)
+    refuse_damaged(rows_KD, slab.sums_SP, at_K)
     gallery.mapped_rows.touched += AROUND_ROW * len(rows_KD)
     probes_RD = probes.rows_QTD.flatten(0, 1)[asked].double()
     probes_KD = probes_RD.index_select(0, own_N[pair_K] * T + t_K)
@@ -93,6 +96,12 @@ def best_rows(
     index_K = (2 * pair_K + (row_K >= P - gallery.clips)) * T + t_K
     best_N2T.view(-1).scatter_reduce_(0, index_K, exact_K, "amax", include_self=False)
     return best_N2T
+
+
+def refuse_damaged(rows_KD: Tensor, sums_SP: Tensor | None, at_K: Tensor) -> None:
+    """Refuse rows that do not match their checksums."""
+    if sums_SP is not None and not torch.equal(checksums(rows_KD), sums_SP.view(-1).index_select(0, at_K)):
+        raise HolmesError(rows_do_not_match("the index"))
 
 
 def _fine_similarity(codes_NPD: Tensor, probes: ProbeCodes, T: int, own_N: Tensor) -> tuple[Tensor, Tensor]:

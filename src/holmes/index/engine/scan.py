@@ -161,7 +161,7 @@ def blocks(gallery: Gallery, probes: int) -> list[GallerySlab]:
         step = max(1, rows // slab.codes_SPD.shape[1])
         for start in range(0, len(slab.codes_SPD), step):
             at = slice(start, start + step)
-            arrays = (slab.codes_SPD[at], slab.numbers_S3[at], slab.rows_SPD[at])
+            arrays = (slab.codes_SPD[at], slab.numbers_S3[at], slab.rows_SPD[at])  # no sums: none is rescored
             pieces.append(GallerySlab(slab.first + start, *arrays))
     return pieces
 

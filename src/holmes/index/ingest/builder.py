@@ -138,8 +138,8 @@ def _stamp(video: VideoFeatures) -> int:
 
 
 def _is_in(writer: IndexWriter, video: VideoFeatures) -> bool:
-    name = str(video.source)
-    return name in writer.store and writer.store[name].stamp == _stamp(video)
+    known = writer.store.stamp(str(video.source))
+    return known is not None and known == _stamp(video)
 
 
 @dataclass(frozen=True)

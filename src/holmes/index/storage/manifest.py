@@ -6,6 +6,7 @@ It carries a checksum of its own, so damage can be told from a format that this 
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,10 +21,11 @@ from holmes.errors import HolmesError
 FILE_NAME = "manifest.json"
 Side = Annotated[int, Within(1, 2**20)]  # of a video's embeddings, rows or columns; real ones have hundreds
 SegmentName = Annotated[str, Matching(r"[0-9]{8,40}", "the number of a segment")]  # never a path out of here
-# The files of a segment. A manifest names exactly these: its names become paths.
+# The files of a segment. A manifest names no others: its names become paths.
 ROWS, CODES, PARTS = "rows.f16", "codes.i8", "parts.f32"
 SPANS, VIDEOS, NAMES = "spans.f32", "videos.bin", "names.bin"
 FILES = (ROWS, CODES, PARTS, SPANS, VIDEOS, NAMES)
+SUMS = "sums.i64"  # not in segments of earlier versions
 TEXTS = ("kind", "name", "digest", "visual", "text", "text_digest")  # what is written about a model
 
 
@@ -39,11 +41,11 @@ class SegmentEntry:
     def __post_init__(self) -> None:
         if any(at >= self.videos for at in self.removed) or len(set(self.removed)) < len(self.removed):
             raise HolmesError(f"'removed' names videos that segment {self.name} does not have.")
-        if self.files.keys() != set(FILES):
-            other = min(self.files.keys() ^ set(FILES))
+        if self.files.keys() - {SUMS} != set(FILES):
+            other = min(self.files.keys() - {SUMS} ^ set(FILES))
             state = "lists" if other in self.files else "does not list"
             raise HolmesError(
-                f"segment {self.name} {state} {shown(other)}; its files are {', '.join(FILES)}."
+                f"segment {self.name} {state} {shown(other)}; its files are {', '.join(FILES)} and {SUMS}."
             )
 
     @property
@@ -67,6 +69,9 @@ class Manifest:
     segments: tuple[SegmentEntry, ...] = field(default=())
 
     def __post_init__(self) -> None:
+        twice = [name for name, times in Counter(entry.name for entry in self.segments).items() if times > 1]
+        if twice:
+            raise HolmesError(f"it names segment {twice[0]} twice.")
         for what in TEXTS:
             build(str, self.model.get(what, ""), f"model.{what}")
         if self.extraction:

@@ -6,6 +6,7 @@
     spans.f32    the seconds, from and to, that each row stands for
     videos.bin   one record per video
     names.bin    the videos' names, a zero byte after each
+    sums.i64     a checksum of each row, then one of each part's spans; earlier versions wrote none
 
 A short video is one part, a long one several that overlap, all with equally many rows. A part's frames fill
 whole tiles of 16 rows: its last frame is repeated, which changes no maximum. Videos are sorted by the number
@@ -29,19 +30,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from holmes.base.files import sha256_file, sync_folder
 from holmes.base.manifests import FileEntry
 from holmes.errors import HolmesError
+from holmes.index.storage.checksums import checksums
 from holmes.index.storage.codes import encode_parts
 from holmes.index.storage.manifest import (
     CODES,
-    FILES,
     NAMES,
     PARTS,
     ROWS,
     SPANS,
+    SUMS,
     VIDEOS,
     SegmentEntry,
     damaged,
@@ -132,6 +135,7 @@ class Slab:
     rows_SPD: NDArray[np.float16]
     codes_SPD: NDArray[np.int8]
     numbers_S3: NDArray[np.float32]
+    sums_SP: NDArray[np.int64] | None  # of the rows
 
 
 class Segment:
@@ -139,7 +143,7 @@ class Segment:
 
     def __init__(self, folder: Path, entry: SegmentEntry, width: int, clips: int) -> None:
         self.folder, self.entry = folder, entry
-        for file in FILES:
+        for file in entry.files:
             _check_size(folder / file, entry)
         records = _verified(folder / VIDEOS, entry)
         if len(records) != entry.videos * RECORD.itemsize:
@@ -162,6 +166,8 @@ class Segment:
         if len(self.numbers_S3) != self.parts_V.sum():
             raise _damaged(folder / PARTS, f"it does not describe {self.parts_V.sum()} parts")
         self.spans_N2 = self._positions(SPANS, "<f4", 2)
+        self.sums_N, self.span_sums_S = self._sums() if SUMS in entry.files else (None, None)
+        self._intact: set[int] = set()  # positions of videos whose rows and spans were verified
         self.names = os.fsdecode(_verified(folder / NAMES, entry)).split("\0")[:-1]
         if len(self.names) != entry.videos:
             raise _damaged(folder / NAMES, f"it does not name {entry.videos} videos")
@@ -172,6 +178,12 @@ class Segment:
         if len(numbers) != rows * width:
             raise _damaged(self.folder / file, f"it does not hold {rows} rows of {width}")
         return numbers.reshape(-1, width)
+
+    def _sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        sums, rows, parts = _map(self.folder / SUMS, "<i8", self.entry), len(self.rows_ND), self.parts_V.sum()
+        if len(sums) != rows + parts:
+            raise _damaged(self.folder / SUMS, f"it does not hold {rows + parts} checksums")
+        return sums[:rows], sums[rows:]
 
     @cached_property
     def slabs(self) -> list[Slab]:
@@ -185,10 +197,31 @@ class Segment:
             array_ND[start : start + parts * rows].reshape(parts, rows, -1)
             for array_ND in (self.rows_ND, self.codes_ND)
         )
-        return Slab(first, end, rows_SPD, codes_SPD, self.numbers_S3[part : part + parts])
+        sums_N = self.sums_N
+        sums_SP = None if sums_N is None else sums_N[start : start + parts * rows].reshape(parts, rows)
+        return Slab(first, end, rows_SPD, codes_SPD, self.numbers_S3[part : part + parts], sums_SP)
 
     def video(self, position: int) -> StoredVideo:
-        """One of its videos, for reading or for copying into another segment."""
+        """One of its videos; its rows and spans are verified when they are first read."""
+        if position not in self._intact:
+            self._verify(position)
+            self._intact.add(position)
+        return self._stored(position)
+
+    def _verify(self, position: int) -> None:
+        if self.sums_N is None or self.span_sums_S is None:
+            return
+        start, parts, rows = self.start_V[position], self.parts_V[position], self.rows_V[position]
+        at, first = slice(start, start + parts * rows), self.first_part_V[position]
+        rows_ND, spans_SX = self.rows_ND[at], self.spans_N2[at].reshape(parts, -1)
+        for file, found, sums in (
+            (ROWS, rows_ND, self.sums_N[at]),
+            (SPANS, spans_SX, self.span_sums_S[first : first + parts]),
+        ):
+            if not np.array_equal(checksums(torch.from_numpy(found)).numpy(), sums):
+                raise HolmesError(rows_do_not_match(self.folder / file))
+
+    def _stored(self, position: int) -> StoredVideo:
         start, parts, rows = self.start_V[position], self.parts_V[position], self.rows_V[position]
         at, first = slice(start, start + parts * rows), self.first_part_V[position]
         return StoredVideo(
@@ -231,7 +264,7 @@ class Segment:
     def live(self, entry: SegmentEntry) -> Iterator[StoredVideo]:
         """The videos that `entry`, this segment's now or soon, does not mark as removed."""
         removed = set(entry.removed)
-        return (self.video(position) for position in range(entry.videos) if position not in removed)
+        return (self._stored(position) for position in range(entry.videos) if position not in removed)
 
     def live_parts(self, entry: SegmentEntry) -> int:
         return int(self.parts_V.sum() - self.parts_V[list(entry.removed)].sum())
@@ -240,7 +273,7 @@ class Segment:
         """Files whose bytes are not those that were written; reads all of them."""
         return [
             f"{self.folder / file} is damaged (its checksum does not match)"
-            for file in FILES
+            for file in self.entry.files
             if sha256_file(self.folder / file) != self.entry.files[file].sha256
         ]
 
@@ -257,10 +290,25 @@ def write_segment(folder: Path, videos: Sequence[StoredVideo]) -> SegmentEntry:
         SPANS: _write(folder / SPANS, (np.ascontiguousarray(video.spans_SP2, "<f4") for video in videos)),
         VIDEOS: _write(folder / VIDEOS, [records_V.tobytes()]),
         NAMES: _write(folder / NAMES, (os.fsencode(video.name) + b"\0" for video in videos)),
+        SUMS: _write(folder / SUMS, _sums_of(videos)),
     }
     sync_folder(folder)
     sync_folder(folder.parent)
     return SegmentEntry(folder.name, len(videos), files)
+
+
+def _sums_of(videos: Sequence[StoredVideo]) -> Iterator[NDArray[np.int64]]:
+    """The checksums of all rows, then those of all parts' spans."""
+    for video in videos:
+        rows_SPD = np.ascontiguousarray(video.rows_SPD, "<f2")
+        yield checksums(torch.from_numpy(rows_SPD).flatten(0, 1)).numpy()
+    for video in videos:
+        spans_SP2 = np.ascontiguousarray(video.spans_SP2, "<f4")
+        yield checksums(torch.from_numpy(spans_SP2).flatten(1)).numpy()
+
+
+def rows_do_not_match(where: Path | str) -> str:
+    return f"{where} is damaged (what was read does not match its checksum); run 'holmes index check'."
 
 
 def _record(video: StoredVideo) -> tuple[int | float, ...]:

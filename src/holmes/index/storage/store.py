@@ -115,6 +115,11 @@ class IndexStore:
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.find(name) is not None
 
+    def stamp(self, name: str) -> int | None:
+        """What a video's embedding was made from; None where there is no such video."""
+        place = self.find(name)
+        return None if place is None else int(self.segments[place[0]].stamp_V[place[1]])
+
     def __getitem__(self, name: str) -> StoredVideo:
         place = self.find(name)
         if place is None:
