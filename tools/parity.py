@@ -19,14 +19,14 @@ from zipfile import BadZipFile
 
 import numpy as np
 import torch
+from baseline_parity import baseline_rows
 from dropout_parity import dropout_rows
-from golden_file import Golden, Row, relative_error
+from golden_file import PADDING_NOTE, Golden, Row, relative_error
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
+from tf_prvr_parity import tf_prvr_rows
 
 from holmes.data.pooling import unit_rows, video_clips, video_frames
-from holmes.encoders.released import rename
 from holmes.evaluation.recall import rank_of_owner, recall
 from holmes.evidence.dirichlet import concentration, opinion
 from holmes.evidence.fusion import dempster_combine, fuse_evidence
@@ -34,8 +34,6 @@ from holmes.evidence.query_kinds import trust_clip, trust_frame
 from holmes.losses.intra_video import clip_query_similarity
 from holmes.records import QueryEmbedding, Scores, Stage, VideoEmbedding
 from holmes.training.optimizer import FlatAdam, linear_schedule
-
-PADDING_NOTE = "on purpose: released lets padded frames score 0, ours masks them (compared as released)"
 
 
 def pooling_rows(golden: Golden) -> Iterator[Row]:
@@ -179,22 +177,10 @@ def training_rows(golden: Golden) -> Iterator[Row]:
         optimizer.step(torch.tensor(3e-4 * linear_schedule(step, 40, 0.25)))
     note = PADDING_NOTE if golden.has_padding else ""
     yield Row("training: losses of eight steps", relative_error(np.array(losses), losses_golden), note)
-    state = {name: value.detach() for name, value in golden.model.state_dict().items()}
-    prefix = "train/after/"
+    after, prefix = golden.published(), "train/after/"
     for key in (key for key in golden.arrays.files if key.startswith(prefix)):
-        ours = after_training(state, key.removeprefix(prefix))
-        yield Row(f"training: {key.removeprefix(prefix)}", relative_error(ours, golden.tensor(key)), note)
-
-
-def after_training(state: dict[str, Tensor], published: str) -> Tensor:
-    """Our value of a published tensor: a block's part of a stacked one, or the tensor itself."""
-    name = rename(published)
-    if name in state:
-        return state[name]
-    head, _, tail = name.partition(".blocks.")
-    block, layer, kind = tail.split(".")
-    stacked = next(value for key, value in state.items() if key.startswith(f"{head}.blocks.{layer}.{kind}_"))
-    return stacked[int(block)].T if stacked.ndim == 3 else stacked[int(block)]
+        name = key.removeprefix(prefix)
+        yield Row(f"training: {name}", relative_error(after[name], golden.tensor(key)), note)
 
 
 def metric_rows(golden: Golden) -> Iterator[Row]:
@@ -205,9 +191,14 @@ def metric_rows(golden: Golden) -> Iterator[Row]:
 
 def all_rows(path: Path) -> list[Row]:
     torch.manual_seed(0)
+    arrays = np.load(path, allow_pickle=False)
+    if not any(key.startswith("state/") for key in arrays.files):
+        return list(tf_prvr_rows(arrays))
     golden = Golden(path)
     if "rate" in golden.arrays.files:
         return list(dropout_rows(golden, Row))
+    if golden.config.model.encoder != "mixture":
+        return baseline_rows(golden)
     with torch.no_grad():
         rows = [
             *pooling_rows(golden),

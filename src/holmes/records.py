@@ -6,8 +6,10 @@ Q queries, V videos, F frames, C clips, T tokens, D width, G blocks, H heads, M 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
+from typing import Any
 
 from torch import Tensor
 
@@ -60,6 +62,8 @@ class VideoEmbedding:
     frames_VFD: Tensor
     frame_mask_VF: Tensor
     clips_VCD: Tensor
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
+    """What a loss of the encoder's own needs, in training only: by name, a row for every video."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,19 @@ class QueryEmbedding:
     tokens_QTD: Tensor | None = None
     token_weights_QT: Tensor | None = None
     raw_token_weights_QT: Tensor | None = None
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
+    """As in `VideoEmbedding`: a row for every query."""
+
+
+def each_tensor(record: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The record with every tensor replaced by what `change` makes of it, those of `extra` too."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return change(value)
+        return {name: change(tensor) for name, tensor in value.items()} if value else value
+
+    return type(record)(**{each.name: changed(getattr(record, each.name)) for each in fields(record)})
 
 
 @dataclass(frozen=True)

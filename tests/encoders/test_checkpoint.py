@@ -12,6 +12,7 @@ import torch
 
 from by_hand import reseal
 from holmes.base import manifests
+from holmes.config.names import BUILT_IN_ENCODERS
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig, ModelConfig
 from holmes.encoders import checkpoint
@@ -153,7 +154,7 @@ def test_settings_cannot_ask_for_more_memory_than_the_weights(tmp_path, monkeypa
     assert len(made) == 1 and all(value.is_meta for value in made[0].state_dict().values())
 
 
-@pytest.mark.parametrize("encoder", ["mixture", "gmmformer", "ms_sl"])
+@pytest.mark.parametrize("encoder", [*BUILT_IN_ENCODERS])
 @pytest.mark.parametrize("sizes", [{}, {"width": 64}, {"video_width": 3000, "width": 32}, {"frames": 700}])
 def test_no_model_is_larger_than_its_settings_are_taken_for(encoder, sizes):
     config = ModelConfig(**{"video_width": 256, "text_width": 512, "encoder": encoder} | sizes)

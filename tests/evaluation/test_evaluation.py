@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holmes.config.presets import preset
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.model import HolmesModel
@@ -376,12 +377,38 @@ def test_published_sums_are_sums():
                 checked += 1
     assert checked == 54
     sums = {
-        name: (known.methods["Holmes"][-1], known.methods["TRACE"][-1]) for name, known in PUBLISHED.items()
+        name: (known.methods["Holmes"][-1], known.methods["TRACE"][-1])
+        for name, known in PUBLISHED.items()
+        if "Holmes" in known.methods
     }
     assert sums["activitynet"] == (156.8, 157.3) and sums["charades"] == (80.6, 81.1)
     assert sums["tvr"] == sums["tvr_dual"] == (194.2, 194.6)
     assert published_figures("small") is None and published_figures("small_plus") is None
     assert published_figures("tvr_plus") is PUBLISHED["tvr"]
+    assert published_figures("hlformer_tvr") is published_figures("tvr")
+
+
+def test_figures_on_clip_features_stand_apart():
+    """A preset for CLIP features is compared with what others reached with them, and only with that."""
+    known = published_figures("activitynet_clip_l14")
+    sums = {name: total for name, (*_, total) in known.methods.items()}
+    assert sums == {
+        "zero-shot, CLIP-L/14": 172.9,
+        "TF-PRVR, CLIP-L/14": 193.9,
+        "GMMFormerV2, CLIP-L/14": 196.9,
+        "MSC-PRVR, CLIP-L/14": 202.1,
+    }
+    figures = dict.fromkeys(METRICS, 10.0)
+    rows = results_grid("t", {"ours": figures}, known, "activitynet").rows
+    assert rows[1] == ["published on ActivityNet Captions with CLIP-L/14 features"]
+    assert [row[0] for row in rows[2:4]] == ["zero-shot, CLIP-L/14", "TF-PRVR, CLIP-L/14"], (
+        "no epoch selected"
+    )
+    assert rows[4][0] == "GMMFormerV2, CLIP-L/14 †"
+    empty = results_grid("t", {"ours": figures}, published_figures("tvr_clip_b32"), "tvr").rows
+    assert empty[-1] == ["nothing known is published on TVR with CLIP-B/32 features"]
+    assert preset("tvr_clip_b32").model.video_width == preset("tvr_clip_b32").model.text_width == 512
+    assert preset("charades_clip_l14").model.text_width == 768
 
 
 def test_deviation_needs_two_runs():

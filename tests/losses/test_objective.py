@@ -22,7 +22,7 @@ from holmes.evidence.query_kinds import (
     uncertainty_dominance,
 )
 from holmes.losses.objective import Objective, QueryOwners, Weights, kind_shares
-from holmes.records import QueryEmbedding, QueryKind, Scores, Stage, VideoEmbedding
+from holmes.records import QueryEmbedding, QueryKind, Scores, Stage, VideoEmbedding, each_tensor
 from holmes.similarity import cosine_and_dot
 from small import Embedded, assert_close, embedded, features, tensor, tiny_model
 
@@ -201,7 +201,7 @@ def test_permuted_videos_permute_nothing_but_themselves(seed, order):
     place = torch.tensor(np.argsort(order))
     moved = replace(
         world,
-        video=VideoEmbedding(*(value[list(order)] for value in vars(world.video).values())),
+        video=each_tensor(world.video, lambda value: value[list(order)]),
         owners=replace(world.owners, owner_Q=place[world.owners.owner_Q]),
     )
     one, other = losses(world, Stage.CALIBRATED), losses(moved, Stage.CALIBRATED)

@@ -111,7 +111,7 @@ def test_mistakes_are_refused_in_one_line(clean, tmp_path):
         extend.evidence_form("sharp", lambda s, t: s)
     with pytest.raises(HolmesError, match="'my form' cannot be the name of a part"):
         extend.evidence_form("my form", lambda s, t: s)
-    with pytest.raises(HolmesError, match=r"unknown value of loss.extra 'mine'. Known: none"):
+    with pytest.raises(HolmesError, match=r"unknown value of loss.extra 'mine'. Known: denoising"):
         preset("small").with_changes(extra="mine:1")
     extend.loss("mine", lambda inputs: inputs.query.query_QD.sum())
     extend.loss("mine", lambda inputs: inputs.query.query_QD.mean())  # defined again, as in a notebook

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+
+from holmes.config.baseline_presets import METHODS as BASELINE_PRESETS
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -29,6 +32,37 @@ class Recorder:
     def __getitem__(self, key: str) -> np.ndarray:
         self.read.add(key)
         return self.arrays[key]
+
+
+def golden_files(*folders: str) -> list[Path]:
+    return [path for folder in folders for path in sorted(Path(folder).rglob("*.npz"))]
+
+
+BASELINES = golden_files(str(GOLDEN / "baselines"))
+FURTHER = golden_files(*filter(None, [os.environ.get("HOLMES_GOLDEN")]))  # not in the project
+
+
+@pytest.mark.parametrize("path", BASELINES, ids=lambda path: path.stem)
+def test_every_quantity_of_the_baselines_agrees(parity, monkeypatch, path):
+    recorder = Recorder(np.load(path, allow_pickle=False))
+    monkeypatch.setattr(parity.np, "load", lambda *_args, **_options: recorder)
+    rows = parity.all_rows(path)
+    assert len(rows) >= 12
+    assert {row.quantity: (row.error, row.tolerance) for row in rows if not row.agrees} == {}
+    assert max(row.tolerance for row in rows if not row.quantity.startswith("training: ")) <= 1e-4
+    assert set(recorder.files) == recorder.read
+
+
+def test_the_baselines_have_a_golden_file_each():
+    found = {path.stem.removesuffix("_mixed") for path in BASELINES}
+    assert found == {*BASELINE_PRESETS, "tf_prvr"}
+
+
+@pytest.mark.skipif(not FURTHER, reason="HOLMES_GOLDEN names no folder of further golden files")
+@pytest.mark.parametrize("path", FURTHER, ids=lambda path: path.stem)
+def test_every_quantity_of_further_files_agrees(parity, path):
+    rows = parity.all_rows(path)
+    assert {row.quantity: (row.error, row.tolerance) for row in rows if not row.agrees} == {}
 
 
 @pytest.mark.parametrize("name", ["single_mixed", "dual_full"])

@@ -24,6 +24,7 @@ class Small(nn.Module):
         self.stack = BlockLinear(3, 4, 5)
         self.attention_input = AttentionInput(2, 4)
         self.attention_norm = BlockNorm(3, 5)
+        self.slim = nn.ModuleDict({"norm": BlockNorm(2, 5)})
         self.project = nn.ModuleDict({"norm": nn.LayerNorm(7), "linear": nn.Linear(7, 2)})
         self.positions = nn.Embedding(3, 4)
 
@@ -36,11 +37,15 @@ STACKED = {
     "attention_input.bias_KGO": 2,
     "attention_norm.weight_GD": 1,
     "attention_norm.bias_GD": 1,
+    "slim.norm.weight_GD": 1,
+    "slim.norm.bias_GD": 1,
 }
 EXEMPT = {
     "stack.bias_GO",
     "attention_input.bias_KGO",
     "attention_norm.bias_GD",
+    "slim.norm.weight_GD",
+    "slim.norm.bias_GD",
     "project.norm.weight",
     "project.norm.bias",
     "project.linear.bias",

@@ -29,8 +29,8 @@ Preset = Annotated[
     typer.Option(
         help="Settings to start from: activitynet, charades, tvr, tvr_dual, small; beyond the paper: "
         "activitynet_plus, charades_plus, tvr_plus, tvr_dual_plus, small_plus; or of a baseline: "
-        "ms_sl_tvr, ms_sl_activitynet, ms_sl_charades, gmmformer_tvr, gmmformer_activitynet, "
-        "gmmformer_charades."
+        "a baseline on a data set, such as ms_sl_tvr, gmmformer_activitynet, gmmformer_v2_tvr, hlformer_tvr, "
+        "dreamprvr_charades; or CLIP features, such as tvr_clip_b32, activitynet_clip_l14."
     ),
 ]
 Settings = Annotated[

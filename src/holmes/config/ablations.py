@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from holmes.config.baseline_presets import NO_EVIDENCE, for_table
+from holmes.config.baseline_presets import METHODS, NO_EVIDENCE, TITLES, for_table
 from holmes.config.schema import HolmesConfig, with_changes
 from holmes.errors import unknown
 
@@ -47,10 +47,16 @@ TRANSPORT = (
 
 # Other methods in place of ours, trained alike: encoder and objective, without and with evidence.
 BASELINES = (
-    Ablation(-3, "MS-SL", for_table("ms_sl", evidence=False), "ms_sl"),
-    Ablation(-4, "MS-SL + evidence", for_table("ms_sl", evidence=True), "ms_sl+evidence"),
-    Ablation(-5, "GMMFormer", for_table("gmmformer", evidence=False), "gmmformer"),
-    Ablation(-6, "GMMFormer + evidence", for_table("gmmformer", evidence=True), "gmmformer+evidence"),
+    *(
+        Ablation(
+            -3 - 2 * place - evidence,
+            TITLES[method] + " + evidence" * evidence,
+            for_table(method, evidence),
+            method + "+evidence" * evidence,
+        )
+        for place, method in enumerate(METHODS)
+        for evidence in (False, True)
+    ),
     Ablation(-1, "base objective (L_sim + L_div)", NO_EVIDENCE),
 )
 

@@ -6,11 +6,20 @@ from pathlib import Path
 
 from holmes.errors import unknown
 
+BUILT_IN_ENCODERS = ("mixture", "gmmformer", "ms_sl", "gmmformer_v2", "hlformer", "dreamprvr")
+# Terms of the baselines' objectives, and the encoder whose embeddings a term reads; None for any.
+ENCODER_OF_LOSS = {
+    "matching": None,
+    "entailment": "hlformer",
+    "text_structure": None,
+    "register_kl": "dreamprvr",
+    "denoising": "dreamprvr",
+}
 NAMES: dict[str, list[str]] = {
-    "model.encoder": ["mixture", "gmmformer", "ms_sl"],
+    "model.encoder": [*BUILT_IN_ENCODERS],
     "evidence.form": ["sharp", "bounded"],
     "alignment.kind": ["flexible", "plain", "softmax", "best_clip"],
-    "loss.extra": [],
+    "loss.extra": [*ENCODER_OF_LOSS],
 }
 FILES: list[Path] = []  # files with parts of one's own, for the processes that must load them too
 

@@ -98,6 +98,22 @@ def plus(base: Callable[[], HolmesConfig]) -> Callable[[], HolmesConfig]:
     return improved
 
 
+CLIP_WIDTHS = {"clip_b32": 512, "clip_l14": 768}  # of frames and of sentences
+CLIP_TITLES = {"clip_b32": "CLIP-B/32", "clip_l14": "CLIP-L/14"}
+
+
+def with_clip(base: Callable[[], HolmesConfig], model: str) -> Callable[[], HolmesConfig]:
+    """A data set's preset for features of a CLIP model, which no release has settings for."""
+
+    def clip() -> HolmesConfig:
+        config, width = base(), CLIP_WIDTHS[model]
+        widths = replace(config.model, video_width=width, text_width=width)
+        return replace(config, name=f"{config.name}_{model}", model=widths)
+
+    clip.__doc__ = f"{(base.__doc__ or '').partition(':')[0]}: {CLIP_TITLES[model]} features."
+    return clip
+
+
 PRESETS: dict[str, Callable[[], HolmesConfig]] = {
     "activitynet": activitynet,
     "charades": charades,
@@ -106,7 +122,13 @@ PRESETS: dict[str, Callable[[], HolmesConfig]] = {
     "small": small,
 }
 PLUS_PRESETS = {f"{name}_plus": plus(base) for name, base in PRESETS.items()}
+CLIP_PRESETS = {
+    f"{name}_{model}": with_clip(PRESETS[name], model)
+    for name in ("activitynet", "charades", "tvr")
+    for model in CLIP_WIDTHS
+}
 PRESETS |= baseline_presets(PRESETS)
+PRESETS |= CLIP_PRESETS
 PRESETS |= PLUS_PRESETS
 
 

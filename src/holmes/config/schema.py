@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, get_type_hints
 
 from holmes.base.validation import AtMost, Within, build
-from holmes.config.names import require_known, weighted_names
+from holmes.config.names import BUILT_IN_ENCODERS, ENCODER_OF_LOSS, require_known, weighted_names
 from holmes.errors import HolmesError, unknown
 from holmes.records import CLIPS, FRAMES, TOKENS
 
@@ -79,6 +79,10 @@ class ModelConfig:
     """Positions of the clip branch."""
     tokens: Places = TOKENS
     """Longest query."""
+    lorentz_width: Width = 128
+    """HLFormer: numbers of a point on the hyperboloid, over all heads."""
+    registers: Places = 8
+    """DreamPRVR: vectors that join the frames and clips of a video."""
     encoder: str = "mixture"
     """Which model: parallel Gaussian blocks and their mixture, or another one that is known by name."""
 
@@ -90,6 +94,10 @@ class ModelConfig:
         )
         require(self.heads > 0, f"heads must be positive, not {self.heads}.")
         require(self.width % self.heads == 0, f"width {self.width} is not divisible by {self.heads} heads.")
+        require(
+            self.encoder != "hlformer" or self.lorentz_width % self.heads == 0,
+            f"lorentz_width {self.lorentz_width} is not divisible by {self.heads} heads.",
+        )
         require(0 <= self.dropout < 1, f"dropout {self.dropout} is outside [0, 1).")
         require(self.mixing_temperature > 0, "mixing_temperature must be positive.")
         require(len(self.gaussian_widths) > 0, "gaussian_widths must name at least one block.")
@@ -176,7 +184,9 @@ class LossConfig:
     diversity_form: Literal["pairs", "pooled"] = "pairs"
     """L_div as a sum over pairs, or pooled over the partners of each query as in GMMFormer."""
     extra: Annotated[tuple[str, ...], AtMost(32)] = ()
-    """Terms of your own as `name:weight`; see docs/extending.md."""
+    """Further terms as `name:weight`: of a baseline, or of your own (docs/extending.md)."""
+    text_temperature: float = 0.09
+    """Temperature of the term `text_structure`."""
 
     def __post_init__(self) -> None:
         weighted_names("loss.extra", self.extra)
@@ -184,6 +194,10 @@ class LossConfig:
         require(
             self.contrastive_temperature > 0,
             f"contrastive_temperature must be positive, not {self.contrastive_temperature:g}.",
+        )
+        require(
+            self.text_temperature > 0,
+            f"text_temperature must be positive, not {self.text_temperature:g}.",
         )
         contrastive = ("contrastive_clip", "contrastive_frame", "contrastive_cosine")
         for name in (*contrastive, "diversity", "intra", "inter", "margin"):
@@ -219,7 +233,7 @@ class TrainingConfig:
     gradient_norm: float = 1.0
     """Each tensor's gradient is clipped to this norm."""
     patience: Annotated[int, AtMost(10**6)] = 20
-    """Stop after this many epochs without a better SumR; 0 never stops early."""
+    """How many epochs in a row may bring no better SumR; one more stops the run. 0 never stops early."""
     held_out: float = 0.1
     """Share of the training videos that the honest protocol selects on."""
 
@@ -246,6 +260,14 @@ class HolmesConfig:
     loss: LossConfig = field(default_factory=LossConfig)
     score: ScoreConfig = field(default_factory=ScoreConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+
+    def __post_init__(self) -> None:
+        for name in weighted_names("loss.extra", self.loss.extra):
+            needed = ENCODER_OF_LOSS.get(name)
+            require(
+                needed in (None, self.model.encoder) or self.model.encoder not in BUILT_IN_ENCODERS,
+                f"the loss '{name}' needs the encoder '{needed}'; this is '{self.model.encoder}'.",
+            )
 
     def with_changes(self, **changes: object) -> HolmesConfig:
         """A copy with some settings changed: `config.with_changes(epochs=30, loss__intra=0)`.

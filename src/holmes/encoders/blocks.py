@@ -82,13 +82,13 @@ class GaussianBlocks(nn.Module):
         self.attention_input = AttentionInput(len(widths), width)
         self.register_buffer("gaussian_GLL", gaussian_weights(widths, length), persistent=False)
 
-    def attend(self, input_NLD: Tensor, mask_NL: Tensor | None) -> Tensor:
-        """N × L × D → G × N × L × D."""
+    def attend(self, input_NLD: Tensor, mask_NL: Tensor | None, window_GLL: Tensor | None = None) -> Tensor:
+        """N × L × D → G × N × L × D. `window_GLL` stands in for the windows of the full length."""
         length = input_NLD.shape[1]
         return gaussian_attention(
             self.attention_input(input_NLD),
             self.attention_input.bias_KGO,
-            self.gaussian_GLL[:, :length, :length],
+            self.gaussian_GLL[:, :length, :length] if window_GLL is None else window_GLL,
             mask_NL,
             self.heads,
             self.dropout_rate if self.training else 0.0,
@@ -110,9 +110,10 @@ class ParallelBlocks(GaussianBlocks):
         heads: int,
         dropout_rate: float,
         expansion: int = 4,
+        further: int = 0,  # blocks whose attention a subclass adds
     ) -> None:
         super().__init__(widths, length, width, heads, dropout_rate)
-        blocks = len(widths)
+        blocks = len(widths) + further
         self.attention_norm = BlockNorm(blocks, width)
         self.widen = BlockLinear(blocks, width, expansion * width)
         self.narrow = BlockLinear(blocks, expansion * width, width)
@@ -120,7 +121,11 @@ class ParallelBlocks(GaussianBlocks):
 
     def forward(self, input_NLD: Tensor, mask_NL: Tensor | None) -> Tensor:
         """N × L × D → G × N × L × D."""
-        context_GNLD = dropout(self.attend(input_NLD, mask_NL), self.dropout_rate, self.training)
+        return self.refine(input_NLD, self.attend(input_NLD, mask_NL))
+
+    def refine(self, input_NLD: Tensor, context_GNLD: Tensor) -> Tensor:
+        """What follows attention in every block: residual, norm, feed-forward, norm."""
+        context_GNLD = dropout(context_GNLD, self.dropout_rate, self.training)
         residual_NLD = input_NLD.to(context_GNLD.dtype)
         attended_GRD = self.attention_norm((residual_NLD + context_GNLD).flatten(1, 2))
         inner_GRD = relu_dropout(

@@ -130,7 +130,9 @@ def numbers_asked_for(config: ModelConfig) -> int:
     """More than any model of these settings holds."""
     places = max(config.frames, config.clips, config.tokens)
     blocks = 8 + len(config.gaussian_widths)
-    ends = config.video_width + config.text_width + places
+    ends = config.video_width + config.text_width + places + config.registers
+    if config.encoder == "hlformer":
+        blocks += blocks * config.lorentz_width * (config.lorentz_width + config.width) // config.width**2 + 1
     return blocks * (32 * config.width**2 + places**2) + 8 * ends * config.width
 
 

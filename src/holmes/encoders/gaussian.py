@@ -21,6 +21,8 @@ if torch.cuda.is_available():  # importing Triton takes a third of a second, and
 else:
     HAS_TRITON = False
 
+LONGEST_FUSED = 128  # positions: the kernel holds a whole row of blocks of them at once
+
 
 def gaussian_weights(widths: Sequence[float | None], length: int) -> Tensor:
     """G × L × L weights exp(-(j/(L-1) - i/L)² / 2σ²), σ = max(w, .01)/9, each row's maximum scaled to 1.
@@ -41,6 +43,25 @@ def gaussian_weights(widths: Sequence[float | None], length: int) -> Tensor:
     return torch.stack([weights(width) for width in widths]).float()
 
 
+def gaussian_windows(widths: Sequence[float | None], longest: Tensor, size: int) -> Tensor:
+    """`gaussian_weights` for a length that only the device knows, in the first `longest` rows and columns.
+
+    G × size × size; the columns behind `longest` are padding, which the attention masks.
+    """
+    length = longest.clamp(min=1).double()
+    place_L = torch.arange(size, dtype=torch.float64, device=longest.device)
+    position_L, centre_L1 = place_L / (length - 1).clamp(min=1), (place_L / length).unsqueeze(1)
+    squared_LL = (position_L - centre_L1).square()
+    nearest_L1 = squared_LL.masked_fill(place_L >= length, torch.inf).amin(1, keepdim=True)
+
+    def weights(width: float | None) -> Tensor:
+        if width is None:
+            return torch.ones_like(squared_LL)
+        return torch.exp((nearest_L1 - squared_LL).clamp(max=0) / (2 * (max(width, 0.01) / 9) ** 2))
+
+    return torch.stack([weights(width) for width in widths]).float()
+
+
 def gaussian_attention(
     projected_NLKGD: Tensor,
     bias_KGD: Tensor,
@@ -53,7 +74,7 @@ def gaussian_attention(
 
     The Gaussian weight scales the logits before padding is masked.
     """
-    fused = HAS_TRITON and projected_NLKGD.is_cuda
+    fused = HAS_TRITON and projected_NLKGD.is_cuda and projected_NLKGD.shape[1] <= LONGEST_FUSED
     compute = attend_fused if fused else attend
     return compute(projected_NLKGD, bias_KGD, weights_GLL, mask_NL, heads, dropout_rate)
 

@@ -27,13 +27,19 @@ class BlockMixture(nn.Module):
         self.dropout_rate = dropout_rate
         self.temperature = temperature
 
-    def forward(self, blocks_GNLD: Tensor, mask_NL: Tensor | None) -> Tensor:
-        # The published models average over padding too: the token depends on it, so we keep it.
-        token_ND = blocks_GNLD.mean((0, 2))
+    def forward(self, blocks_GNLD: Tensor, mask_NL: Tensor | None, token_ND: Tensor | None = None) -> Tensor:
+        """The weighted sum. The token is the mean of everything unless another one is given."""
+        if token_ND is None:
+            # The published models average over padding too: the token depends on it, so we keep it.
+            token_ND = blocks_GNLD.mean((0, 2))
+        weights_GNL = self.shares(blocks_GNLD, mask_NL, token_ND).to(blocks_GNLD.dtype)
+        return torch.einsum("gnl,gnld->nld", weights_GNL, blocks_GNLD)
+
+    def shares(self, blocks_GNLD: Tensor, mask_NL: Tensor | None, token_ND: Tensor) -> Tensor:
+        """How much each block counts, position by position: G × N × L, of sum 1 over the blocks."""
         answer_GND = self.ask(token_ND, blocks_GNLD, mask_NL)
         logits_GNL = self.weigh(relu_dropout(self.hidden(answer_GND), self.dropout_rate, self.training))
-        weights_GNL = (logits_GNL.float() / self.temperature).softmax(0).to(blocks_GNLD.dtype)
-        return torch.einsum("gnl,gnld->nld", weights_GNL, blocks_GNLD)
+        return (logits_GNL.float() / self.temperature).softmax(0)
 
 
 class TokenAttention(nn.Module):

@@ -20,6 +20,7 @@ class HolmesModel(nn.Module):
     """Single query: one pooled vector meets frames and clips. Dual query: frames meet weighted tokens."""
 
     guided = False  # whether the frame branch is scored at the clip branch's best position
+    videos_at_once: int | None = None  # in evaluation, where the videos of a batch depend on each other
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -55,6 +56,13 @@ class HolmesModel(nn.Module):
             self.token_weights(F.normalize(frame_tokens_QTD, dim=-1), mask_QT),
             self.token_weights(frame_tokens_QTD, mask_QT),
         )
+
+    def meet_queries(self, video: VideoEmbedding, query_VMD: Tensor, mask_VM: Tensor) -> VideoEmbedding:
+        """In training, what the encoder makes of videos and their own queries, for a loss of its own."""
+        return video
+
+    def keep_bounds(self) -> None:
+        """Called before every training step: for learned numbers that have a range."""
 
     def _token_encoder(self) -> nn.Module:
         config = self.config

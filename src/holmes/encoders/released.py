@@ -15,14 +15,8 @@ import torch
 from torch import Tensor
 
 from holmes.base.files import sha256_file
-from holmes.config.schema import (
-    AlignmentConfig,
-    EvidenceConfig,
-    HolmesConfig,
-    LossConfig,
-    ModelConfig,
-    ScoreConfig,
-)
+from holmes.config.schema import ModelConfig
+from holmes.encoders.build import build_model
 from holmes.encoders.checkpoint import (
     BEST,
     MANIFEST,
@@ -31,37 +25,8 @@ from holmes.encoders.checkpoint import (
     load_checkpoint,
     numbers_asked_for,
 )
-from holmes.encoders.model import HolmesModel
+from holmes.encoders.released_names import released_config, released_state
 from holmes.errors import HolmesError
-
-# Parameters of the published models that nothing uses.
-DEAD = ("weight_token",)
-
-# Published name → ours, in this order; `{k}` marks one of the parallel blocks.
-RENAMES = (
-    (r"^modular_vector_mapping\.", "pool.response."),
-    (r"^text_weight_fc\.0\.", "token_weights.hidden."),
-    (r"^text_weight_fc\.2\.", "token_weights.weigh."),
-    (r"^query_pos_embed\.", "query_places."),
-    (r"^query_input_proj\.", "query_encoder.project."),
-    (r"^query_encoder\.(?!project)", "query_encoder.block.0."),
-    (r"^frame_branch_query_proj\.", "frame_query_encoder.project."),
-    (r"^frame_branch_query_encoder\.", "frame_query_encoder.block.0."),
-    (r"^(clip|frame)_pos_embed\.", r"\1_branch.place."),
-    (r"^(clip|frame)_input_proj\.", r"\1_branch.project."),
-    (r"^(clip|frame)_encoder(?:_1)?\.e_attns\.(\d+)\.", r"\1_branch.blocks.\2."),
-    (r"^(clip|frame)_encoder(?:_1)?\.ca\.", r"\1_branch.mix.ask."),
-    (r"^(clip|frame)_encoder(?:_1)?\.layer1\.", r"\1_branch.mix.hidden."),
-    (r"^(clip|frame)_encoder(?:_1)?\.layer2\.", r"\1_branch.mix.weigh."),
-    (r"\.position_embeddings\.", ".positions."),
-    (r"\.LayerNorm\.", ".norm."),
-    (r"\.net\.1\.", ".linear."),
-    (r"\.self\.(query|key|value)\.", r".\1."),
-    (r"\.output\.layer1\.", ".widen."),
-    (r"\.output\.layer2\.", ".narrow."),
-    (r"\.norm1\.", ".attention_norm."),
-    (r"\.norm2\.", ".output_norm."),
-)
 
 
 def checkpoint_in(path: Path) -> Path | None:
@@ -112,7 +77,7 @@ def load_released(path: Path) -> Checkpoint:
         config = released_config(settings if isinstance(settings, dict) else dict(vars(settings)), state)
         ours = released_state(state, config.model)
         refuse_other_shapes(ours, config.model)
-        model = HolmesModel(config.model)
+        model = build_model(config.model)
         model.load_state_dict(ours)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise HolmesError(f"{path} is not a published Holmes model: {' '.join(str(error).split())}") from None
@@ -142,90 +107,8 @@ def refuse_other_shapes(state: dict[str, Tensor], config: ModelConfig) -> None:
     if numbers_asked_for(config) <= MODEST:
         return
     with torch.device("meta"):
-        expected = {name: list(value.shape) for name, value in HolmesModel(config).state_dict().items()}
+        expected = {name: list(value.shape) for name, value in build_model(config).state_dict().items()}
     for name in sorted(expected.keys() | state.keys()):
         found = list(state[name].shape) if name in state else None
         if found != expected.get(name):
             raise ValueError(f"'{name}' has shape {found}, not {expected.get(name)}.")
-
-
-def released_state(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Published weights under our names: parallel blocks stacked, clip positions cut to those in use."""
-    ours: dict[str, Tensor] = {}
-    blocks: dict[str, dict[int, Tensor]] = {}
-    for name, value in state.items():
-        if name in DEAD:
-            continue
-        renamed = rename(name)
-        block = re.fullmatch(r"(.*\.blocks?)\.(\d+)\.(.*)\.(weight|bias)", renamed)
-        if block is None:
-            ours[renamed] = value
-            continue
-        prefix, index, layer, kind = block.groups()
-        shape = "GD" if layer.endswith("norm") else "GIO" if kind == "weight" else "GO"
-        tensor = value.T if value.ndim == 2 else value
-        blocks.setdefault(f"{prefix}.{layer}.{kind}_{shape}", {})[int(index)] = tensor
-    stacked = {name: torch.stack([v[index] for index in sorted(v)]) for name, v in blocks.items()}
-    ours |= joined_projections(stacked)
-    ours["clip_branch.place.positions.weight"] = ours["clip_branch.place.positions.weight"][: config.clips]
-    return ours
-
-
-def joined_projections(stacked: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Query, key and value projections of parallel blocks as one tensor each."""
-    joined = {name: value for name, value in stacked.items() if not re.search(r"\.(query|key|value)\.", name)}
-    for name in (name for name in stacked if ".query." in name):
-        parts = [stacked[name.replace(".query.", f".{part}.")] for part in ("query", "key", "value")]
-        target = name.replace(".query.", ".attention_input.").replace("_G", "_KG")
-        joined[target] = torch.stack(parts)
-    return joined
-
-
-def rename(name: str) -> str:
-    for pattern, replacement in RENAMES:
-        name = re.sub(pattern, replacement, name)
-    return name
-
-
-def released_config(settings: dict[str, Any], state: dict[str, Tensor]) -> HolmesConfig:
-    """Our settings from published ones: shapes come from the weights, the rest from their names."""
-    projection = "{}_input_proj.net.1.weight"
-    weights = settings.get("loss_factor", (0.02, 0.04, 0.003, 1e-4, 0.06))
-    clip_nce, frame_nce, diversity, intra, inter = weights[:5]
-    margin, scale = settings.get("neg_factor", (0.2, 32))[:2]
-    clip_weight = settings.get("clip_scale_w", 0.6)
-    return HolmesConfig(
-        name="published",
-        model=ModelConfig(
-            video_width=state[projection.format("clip")].shape[1],
-            text_width=state[projection.format("query")].shape[1],
-            width=state[projection.format("clip")].shape[0],
-            heads=settings.get("n_heads", 4),
-            dual_query="text_weight_fc.0.weight" in state,
-            mixing_temperature=settings.get("sft_factor", 0.6),
-            dropout=settings.get("drop", 0.2),
-            tokens=state["query_pos_embed.position_embeddings.weight"].shape[0],
-        ),
-        evidence=EvidenceConfig(
-            inter_temperature=settings.get("edl_tau", 0.05),
-            intra_temperature=settings.get("edl_intra_video_tau", 0.06),
-            beta=settings.get("division_beta", 0.3),
-            smoothing=settings.get("smooth_beta", 0.2),
-        ),
-        alignment=AlignmentConfig(
-            entropy_weight=settings.get("pot_scale", 0.1),
-            dustbin_ratio=settings.get("pot_prompt_ratio", 0.3),
-        ),
-        loss=LossConfig(
-            contrastive_clip=clip_nce,
-            contrastive_frame=frame_nce,
-            diversity=diversity,
-            intra=intra,
-            inter=inter,
-            margin=settings.get("margin", 0.2),
-            hard_pool=settings.get("hard_pool_size", 20),
-            diversity_margin=margin,
-            diversity_scale=scale,
-        ),
-        score=ScoreConfig(frame_weight=1 - clip_weight, clip_weight=clip_weight),
-    )

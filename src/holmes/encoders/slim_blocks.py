@@ -24,9 +24,9 @@ class SlimBlocks(GaussianBlocks):
         self.project = BlockLinear(len(widths), width, width)
         self.norm = BlockNorm(len(widths), width)
 
-    def forward(self, input_NLD: Tensor, mask_NL: Tensor | None) -> Tensor:
+    def forward(self, input_NLD: Tensor, mask_NL: Tensor | None, window_GLL: Tensor | None = None) -> Tensor:
         """N × L × D → N × L × D: the mean of the blocks."""
-        context_GRD = self.attend(input_NLD, mask_NL).flatten(1, 2)
+        context_GRD = self.attend(input_NLD, mask_NL, window_GLL).flatten(1, 2)
         projected_GRD = self.project.biased(self.project(context_GRD))
         projected_GRD = dropout(projected_GRD, self.dropout_rate, self.training)
         residual_RD = input_NLD.flatten(0, 1).to(projected_GRD.dtype)
@@ -65,9 +65,11 @@ class SlimBranch(nn.Module):
             SlimBlocks(widths, length, width, heads, dropout_rate) for _ in range(layers)
         )
 
-    def forward(self, features_VLI: Tensor, mask_VL: Tensor | None = None) -> Tensor:
+    def forward(
+        self, features_VLI: Tensor, mask_VL: Tensor | None = None, window_GLL: Tensor | None = None
+    ) -> Tensor:
         """V × L × I → V × L × D."""
         hidden_VLD = self.place(self.project(features_VLI))
         for layer in self.layers:
-            hidden_VLD = layer(hidden_VLD, mask_VL)
+            hidden_VLD = layer(hidden_VLD, mask_VL, window_GLL)
         return hidden_VLD

@@ -33,7 +33,9 @@ class VideoBranch(nn.Module):
         self.blocks = ParallelBlocks(gaussian_widths, length, width, heads, dropout_rate)
         self.mix = BlockMixture(length, width, heads, dropout_rate, mixing_temperature)
 
-    def forward(self, features_VLI: Tensor, mask_VL: Tensor | None = None) -> Tensor:
-        """V × L × I → V × L × D."""
+    def forward(
+        self, features_VLI: Tensor, mask_VL: Tensor | None = None, token_VD: Tensor | None = None
+    ) -> Tensor:
+        """V × L × I → V × L × D. `token_VD` asks the blocks in place of their mean."""
         placed_VLD = self.place(self.project(features_VLI))
-        return self.mix(self.blocks(placed_VLD, mask_VL), mask_VL)
+        return self.mix(self.blocks(placed_VLD, mask_VL), mask_VL, token_VD)

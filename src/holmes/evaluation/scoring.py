@@ -5,7 +5,7 @@ Q queries, V videos, F frames, C clips, D width
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Split
 from holmes.encoders.model import HolmesModel
 from holmes.encoders.precision import encoder_precision
-from holmes.records import QueryEmbedding, Scores, VideoEmbedding
+from holmes.records import QueryEmbedding, Scores, VideoEmbedding, each_tensor
 from holmes.similarity import guided_match, masked_max_dot
 
 VIDEO_CHUNK, QUERY_CHUNK = 256, 2048  # encoded at once
@@ -57,15 +57,16 @@ def encode_split(model: HolmesModel, bank: FeatureBank, split: Split, world: Wor
     was_training = model.training
     model.eval()
     with encoder_precision(bank.device):
-        videos = [unit_videos(model.encode_videos(*bank.videos(i))) for i in chunks(video_share, VIDEO_CHUNK)]
+        videos = [
+            unit_videos(model.encode_videos(*bank.videos(i)))
+            for i in chunks(video_share, model.videos_at_once or VIDEO_CHUNK)
+        ]
         queries = [
             unit_queries(model.encode_queries(*bank.queries(i))) for i in chunks(query_share, QUERY_CHUNK)
         ]
     model.train(was_training)
     own = joined(videos, len(video_share))
-    everyone = VideoEmbedding(
-        *(gather_rows(getattr(own, f.name), world)[: len(split.videos)] for f in fields(own))
-    )
+    everyone = each_tensor(own, lambda rows: gather_rows(rows, world)[: len(split.videos)])
     owner_Q = torch.from_numpy(share(split.owner, 0, world)).to(bank.device)
     return Encoded(everyone, joined(queries, len(query_share)), owner_Q, model.config.clips, model.guided)
 
@@ -166,14 +167,14 @@ def unit(vectors: Tensor) -> Tensor:
 def joined(parts: list[Any], count: int) -> Any:
     """One record out of many of the same kind, cut to `count` rows."""
 
-    def column(name: str) -> Tensor | None:
+    def column(name: str) -> Any:
         values = [getattr(part, name) for part in parts]
-        return None if values[0] is None else torch.cat(values)[:count]
+        return torch.cat(values)[:count] if isinstance(values[0], Tensor) else values[0]
 
     return type(parts[0])(**{field.name: column(field.name) for field in fields(parts[0])})
 
 
 def taken(queries: QueryEmbedding, place: slice | Tensor) -> QueryEmbedding:
     """Some of the queries."""
-    values = {field.name: getattr(queries, field.name) for field in fields(queries)}
-    return replace(queries, **{name: value[place] for name, value in values.items() if value is not None})
+    some: QueryEmbedding = each_tensor(queries, lambda rows: rows[place])
+    return some

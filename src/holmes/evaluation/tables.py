@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holmes.base.printing import printable
-from holmes.evaluation.literature import DataSet
+from holmes.evaluation.literature import TRAINING_FREE, DataSet
 from holmes.results import METRICS
 
 INTERVAL = "  95%"
@@ -195,7 +195,11 @@ def results_grid(title: str, ours: dict[str, dict[str, Any]], known: DataSet | N
         grid.notes.append("Nothing is published for this preset: it is one of our own.")
         return grid
     grid.rows.append([f"published on {known.title}"])
-    grid.rows += [[f"{name}{MARK}", *cells(figures)] for name, figures in known.methods.items()]
+    for name, sums in known.methods.items():
+        mark = "" if name.startswith(TRAINING_FREE) else MARK
+        grid.rows.append([f"{name}{mark}", *cells(sums)])
+    if not known.methods:
+        grid.rows[-1] = [f"nothing known is published on {known.title}"]
     grid.notes += published_notes(known, collection)
     return grid
 

@@ -41,6 +41,9 @@ from holmes.similarity import cosine_and_dot
 from holmes.transport.alignment import Alignment, flexible_alignment
 
 Scorer = Callable[[QueryEmbedding, VideoEmbedding], tuple[Scores, Scores]]
+FrameLosses = Callable[
+    ["QueryEmbedding", "VideoEmbedding", "QueryOwners", Tensor, float, "int | None"], dict[str, Tensor]
+]
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,7 @@ class Objective:
     align: Alignment = flexible_alignment
     diversify: Callable[[Tensor, Tensor, float, float], Tensor] = diversity_loss
     score: Scorer = cosine_and_dot
+    frame_losses: FrameLosses | None = None  # triplet and InfoNCE of the frame branch, where they differ
     timeline: int | None = None  # how many clip positions follow the video from start to end; None for all
     extra: Mapping[str, tuple[float, ExtraLoss]] = field(default_factory=dict)  # name → weight and term
 
@@ -143,7 +147,11 @@ class Objective:
         cosine, dot = self.score(query, video)
         query_VMD, mask_VM = owners.by_video(query.query_QD, video.clips_VCD.shape[0])
 
-        parts = self.similarity_loss(cosine, dot, owners, uniform_QV, hard)
+        frame_parts = None
+        if self.frame_losses is not None:
+            pool = self.hard_pool if hard else None
+            frame_parts = self.frame_losses(query, video, owners, uniform_QV, self.margin, pool)
+        parts = self.similarity_loss(cosine, dot, owners, uniform_QV, hard, frame_parts)
         parts["diversity"] = self.diversify(query_VMD, mask_VM, self.diversity_margin, self.diversity_scale)
         kinds_Q = self.identify_queries(cosine, owners)
         if self.weights.inter:
@@ -158,7 +166,13 @@ class Objective:
         return LossParts(self.weighted_sum(parts), parts, kinds_Q)
 
     def similarity_loss(
-        self, cosine: Scores, dot: Scores, owners: QueryOwners, uniform_QV: Tensor, hard: bool
+        self,
+        cosine: Scores,
+        dot: Scores,
+        owners: QueryOwners,
+        uniform_QV: Tensor,
+        hard: bool,
+        frame_parts: dict[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
         """L_sim on both branches: triplet on cosines, InfoNCE on dot products, and on cosines where asked."""
         pool = self.hard_pool if hard else None
@@ -171,10 +185,15 @@ class Objective:
             hard_pool=pool,
         )
         contrastive = partial(contrastive_loss, owner_Q=owners.owner_Q, mask_Q=owners.mask_Q)
+        if frame_parts is None:
+            frame_parts = {
+                "triplet_frame": triplet(cosine.frame_QV),
+                "contrastive_frame": contrastive(dot.frame_QV),
+            }
         parts = {
-            "triplet_frame": triplet(cosine.frame_QV),
+            "triplet_frame": frame_parts["triplet_frame"],
             "triplet_clip": triplet(cosine.clip_QV),
-            "contrastive_frame": contrastive(dot.frame_QV),
+            "contrastive_frame": frame_parts["contrastive_frame"],
             "contrastive_clip": contrastive(dot.clip_QV),
         }
         if self.weights.contrastive_cosine:

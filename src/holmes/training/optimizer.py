@@ -133,11 +133,11 @@ class FlatAdam:
 
     @staticmethod
     def _exempt_from_decay(model: nn.Module) -> set[nn.Parameter]:
-        """Biases and the input norms, as in the published runs."""
+        """Biases, and the norms called `norm`: those that the releases call LayerNorm."""
         return {
             parameter
             for name, parameter in model.named_parameters()
-            if "bias" in name.split(".")[-1] or name.endswith(".norm.weight")
+            if "bias" in name.split(".")[-1] or name.endswith((".norm.weight", ".norm.weight_GD"))
         }
 
 

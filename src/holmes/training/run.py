@@ -221,7 +221,7 @@ class Run:
             self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
         progress.steps_done += self.loader.steps_per_epoch
         waited = progress.epochs_done - progress.best_epoch
-        progress.stopped_early = bool(training.patience) and waited >= training.patience
+        progress.stopped_early = bool(training.patience) and waited > training.patience
 
     def write_down(self, entry: dict[str, Any], logbook: Logbook) -> None:
         """The epoch in the logbook, then, when it is time, the state that counts on it."""

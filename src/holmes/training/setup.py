@@ -4,6 +4,7 @@ and what a checkpoint remembers beside its weights.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -21,7 +22,11 @@ from holmes.evaluation.split_report import Identify
 from holmes.evidence import dirichlet, query_kinds
 from holmes.evidence.dirichlet import EvidenceForm
 from holmes.losses import diversity
+from holmes.losses.cross_query import cross_query_losses
+from holmes.losses.entailment import entailment_term
+from holmes.losses.matching import matching_term
 from holmes.losses.objective import ExtraLoss, Objective, QueryOwners, Weights
+from holmes.losses.text_structure import text_structure_term, video_mean_term
 from holmes.records import CLIPS, FRAMES, TOKENS, Scores, Stage
 from holmes.results import Json
 from holmes.similarity import cosine_and_dot, guided_cosine_and_dot
@@ -110,6 +115,14 @@ EVIDENCE_FORMS: dict[str, EvidenceForm] = {
 DIVERSITY_FORMS = {"pairs": diversity.diversity_loss, "pooled": diversity.pooled_diversity_loss}
 EXTRA_ALIGNMENTS: dict[str, Alignment] = {}  # of your own
 EXTRA_LOSSES: dict[str, ExtraLoss] = {}  # of your own
+# Of the baselines, made from settings.
+BASELINE_LOSSES: dict[str, Callable[[HolmesConfig], ExtraLoss]] = {
+    "matching": lambda config: partial(matching_term, clips=config.model.clips),
+    "entailment": lambda config: entailment_term,
+    "text_structure": lambda config: partial(text_structure_term, temperature=config.loss.text_temperature),
+    "register_kl": lambda config: partial(video_mean_term, name="register_kl"),
+    "denoising": lambda config: partial(video_mean_term, name="denoising"),
+}
 THRESHOLD_RULES = {
     "absolute": query_kinds.adaptive_thresholds,
     "relative": query_kinds.relative_thresholds,
@@ -156,12 +169,19 @@ def build_objective(config: HolmesConfig) -> Objective:
         align=build_alignment(config.alignment),
         score=guided_cosine_and_dot if config.model.encoder == "ms_sl" else cosine_and_dot,
         timeline=config.model.clips if config.model.encoder == "ms_sl" else None,
+        frame_losses=cross_query_losses if config.model.encoder == "ms_sl" else None,
         diversify=DIVERSITY_FORMS[loss.diversity_form],
         extra={
-            name: (weight, EXTRA_LOSSES[name])
+            name: (weight, extra_loss(name, config))
             for name, weight in weighted_names("loss.extra", loss.extra).items()
         },
     )
+
+
+def extra_loss(name: str, config: HolmesConfig) -> ExtraLoss:
+    """A further term by its name: of a baseline, or of one's own."""
+    made = BASELINE_LOSSES.get(name)
+    return EXTRA_LOSSES[name] if made is None else made(config)
 
 
 def build_alignment(config: AlignmentConfig) -> Alignment:

@@ -20,7 +20,7 @@ from holmes.base.parallel import ALONE, World, gather_rows
 from holmes.encoders.model import HolmesModel
 from holmes.encoders.precision import encoder_precision
 from holmes.losses.objective import Objective, QueryOwners, kind_shares
-from holmes.records import Batch, QueryEmbedding, QueryKind, Stage, VideoEmbedding
+from holmes.records import Batch, QueryEmbedding, QueryKind, Stage, VideoEmbedding, each_tensor
 from holmes.training.optimizer import FlatAdam
 
 STEPS_BEFORE = 3
@@ -55,7 +55,8 @@ class TrainStep:
             optimizer.update = torch.compile(optimizer.update, dynamic=False)
 
     def __call__(self, batch: Batch, stage: Stage, uniform_QV: Tensor, learning_rate: Tensor) -> StepReport:
-        owners = QueryOwners(batch.owner_Q, batch.slot_Q, batch.query_mask_Q, batch.queries_per_video)
+        self.model.keep_bounds()
+        owners = owners_of(batch)
         query, video, owners = whole_batch(*self.encode(batch), owners, self.world)
         values = self.losses(query, video, owners, stage, uniform_QV)
         values["total"].backward()
@@ -68,6 +69,8 @@ class TrainStep:
         with encoder_precision(self.device):
             query = self.model.encode_queries(batch.tokens_QTD, batch.token_lengths_Q)
             video = self.model.encode_videos(batch.frames_VFD, batch.frame_lengths_V, batch.clips_VCD)
+            query_VMD, mask_VM = owners_of(batch).by_video(query.query_QD, len(video.clips_VCD))
+            video = self.model.meet_queries(video, query_VMD, mask_VM)
         return in_float32(query), in_float32(video)
 
     def losses(
@@ -85,15 +88,13 @@ class TrainStep:
         return {"total": loss.total, **loss.parts, **named}
 
 
+def owners_of(batch: Batch) -> QueryOwners:
+    return QueryOwners(batch.owner_Q, batch.slot_Q, batch.query_mask_Q, batch.queries_per_video)
+
+
 def in_float32(record: Any) -> Any:
     """Evidence and losses are computed in float32, whatever the encoders used."""
-    values = {field.name: getattr(record, field.name) for field in fields(record)}
-    return type(record)(
-        **{
-            name: value.float() if value is not None and value.is_floating_point() else value
-            for name, value in values.items()
-        }
-    )
+    return each_tensor(record, lambda value: value.float() if value.is_floating_point() else value)
 
 
 def what_broke(values_SN: Tensor, names: tuple[str, ...], weights: Tensor, epoch: int) -> str | None:
@@ -131,10 +132,7 @@ def whole_batch(
         return query, video, owners
 
     def gathered(record: Any) -> Any:
-        values = {f.name: getattr(record, f.name) for f in fields(record)}
-        return type(record)(
-            **{name: None if v is None else GatherRows.apply(v, world) for name, v in values.items()}
-        )
+        return each_tensor(record, lambda rows: GatherRows.apply(rows, world))
 
     videos = video.clips_VCD.shape[0]
     whole = replace(
