@@ -33,7 +33,7 @@ from holmes.evaluation.split_report import (
 from holmes.evaluation.tables import Grid, results_grid
 from holmes.moments import grow_moments
 from holmes.records import QueryKind, Scores
-from holmes.results import Interval
+from holmes.results import METRICS, Interval
 from holmes.similarity import reference_scores
 from holmes.training.setup import build_alignments, build_identifier, build_objective, fit_to_store
 from small import embedded, tensor
