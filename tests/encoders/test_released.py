@@ -258,7 +258,7 @@ def test_a_width_that_one_tensor_claims_builds_no_model(tmp_path, monkeypatch):
         built.append(torch.empty(0).device.type)
         return HolmesModel(config)
 
-    monkeypatch.setattr("holmes.encoders.released.HolmesModel", build)
+    monkeypatch.setattr("holmes.encoders.released.build_model", build)
     with pytest.raises(HolmesError, match=r"is not a published Holmes model: .* has shape"):
         load_released(path)
     assert built == ["meta"]
