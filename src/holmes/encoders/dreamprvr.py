@@ -19,7 +19,7 @@ from holmes.config.schema import ModelConfig
 from holmes.encoders.blocks import ParallelBlocks
 from holmes.encoders.model import HolmesModel, initialise, length_mask
 from holmes.encoders.projection import InputProjection
-from holmes.encoders.registers import Origin, Registers, mean_of_queries, perturbed_text
+from holmes.encoders.registers import RegisterOrigin, Registers, mean_of_queries, perturbed_text
 from holmes.encoders.video import VideoBranch
 from holmes.records import VideoEmbedding
 
@@ -103,7 +103,7 @@ class DreamPRVR(HolmesModel):
 
         The text for the diffusion is the mean of a video's queries, perturbed.
         """
-        origin = Origin(**video.extra)
+        origin = RegisterOrigin(**video.extra)
         mean_VD, log_variance_VD = origin.start_VD, origin.log_variance_VD
         kl_V = -0.5 * (1 + log_variance_VD - mean_VD.square() - log_variance_VD.exp()).sum(-1)
         text_VD = mean_of_queries(query_VMD, mask_VM)

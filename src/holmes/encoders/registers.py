@@ -27,7 +27,7 @@ PERTURBATION = 0.1
 
 
 @dataclass(frozen=True)
-class Origin:
+class RegisterOrigin:
     """Where a video's registers come from."""
 
     start_VD: Tensor  # μ, of length 1
@@ -46,12 +46,12 @@ class Registers(nn.Module):
         self.denoiser = Denoiser(width, dropout_rate)
         self.schedule = cosine_schedule(STEPS)
 
-    def origin(self, clips_VCD: Tensor) -> Origin:
+    def origin(self, clips_VCD: Tensor) -> RegisterOrigin:
         gist_VCD = self.gist(clips_VCD, None).squeeze(0)
         start_VD, log_variance_VD = self.start(gist_VCD.float())
-        return Origin(start_VD, log_variance_VD, self.condition(gist_VCD).float())
+        return RegisterOrigin(start_VD, log_variance_VD, self.condition(gist_VCD).float())
 
-    def forward(self, origin: Origin) -> Tensor:
+    def forward(self, origin: RegisterOrigin) -> Tensor:
         """Ten steps back, with μ in place of the noise of every step but the last: V × R × D."""
         noise_VRD = origin.start_VD.unsqueeze(1).expand_as(origin.condition_VRD)
         with torch.autocast(noise_VRD.device.type, enabled=False):
@@ -62,7 +62,7 @@ class Registers(nn.Module):
                 state_VRD = self.schedule.back(state_VRD, predicted_VRD, noise_VRD, step)
         return state_VRD
 
-    def predicted_noise(self, text_VRD: Tensor, origin: Origin) -> Tensor:
+    def predicted_noise(self, text_VRD: Tensor, origin: RegisterOrigin) -> Tensor:
         """T × V × R × D: what the network takes for noise in √ᾱ text + √(1-ᾱ) μ, at every step."""
         noise_VRD = origin.start_VD.unsqueeze(1).expand_as(text_VRD)
         with torch.autocast(text_VRD.device.type, enabled=False):
