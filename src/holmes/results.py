@@ -16,7 +16,7 @@ from holmes.errors import HolmesError
 if TYPE_CHECKING:
     JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
     Json: TypeAlias = "dict[str, JsonValue]"
-else:  # `build` looks at hints when it reads a file, and Any is its word for plain JSON
+else:  # `build` reads these hints at run time; Any is plain JSON to it
     JsonValue = Any
     Json = dict[str, Any]
 METRICS = ("R@1", "R@5", "R@10", "R@100", "SumR")
@@ -120,7 +120,7 @@ class GroupReport:
 
 @dataclass(frozen=True)
 class Partition:
-    """How the kinds that training tells apart agree with the known ones (rows known, columns found)."""
+    """How the kinds that training assigns agree with the known ones (rows known, columns found)."""
 
     kinds: tuple[str, ...]
     confusion: tuple[tuple[int, ...], ...]
@@ -159,7 +159,7 @@ class RunReport:
     uncertainty_details: Json | None = None
 
     def to_dict(self) -> Json:
-        """As JSON; what is not known of the split is left out."""
+        """As JSON, without what is not known of the split."""
         plain: Json = {
             each.name: getattr(self, each.name) for each in fields(self) if each.name not in OPTIONAL
         }
@@ -256,7 +256,7 @@ def report_of(report: Mapping[str, Any]) -> RunReport:
 
 
 def group_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A group's figures lie between its size and its intervals."""
+    """A group's fields: in JSON its figures are beside its size and its intervals."""
     metrics = {name: value for name, value in values.items() if name not in ("queries", "intervals")}
     return {"queries": values["queries"], "metrics": metrics, "intervals": values["intervals"]}
 

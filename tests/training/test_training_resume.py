@@ -176,7 +176,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(
     assert code == 2
     assert last_line(said) == (
         f"holmes: cannot write to {run}: File too large; what was saved before is whole. "
-        "Mend that and run the same command again."
+        "Fix this and run the same command again."
     )
     assert whole_state(run)[0] == before
     assert load_checkpoint(run / "best").digest == weights

@@ -83,7 +83,7 @@ class Child:
     ) -> None:
         """Start `target`, a "module:function".
 
-        The child inherits `files`, by their descriptors. `answer` hears its requests, `listener` its other
+        The child inherits `files`, by their descriptors. `answer` gets its requests, `listener` its other
         messages; the last is always the end.
         """
         self._listener, self._answer = listener, answer
@@ -103,7 +103,7 @@ class Child:
         self._thread.start()
 
     def send(self, value: Any) -> None:
-        """A job. It fails, and the listener hears the end, if the process is dead."""
+        """A job, or an answer. To a dead process nothing is sent: its listener gets the end."""
         pipe = self._process.stdin
         assert pipe is not None
         with suppress(BrokenPipeError, ValueError):  # dead or stopped
@@ -131,7 +131,7 @@ class Child:
                         self._answer(value, self.send)
                     else:
                         self._listener(self, Message(kind, value))
-            except Exception:  # whoever waits must hear of an end
+            except Exception:  # the listener must get an end
                 self._process.kill()
                 traceback.print_exc()
             code = self._process.wait()
@@ -171,7 +171,7 @@ def run_jobs(
     messages: SimpleQueue[tuple[Child, Message]] = SimpleQueue()
     children: set[Child] = set()
     busy: dict[Child, J] = {}
-    heard: dict[Child, float] = {}
+    last_message: dict[Child, float] = {}
 
     def give_next_job(child: Child | None) -> None:
         if (following := next(waiting, None)) is None:
@@ -181,7 +181,7 @@ def run_jobs(
         if child is None:
             child = start(lambda sender, message: messages.put((sender, message)))
             children.add(child)
-        busy[child], heard[child] = job, time.monotonic()
+        busy[child], last_message[child] = job, time.monotonic()
         child.send(order)
 
     try:
@@ -195,14 +195,14 @@ def run_jobs(
             for child, message in received:
                 if child not in busy:
                     continue  # it was stopped
-                heard[child] = time.monotonic()
+                last_message[child] = time.monotonic()
                 if message.kind == "report":
                     report(busy[child], message.value)
                 else:
                     yield _finished(busy.pop(child), message)
                     give_next_job(child if message.kind != "ended" else None)
             for child in [*busy]:
-                if time.monotonic() - heard[child] > silence:
+                if time.monotonic() - last_message[child] > silence:
                     child.stop()
                     failure = f"it made no progress for {silence / 60:.0f} minutes"
                     yield Finished(busy.pop(child), failure=failure)

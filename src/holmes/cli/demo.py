@@ -39,7 +39,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Demo:
-    """Where the parts of the demonstration lie."""
+    """The folders of the demonstration."""
 
     folder: Path
 

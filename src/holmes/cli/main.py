@@ -30,7 +30,7 @@ from holmes.cli import (
 )
 from holmes.errors import HolmesError
 
-# Failures of the system that its user can mend.
+# Failures of the system that a user can fix.
 USERS = {
     errno.ENOSPC,
     errno.EDQUOT,

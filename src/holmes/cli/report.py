@@ -18,9 +18,9 @@ def report(
         typer.Option(metavar="FILE.html", help="The page to write.", show_default="RUN/report.html"),
     ] = None,
     store: Annotated[
-        Path | None, typer.Option(help="The store to look at.", show_default="the run's own")
+        Path | None, typer.Option(help="The store to evaluate on.", show_default="the run's own")
     ] = None,
-    split: Annotated[str, typer.Option(help="The split to look at.")] = "test",
+    split: Annotated[str, typer.Option(help="The split to evaluate on.")] = "test",
     compare: Annotated[
         Path | None,
         typer.Option(metavar="RUN", help="A second run to compare it with, such as one with --set intra=0."),

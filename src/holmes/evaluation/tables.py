@@ -18,7 +18,7 @@ from holmes.evaluation.literature import TRAINING_FREE, DataSet
 from holmes.results import METRICS
 
 INTERVAL = "  95%"
-INTERVAL_NOTE = "95%: where it would lie for other videos, and other seeds if there are several (bootstrap)."
+INTERVAL_NOTE = "95%: bootstrap interval over videos, and over seeds if there are several."
 MARK = " †"
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -94,7 +94,7 @@ class Grid:
         return "\n\n".join([f"**{self.title}**", table, *self.notes]) + "\n"
 
     def latex(self) -> str:
-        """A floating table for \\usepackage{booktabs}; its notes stand under it."""
+        """A floating table for \\usepackage{booktabs}; its notes follow."""
         return latex_table(self.title, self.columns, self.rows, self.notes)
 
     def csv(self) -> str:

@@ -1,1 +1,1 @@
-"""The data of a report: what its page shows of a run, gathered for the figures of `plots`."""
+"""Reports: pages of tables and figures about runs. `figures` draws them from plain numbers, without torch."""

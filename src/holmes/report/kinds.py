@@ -1,4 +1,4 @@
-"""What the figures about kinds of query need: the plane on which they are told apart, and examples of each.
+"""What the figures about kinds of query need: the plane on which they are separated, and examples of each.
 
 Q queries, V videos, F frames
 """
@@ -30,7 +30,7 @@ EXAMPLES = 2  # examples of each kind
 
 
 class PartitionRules(Protocol):
-    """How a run tells kinds apart: what is needed of its objective."""
+    """How a run separates kinds: what is needed of its objective."""
 
     @property
     def evidence(self) -> EvidenceForm: ...

@@ -1,4 +1,4 @@
-"""Teach a trained model how sure to be: fit its calibration on the videos it was not trained on."""
+"""Fit the calibration of a trained model, on videos it was not trained on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holmes.records import QueryKind
 def calibrate(folder: Path, checkpoint: Checkpoint, bank: FeatureBank, split: Split) -> Calibration | None:
     """Fit the calibration of the checkpoint in a folder and store it there; None if the queries are too few.
 
-    Never on the split that is reported: that would make the model look better calibrated than it is.
+    Never on the split that is reported: its calibration would seem better than it is.
     """
     encoded, weights = encode_split(checkpoint.model, bank, split), checkpoint.config.score
     known_Q = torch.from_numpy(kinds_in_gallery(bank.store, split)).to(bank.device)

@@ -22,7 +22,7 @@ from holmes.base.printing import printable, printable_lines
 
 
 class TrainingDisplay:
-    """A line for every epoch and a bar for the run; silent where `progress` is false."""
+    """A line for every epoch and a bar for the run; nothing is shown if `progress` is false."""
 
     def __init__(self, steps: int, steps_done: int, progress: bool = True) -> None:
         self.console = Console(stderr=True, quiet=not progress)

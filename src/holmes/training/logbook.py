@@ -26,12 +26,12 @@ class Logbook:
         self.path = folder / "metrics.jsonl"
         kept = [entry for entry in read_metrics(folder) if entry["epoch"] <= epochs_done]
         with atomic_file(self.path) as file:
-            file.write("".join(map(sealed, kept)).encode())
+            file.write("".join(map(line_of, kept)).encode())
         self.board = board(folder) if tensorboard else None
 
     def write(self, entry: dict[str, Any]) -> None:
         with open(self.path, "a") as file:
-            file.write(sealed(entry))
+            file.write(line_of(entry))
             file.flush()
             os.fsync(file.fileno())
         if self.board is not None:
@@ -45,8 +45,8 @@ class Logbook:
             self.board.close()
 
 
-def sealed(entry: dict[str, Any]) -> str:
-    """The line of an epoch."""
+def line_of(entry: dict[str, Any]) -> str:
+    """The line of an epoch, with its checksum."""
     body = json.loads(json.dumps(entry))  # as it will be read
     return json.dumps({**body, CHECKSUM: checksum(body)}) + "\n"
 
@@ -80,7 +80,7 @@ def epoch_entry(
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The epochs logged so far, counted from 1.
 
-    A last line that a kill cut short is left out; any other damage is an error: what follows would be lost.
+    A last line that a kill cut short is ignored. Any other damage is an error: later epochs would be lost.
     """
     path = folder / "metrics.jsonl"
     *lines, rest = read_file(path).split(b"\n") if path.exists() else [b""]
@@ -94,9 +94,9 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         except (ValueError, RecursionError, HolmesError) as error:
             raise damaged(path, number, str(error)[:80]) from None
         entries.append(entry)
-    unsealed = [number for number, entry in enumerate(entries, start=1) if CHECKSUM not in entry]
-    if 0 < len(unsealed) < len(entries):  # a log of an earlier version has none at all
-        raise damaged(path, unsealed[0], "it has no checksum")
+    without_checksum = [number for number, entry in enumerate(entries, start=1) if CHECKSUM not in entry]
+    if 0 < len(without_checksum) < len(entries):  # a log of an earlier version has none at all
+        raise damaged(path, without_checksum[0], "it has no checksum")
     entries = [without(entry) for entry in entries]
     if entries and entries[0]["epoch"] == 0:  # an earlier version counted from 0
         entries = [entry | {"epoch": entry["epoch"] + 1} for entry in entries]

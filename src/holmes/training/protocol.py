@@ -1,4 +1,4 @@
-"""How a run selects its best epoch: as the field does, or honestly."""
+"""Protocols: on which split a run selects its best epoch, and on which it is tested and calibrated."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def choose_splits(
             raise HolmesError(f"{store.path} has no split '{name}'; it has {', '.join(store.splits)}.")
     train, test = store.split("train"), store.split(report)
     if protocol is Protocol.PUBLISHED:
-        return Splits(fit=train, select=test, report=test, calibrate=val_apart_from_test(store))
+        return Splits(fit=train, select=test, report=test, calibrate=val_disjoint_from_test(store))
     fit, held = train.hold_out(held_out, seed)
     val = val_with_known_kinds(store)
     return Splits(fit=fit, select=held, report=test, calibrate=held if val is None else val)
@@ -55,11 +55,11 @@ def calibration_split(store: Store, protocol: Protocol, held_out: float, seed: i
     split that shares none with test, if any.
     """
     if protocol is Protocol.PUBLISHED:  # for stores without a train split too
-        return val_apart_from_test(store)
+        return val_disjoint_from_test(store)
     return choose_splits(store, protocol, held_out, seed).calibrate
 
 
-def val_apart_from_test(store: Store) -> Split | None:
+def val_disjoint_from_test(store: Store) -> Split | None:
     if "val" not in store.splits or "test" not in store.splits:
         return None
     val = store.split("val")
@@ -67,12 +67,12 @@ def val_apart_from_test(store: Store) -> Split | None:
 
 
 def val_with_known_kinds(store: Store) -> Split | None:
-    """A val split apart from train and test with enough queries of every kind to learn from.
+    """A val split that shares no video with train or test and has enough queries of every kind.
 
     How many videos fit a query is counted within its split: the kinds of held-out training videos are those
     of the whole split, those of val hold for the very gallery that is asked.
     """
-    val = val_apart_from_test(store)
+    val = val_disjoint_from_test(store)
     if val is None or np.isin(val.videos, store.split("train").videos).any():
         return None
     known_Q = store.kinds_Q[val.queries]

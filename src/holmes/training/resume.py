@@ -160,7 +160,7 @@ def refuse_foreign_folder(folder: Path) -> None:
 def claim_run(folder: Path, config: HolmesConfig, seed: int, data: dict[str, Any], store: Path) -> None:
     """Write down what this run is, or check that a run found here is the same one.
 
-    Where the store lies is remembered too, but a store may move.
+    The location of the store is recorded too, but a store may move.
     """
     identity = {"seed": seed, "data": data, "config": to_dict(config)}
     path = folder / RUN

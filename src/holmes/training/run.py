@@ -238,7 +238,7 @@ class Run:
         except OSError as error:
             raise HolmesError(
                 f"cannot write to {self.out}: {error.strerror}; what was saved before is whole. "
-                "Mend that and run the same command again."
+                "Fix this and run the same command again."
             ) from None
 
     def save_best(self) -> None:
@@ -267,7 +267,7 @@ class Run:
         return progress
 
     def finish(self, protocol: Protocol) -> TrainingResult:
-        """Test once, with the best checkpoint, and teach it how sure to be."""
+        """Test once, with the best checkpoint, and calibrate it."""
         if self.features:
             self.features.require()
         if self.world.size > 1:

@@ -1,6 +1,4 @@
-"""What a run is made of before its first step: settings that fit the store, the parts that the maths takes,
-and what a checkpoint remembers beside its weights.
-"""
+"""A run before its first step: settings that fit the store, and the objective that they describe."""
 
 from __future__ import annotations
 
@@ -34,80 +32,8 @@ from holmes.training.resume import Progress
 from holmes.transport import alignment
 from holmes.transport.alignment import Alignment
 
-
-def fit_to_store(config: HolmesConfig, store: Store) -> HolmesConfig:
-    """Any preset trains on any store: the widths of the features are the store's, and so are the lengths.
-
-    Lengths that were changed on purpose must be the store's: it holds pooled frames and clips, not raw ones.
-    """
-    info, asked = store.info, config.model
-    for name, usual in (("frames", FRAMES), ("clips", CLIPS), ("tokens", TOKENS)):
-        wanted, found = getattr(asked, name), getattr(info, name)
-        if wanted not in (usual, found):
-            raise HolmesError(
-                f"{store.path} was packed with {found} {name}, the settings ask for {wanted}; what it holds "
-                f"is pooled already, so pack it again with 'holmes data pack … --{name} {wanted}'."
-            )
-    model = replace(
-        asked,
-        video_width=info.video_width,
-        text_width=info.text_width,
-        frames=info.frames,
-        clips=info.clips,
-        tokens=info.tokens,
-    )
-    return replace(config, model=model)
-
-
-def stage_of(epoch: int, warm_up_epochs: int) -> Stage:
-    """Stage 1 for the first `warm_up_epochs`, stage 2 from then on."""
-    return Stage.WARM_UP if epoch < warm_up_epochs else Stage.CALIBRATED
-
-
 # Compiling takes about a minute and saves some ten milliseconds a step.
 FEWEST_STEPS_TO_COMPILE = 4000
-
-
-def should_compile(device: torch.device, steps: int) -> bool:
-    """Whether a run on this device is long enough to win back the time compiling takes."""
-    return device.type == "cuda" and steps >= FEWEST_STEPS_TO_COMPILE
-
-
-def describe(
-    config: HolmesConfig,
-    bank: FeatureBank,
-    fit: Split,
-    model: nn.Module,
-    device: torch.device,
-    world: World,
-    how: str,
-) -> str:
-    """The lines; `how` says how the step is run, such as "compiled"."""
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    lines = [
-        f"{config.name} on {bank.store.path.name}: {len(fit.videos):,} videos, "
-        f"{len(fit.queries):,} queries, {parameters:,} parameters",
-        f"{device}{' × ' + str(world.size) if world.size > 1 else ''}, "
-        f"{'bf16 encoders' if device.type == 'cuda' else 'float32'}, "
-        f"{how}; {bank.says}",
-    ]
-    if config.training.epochs <= config.training.warm_up_epochs:
-        lines.append(
-            f"stage 2 is not reached: {config.training.epochs} epochs, of which stage 1 takes "
-            f"{config.training.warm_up_epochs} (warm_up_epochs)"
-        )
-    return "\n".join(lines)
-
-
-def extras_of(progress: Progress, store: Store, fit: Split) -> Json:
-    return {
-        "epoch": progress.best_epoch,
-        "select_SumR": progress.best_sum,
-        TRAINING_SECONDS: store.usual_seconds(fit),
-        ENCODERS: asdict(store.info.encoders),
-    }
-
-
 EVIDENCE_FORMS: dict[str, EvidenceForm] = {
     "sharp": dirichlet.sharp_evidence,
     "bounded": dirichlet.bounded_evidence,
@@ -138,6 +64,30 @@ PARTITION_FUSIONS = {
     "frame": query_kinds.trust_frame,
     "clip": query_kinds.trust_clip,
 }
+
+
+def fit_to_store(config: HolmesConfig, store: Store) -> HolmesConfig:
+    """Any preset trains on any store: the widths of the features are the store's, and so are the lengths.
+
+    Lengths that were changed on purpose must be the store's: it holds pooled frames and clips, not raw ones.
+    """
+    info, asked = store.info, config.model
+    for name, usual in (("frames", FRAMES), ("clips", CLIPS), ("tokens", TOKENS)):
+        wanted, found = getattr(asked, name), getattr(info, name)
+        if wanted not in (usual, found):
+            raise HolmesError(
+                f"{store.path} was packed with {found} {name}, the settings ask for {wanted}; what it holds "
+                f"is pooled already, so pack it again with 'holmes data pack … --{name} {wanted}'."
+            )
+    model = replace(
+        asked,
+        video_width=info.video_width,
+        text_width=info.text_width,
+        frames=info.frames,
+        clips=info.clips,
+        tokens=info.tokens,
+    )
+    return replace(config, model=model)
 
 
 def build_objective(config: HolmesConfig) -> Objective:
@@ -207,7 +157,7 @@ def build_alignments(config: AlignmentConfig) -> dict[str, Alignment]:
 
 
 def build_identifier(config: HolmesConfig) -> Identify:
-    """How training tells the kinds of queries apart, for evaluation."""
+    """Training's rule for the kinds of queries, for evaluation."""
     objective = build_objective(config)
 
     def identify(cosine: Scores, owner_Q: Tensor) -> Tensor:
@@ -217,3 +167,49 @@ def build_identifier(config: HolmesConfig) -> Identify:
         )
 
     return identify
+
+
+def should_compile(device: torch.device, steps: int) -> bool:
+    """Whether a run on this device is long enough to win back the time compiling takes."""
+    return device.type == "cuda" and steps >= FEWEST_STEPS_TO_COMPILE
+
+
+def describe(
+    config: HolmesConfig,
+    bank: FeatureBank,
+    fit: Split,
+    model: nn.Module,
+    device: torch.device,
+    world: World,
+    how: str,
+) -> str:
+    """What is printed before training; `how` says how a step runs, such as "compiled"."""
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    lines = [
+        f"{config.name} on {bank.store.path.name}: {len(fit.videos):,} videos, "
+        f"{len(fit.queries):,} queries, {parameters:,} parameters",
+        f"{device}{' × ' + str(world.size) if world.size > 1 else ''}, "
+        f"{'bf16 encoders' if device.type == 'cuda' else 'float32'}, "
+        f"{how}; {bank.says}",
+    ]
+    if config.training.epochs <= config.training.warm_up_epochs:
+        lines.append(
+            f"stage 2 is not reached: {config.training.epochs} epochs, of which stage 1 takes "
+            f"{config.training.warm_up_epochs} (warm_up_epochs)"
+        )
+    return "\n".join(lines)
+
+
+def stage_of(epoch: int, warm_up_epochs: int) -> Stage:
+    """Stage 1 for the first `warm_up_epochs`, stage 2 from then on."""
+    return Stage.WARM_UP if epoch < warm_up_epochs else Stage.CALIBRATED
+
+
+def extras_of(progress: Progress, store: Store, fit: Split) -> Json:
+    """What a checkpoint records beside its weights and settings."""
+    return {
+        "epoch": progress.best_epoch,
+        "select_SumR": progress.best_sum,
+        TRAINING_SECONDS: store.usual_seconds(fit),
+        ENCODERS: asdict(store.info.encoders),
+    }

@@ -124,7 +124,7 @@ def _train_at_once(jobs: Sequence[QueuedRun], options: RunOptions, processes: in
         first, why = next(iter(failures.items()))
         raise HolmesError(
             f"{len(failures)} of {len(jobs)} runs failed; {first}: {why.rstrip('.')}. "
-            "The others are kept: mend that and run the same command again."
+            "The others are kept. Fix this and run the same command again."
         )
 
 

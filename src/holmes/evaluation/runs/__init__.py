@@ -1,1 +1,1 @@
-"""Runs looked at again: found in their folders, evaluated, compared, their confidence measured."""
+"""Finished runs: found in their folders, evaluated, compared, their confidence measured."""

@@ -75,7 +75,7 @@ def evaluate_systems(
     for name, runs in groups.items():
         ranks, fitting = [], []
         for number, run in enumerate(runs):
-            say(f"looking at {run.path}")
+            say(f"evaluating {run.path}")
             found = evaluate_run(run, store_of(run, store), split, device)
             if firsts and found.store.info.digest != firsts[0].store.info.digest:
                 raise HolmesError(

@@ -1,4 +1,4 @@
-"""The plane on which queries are told apart (fig. 2b): coarse regions on c-u, then refinement along ξ.
+"""The plane on which kinds of query are separated (fig. 2b): coarse regions on c-u, then refinement along ξ.
 
 Q queries of one batch of videos
 """

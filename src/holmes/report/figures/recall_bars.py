@@ -1,4 +1,4 @@
-"""Recall of groups of queries, with the range in which it would lie for other queries of the kind."""
+"""Recall of groups of queries, with 95% intervals."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from holmes.report.figures.training_curves import draw_losses, draw_progress
 from holmes.report.figures.transport import MOST, Transport, draw_transport
 
 PROTOCOLS = {
-    "honest": "honest: the epoch is selected on a held-out part of train, the test split is looked at once",
+    "honest": "honest: the epoch is selected on a held-out part of train, the test split is used once",
     "published": "published: the epoch is selected on the test split itself, as the field does",
 }
 NO_HISTORY = "the run has no metrics.jsonl; a lone checkpoint does not remember its training."
@@ -107,9 +107,9 @@ def report_sections(data: ReportData, more: Sequence[Section] = ()) -> list[Sect
     pictures = report_pictures(data)
 
     def shown(name: str, why_not: str = "") -> str:
-        return pictures[name].html() if name in pictures else left_out(why_not)
+        return pictures[name].html() if name in pictures else omitted(why_not)
 
-    training = shown("progress") + shown("losses") if data.run.history else left_out(NO_HISTORY)
+    training = shown("progress") + shown("losses") if data.run.history else omitted(NO_HISTORY)
     recall = (shown("recall") if "recall" in pictures else "") + unknown_groupings(data)
     moments = shown("timeline", "the timelines; no moment of this split is known.") + shown("transport")
     return [
@@ -155,12 +155,12 @@ def results(data: ReportData) -> str:
 
 def unknown_groupings(data: ReportData) -> str:
     missing = [title for name, title in GROUPINGS.items() if name not in data.run.evaluation["by"]]
-    return left_out(f"recall by {' and by '.join(missing)}, unknown in this store.") if missing else ""
+    return omitted(f"recall by {' and by '.join(missing)}, unknown in this store.") if missing else ""
 
 
 def speed(data: ReportData) -> str:
     if not data.run.history:
-        return left_out(NO_HISTORY)
+        return omitted(NO_HISTORY)
     epochs = [entry["speed"] for entry in data.run.history]
 
     def typical(name: str) -> float:
@@ -175,7 +175,7 @@ def speed(data: ReportData) -> str:
     return facts(values) + paragraph("Medians over the epochs, on the machine that trained it.")
 
 
-def left_out(what: str) -> str:
+def omitted(what: str) -> str:
     return paragraph(f"Left out: {what}")
 
 

@@ -1,4 +1,4 @@
-"""One look for all figures: fonts, colours that colour-blind readers can tell apart, light and dark paper."""
+"""The style of all figures: fonts, colours for colour-blind readers too, light and dark paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the planted world looks: frames as noisy nonlinear views of what happens in them.
+"""Frames of the planted world: noisy nonlinear views of what happens in them.
 
 A frame's latent state adds up what its event shows (each attribute is now and then out of sight, the action
 moves from a beginning to an end), the place's background (shared by all videos there), the video's own style,
@@ -22,7 +22,7 @@ Floats = NDArray[np.float32]
 
 LATENT = 128
 HIDDEN = 512
-MAP_SEED = 1887  # every world looks through the same map
+MAP_SEED = 1887  # the same map for every world
 FAMILY_PART, VALUE_PART = 0.5, 0.85
 DISTRACTORS = 12  # kinds of frames that show nothing of the story
 GAIN = 1.2  # how strongly the map bends
@@ -51,12 +51,14 @@ class Disturbance:
 
 
 class FeatureMap:
-    """The fixed maps: a look for every value, and the nonlinear view of a state."""
+    """The fixed maps: a vector for the appearance of every value, and the nonlinear view of a state."""
 
     def __init__(self, width: int) -> None:
         rng = np.random.default_rng([MAP_SEED, width])
-        self.look_A = [self._looks(rng, len(attribute), attribute.visible) for attribute in ATTRIBUTES]
-        self.ending_action = self._looks(rng, len(ATTRIBUTES[1]), ATTRIBUTES[1].visible)
+        self.appearance_A = [
+            self._appearances(rng, len(attribute), attribute.visible) for attribute in ATTRIBUTES
+        ]
+        self.ending_action = self._appearances(rng, len(ATTRIBUTES[1]), ATTRIBUTES[1].visible)
         self.background = unit(rng, len(ATTRIBUTES[3]))
         self.distractor = 1.5 * unit(rng, DISTRACTORS)
         self.into = (rng.standard_normal((LATENT, HIDDEN)) * GAIN).astype(np.float32)
@@ -64,7 +66,7 @@ class FeatureMap:
         self.out = (rng.standard_normal((HIDDEN, width)) / np.sqrt(HIDDEN)).astype(np.float32)
 
     @staticmethod
-    def _looks(rng: np.random.Generator, values: int, visible: float) -> Floats:
+    def _appearances(rng: np.random.Generator, values: int, visible: float) -> Floats:
         family = np.repeat(unit(rng, values // FAMILY), FAMILY, axis=0)
         return np.asarray(visible * (FAMILY_PART * family + VALUE_PART * unit(rng, values)), np.float32)
 
@@ -128,15 +130,15 @@ def shown_events(
     place_N[frame_K] = values_KA[:, 3]
     state_NZ = feature_map.background[place_N]
     progress_K = ((within_K + 0.5) / (plan.event_end_E - plan.event_start_E)[event_K]).astype(np.float32)
-    for column, looks in enumerate(feature_map.look_A):
-        look_KZ = looks[values_KA[:, column]]
+    for column, appearances in enumerate(feature_map.appearance_A):
+        appearance_KZ = appearances[values_KA[:, column]]
         if ATTRIBUTES[column].name == "action":
-            look_KZ = (
-                look_KZ * (1 - progress_K)[:, None]
+            appearance_KZ = (
+                appearance_KZ * (1 - progress_K)[:, None]
                 + feature_map.ending_action[values_KA[:, column]] * progress_K[:, None]
             )
         in_sight_K = rng.random(len(event_K)) >= disturbance.out_of_sight
-        state_NZ[frame_K[in_sight_K]] += look_KZ[in_sight_K]
+        state_NZ[frame_K[in_sight_K]] += appearance_KZ[in_sight_K]
     return state_NZ
 
 

@@ -22,7 +22,7 @@ ATTRIBUTES = ("colour", "shape", "background")  # what can be seen in one frame
 class RenderSettings:
     train_videos: int = 56
     test_videos: int = 32
-    val_videos: int = 0  # videos that teach how sure to be; none by default
+    val_videos: int = 0  # videos to calibrate on; none by default
     captioned: float = 0.75  # share of the test videos that have captions; the others can only be found
     vaguer: int = 1  # sentences for every video that several fit, and as many that say too little
     scenes: tuple[int, int] = (3, 5)  # fewest and most scenes in a video
@@ -82,10 +82,12 @@ def plan_videos(settings: RenderSettings) -> list[Video]:
     counts = {"train": settings.train_videos, "val": settings.val_videos, "test": settings.test_videos}
     for group, count in counts.items():
         rng = np.random.default_rng([settings.seed, *group.encode()])
-        looks = _looks(rng)
+        appearances = _appearances(rng)
         for number in range(count):
             captioned = group != "test" or number < round(settings.captioned * count)
-            videos.append(Video(f"{group}{number:03d}", group, _scenes(settings, looks, rng), captioned))
+            videos.append(
+                Video(f"{group}{number:03d}", group, _scenes(settings, appearances, rng), captioned)
+            )
     return videos
 
 
@@ -135,26 +137,26 @@ def _caption(
 
 
 def _scenes(
-    settings: RenderSettings, looks: list[tuple[str, str, str]], rng: np.random.Generator
+    settings: RenderSettings, appearances: list[tuple[str, str, str]], rng: np.random.Generator
 ) -> tuple[Scene, ...]:
     scenes, start = [], 0.0
     for _ in range(rng.integers(settings.scenes[0], settings.scenes[1] + 1)):
         # Whole frames, so that the cut lies where the caption says.
         frames = round(rng.uniform(*settings.seconds) * settings.frames_per_second)
         end = start + frames / settings.frames_per_second
-        if not looks:
-            looks.extend(_looks(rng))
-        scenes.append(Scene(start, end, *looks.pop(), _one(rng, tuple(scene_words.MOTIONS))))
+        if not appearances:
+            appearances.extend(_appearances(rng))
+        scenes.append(Scene(start, end, *appearances.pop(), _one(rng, tuple(scene_words.MOTIONS))))
         start = end
     return tuple(scenes)
 
 
-def _looks(rng: np.random.Generator) -> list[tuple[str, str, str]]:
+def _appearances(rng: np.random.Generator) -> list[tuple[str, str, str]]:
     """Every colour with every shape on every background, once, in random order: few scenes look the same."""
-    looks = [
+    appearances = [
         (c, s, b) for c in scene_words.COLOURS for s in scene_words.SHAPES for b in scene_words.BACKGROUNDS
     ]
-    return [looks[i] for i in rng.permutation(len(looks))]
+    return [appearances[i] for i in rng.permutation(len(appearances))]
 
 
 def _one(rng: np.random.Generator, choices: tuple[T, ...]) -> T:
