@@ -5,8 +5,8 @@ added to a search and how failures are survived, not how much more many machines
 synthetic, and sentences stand for random directions: no text encoder is timed. Both are asked in turn in one
 run.
 
-    python benchmarks/cluster.py                  # 6 shards of 1,000 videos of 64 vectors of 256, 2 copies
-    python benchmarks/cluster.py --part gather    # 100 shards of stubs: what the gather itself takes
+    python benchmarks/cluster.py                  # 6 shards of 1,000 videos of 64 vectors of 256, 2 replicas
+    python benchmarks/cluster.py --part calls     # 100 shards of stubs: what calling and merging take
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,30 +26,30 @@ import torch
 import typer
 from common import machine, print_table, save_json, work_folder
 from directions import Directions
+from small_cluster import SmallCluster
 from synthetic_index import build_index
 
 import holmes
-from holmes.cluster.connect import SmallCluster
-from holmes.cluster.hedging import Asking, Copies, Copy
+from holmes.cluster.hedging import HedgedCalls, Replica, Replicas
 from holmes.cluster.manifest import ShardEntry, Shards
-from holmes.cluster.merge import merge
-from holmes.cluster.shard import ShardReply, sent
-from holmes.cluster.wire import sealed, unsealed
+from holmes.cluster.query import merge
+from holmes.cluster.shard import Shard, ShardReply, to_arrays
+from holmes.cluster.wire import call, decode_call, encode
 from holmes.cluster.write import shard_name, split_index
 from holmes.index.engine.scan import make_probes
 from holmes.records import QueryEmbedding
 
 FRAMES, CLIPS, WIDTH = 32, 32, 256
-PATIENCE = 60.0  # seconds for an answer; on a busy machine, silence is not a failure
+TIMEOUT = 60.0  # seconds for a reply; on a busy machine, a late reply is not a failure
 WARM = 50  # sentences before any is timed: Ray goes on starting processes for a while
-PARTS = ("search", "failure", "gather")
+PARTS = ("search", "failure", "calls")
 
 
 def main(
     shards: Annotated[int, typer.Option(help="Shards of the index.")] = 6,
     videos: Annotated[int, typer.Option(help="Videos per shard, about.")] = 1000,
     queries: Annotated[int, typer.Option(help="Sentences asked one by one, of each way to search.")] = 150,
-    stubs: Annotated[int, typer.Option(help="Shards of the gather alone.")] = 100,
+    stubs: Annotated[int, typer.Option(help="Stub shards, to measure calls alone.")] = 100,
     processes: Annotated[int, typer.Option(help="Actors that stand for these shards.")] = 4,
     part: Annotated[list[str] | None, typer.Option(help=f"Only this: {', '.join(PARTS)}.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the JSON file.")] = Path("benchmarks/results"),
@@ -60,9 +59,9 @@ def main(
     wanted, result = part or list(PARTS), dict[str, Any]()
     with work_folder(None) as folder, SmallCluster(3) as cluster:
         ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
-        if "gather" in wanted:
-            result["gather"] = measure_gather(ray, stubs, processes)
-            print_table(f"The gather of {stubs} stubs in {processes} processes, ms", result["gather"])
+        if "calls" in wanted:
+            result["calls"] = measure_calls(ray, stubs, processes)
+            print_table(f"Calls of {stubs} stubs in {processes} processes, ms", result["calls"])
         if {"search", "failure"} & set(wanted):
             build_index(folder / "index", shards * videos, FRAMES, CLIPS, WIDTH)
             split_index(folder / "index", folder / "shards", shards)
@@ -83,11 +82,11 @@ def opened(folder: Path, cluster: SmallCluster) -> Iterator[tuple[Any, Any]]:
     """The index itself, and its shards on the nodes, ready to answer."""
     direct: Any = holmes.open_index(folder / "index", device="cpu")
     on_ray: Any = holmes.open_index(
-        folder / "shards", ray=cluster.address, cache=folder / "cache", patience=PATIENCE, device="cpu"
+        folder / "shards", ray=cluster.address, cache=folder / "cache", patience=TIMEOUT, device="cpu"
     )
     for index in (direct, on_ray):
         index.embedder = Directions(WIDTH)
-        index.search("a first look")
+        index.search("a first sentence")
     try:
         yield direct, on_ray
     finally:
@@ -126,17 +125,22 @@ def measure_search(direct: Any, on_ray: Any, queries: int) -> list[dict[str, Any
 
 
 def measure_failures(direct: Any, on_ray: Any, cluster: SmallCluster) -> list[dict[str, Any]]:
-    """A node is killed, then one is frozen: what people who search notice, until all copies are back."""
+    """A node is killed, then one is frozen: what people who search notice, until all replicas are back."""
     sentences = [f"sentence {number}" for number in range(20)]
     expected = {sentence: plain(direct.search(sentence)) for sentence in sentences}
 
     rows = []
     for what in ("killed", "frozen"):
+        victim = cluster.nodes[0]
         with ExitStack() as until_then:
-            if what == "killed":
-                strike = partial(cluster.kill, cluster.nodes[0])
-            else:
-                strike = partial(until_then.enter_context, cluster.frozen(cluster.nodes[0]))
+
+            def strike(what: str = what, victim: Any = victim, until_then: ExitStack = until_then) -> str:
+                if what == "killed":
+                    cluster.kill(victim)
+                else:
+                    until_then.enter_context(cluster.frozen(victim))
+                return str(victim.node_id)
+
             rows.append({"node": what} | under_queries(on_ray, sentences, expected, strike))
         print(json.dumps(rows[-1]), flush=True)
         cluster.restore(3)
@@ -144,7 +148,7 @@ def measure_failures(direct: Any, on_ray: Any, cluster: SmallCluster) -> list[di
 
 
 def under_queries(
-    index: Any, sentences: list[str], expected: dict[str, Any], strike: Callable[[], None]
+    index: Any, sentences: list[str], expected: dict[str, Any], strike: Callable[[], str]
 ) -> dict[str, Any]:
     delays, wrong, failed, stop = list[float](), list[str](), list[str](), threading.Event()
 
@@ -161,14 +165,13 @@ def under_queries(
 
     thread = threading.Thread(target=ask)
     thread.start()
-    time.sleep(2)
-    strike()
+    while len(delays) < len(sentences):
+        time.sleep(0.02)
+    before = actor_nodes(index)
+    lost = strike()
     struck = time.perf_counter()
-    while copies_ready(index) == total_copies(index):
-        time.sleep(0.02)
-    noticed = time.perf_counter() - struck
-    while copies_ready(index) < total_copies(index):
-        time.sleep(0.02)
+    while lost in (now := actor_nodes(index)) or len(now) < len(before):
+        time.sleep(0.1)
     back = time.perf_counter() - struck
     stop.set()
     thread.join()
@@ -177,47 +180,54 @@ def under_queries(
         "wrong": len(wrong),
         "failed": len(failed),
         "slowest s": max(delays),
-        "noticed after s": noticed,
-        "copies back after s": back,
+        "replicas back after s": back,
     }
 
 
-def copies_ready(index: Any) -> int:
-    shards = index.now.shards
-    return sum(len(index.now.fleet._shards[entry.name].ready(entry.sha256)) for entry in shards.shards)
+def actor_nodes(index: Any) -> list[str]:
+    """The nodes of all replicas whose shards are open."""
+    import ray
+
+    every = index.current.client._shards.values()
+    calls = [replica.actor.__ray_call__.remote(node_if_open) for own in every for replica in own.replicas]
+    nodes = []
+    for reply in ray.wait(calls, num_returns=len(calls), timeout=1.0)[0]:
+        with suppress(ray.exceptions.RayError):
+            nodes.append(ray.get(reply))
+    return [node for node in nodes if node]
 
 
-def total_copies(index: Any) -> int:
-    return sum(len(copies.copies) for copies in index.now.fleet._shards.values())
+def node_if_open(shard: Any) -> str:
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id()) if shard._open else ""
 
 
-def measure_gather(ray: Any, stubs: int, processes: int) -> list[dict[str, Any]]:
-    """Questions to many shards that answer at once: asking, hearing and merging, without any search."""
+def measure_calls(ray: Any, stubs: int, processes: int) -> list[dict[str, Any]]:
+    """Calls of many shards that reply at once: sending, receiving and merging, without any search."""
     actors = [ray.remote(Stub).options(num_cpus=0).remote() for _ in range(processes)]
     ray.get([actor.ready.remote() for actor in actors])
     entries = tuple(ShardEntry(shard_name(n), "0" * 64, 1, 1, 1.0, 1, 1) for n in range(stubs))
     shards = Shards({}, {}, WIDTH, CLIPS, 1, entries)
-    held = frozenset({"0" * 64})
-    copies = {
-        entry.name: Copies(entry.name, None, [Copy(actors[at % processes], held)])
+    replicas = {
+        entry.name: Replicas(entry.name, None, [Replica(actors[at % processes])])
         for at, entry in enumerate(entries)
     }
     rows = []
     for queries in (1, 64):
-        probes = sent(make_probes(QueryEmbedding(torch.randn(queries, WIDTH)), 0.4, 0.6))
-        calls = {entry.name: (probes, 10, 128, None) for entry in entries}
-        asking, merging = [], []
+        probes = to_arrays(make_probes(QueryEmbedding(torch.randn(queries, WIDTH)), 0.4, 0.6))
+        calls = {entry.name: call(Shard.nearest, probes, 10, 128, None) for entry in entries}
+        calling, merging = [], []
         for _ in range(30):
-            question = Asking(copies, shards, "nearest", calls, PATIENCE, 5.0)
-            seconds, replies = timed(question.replies)
-            asking.append(1e3 * seconds)
-            at = {place: replies[entry.name] for place, entry in enumerate(entries)}
-            merging.append(1e3 * timed(merge, at, 10, 128)[0])
+            seconds, replies = timed(HedgedCalls(replicas, shards, calls, TIMEOUT, 5.0).run)
+            calling.append(1e3 * seconds)
+            by_number = {number: replies[entry.name] for number, entry in enumerate(entries)}
+            merging.append(1e3 * timed(merge, by_number, 10, 128)[0])
         rows.append(
             {
                 "sentences": queries,
-                "asking, median": statistics.median(asking),
-                "asking, p99": float(np.quantile(asking, 0.99)),
+                "calling, median": statistics.median(calling),
+                "calling, p99": float(np.quantile(calling, 0.99)),
                 "merging, median": statistics.median(merging),
             }
         )
@@ -231,10 +241,10 @@ class Stub:
 
     def ready(self) -> None: ...
 
-    def answer(self, question: bytes, shared: bytes) -> bytes:
-        _, _, (top, candidates, _) = unsealed(question)
-        (probes,) = unsealed(shared)
-        return sealed(self.nearest(len(probes[0]), top, candidates))
+    def answer(self, own: bytes, shared: bytes) -> bytes:
+        _, request = decode_call(own, shared)
+        probes, top, candidates, _ = request.arguments
+        return encode(self.nearest(len(probes[0]), top, candidates))
 
     def nearest(self, queries: int, top: int, candidates: int) -> ShardReply:
         rng = np.random.default_rng(0)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from common import machine, print_table, save_json, work_folder
-from fleet import Job, paired, run_fleet, train_to_the_end
+from many_runs import Job, paired, run_jobs, train_to_the_end
 from worlds import study_parser, world_stores
 
 from holmes.base.devices import choose_device
@@ -152,7 +152,7 @@ def study(
             for seed in seeds
         ]
         results = folder / Path(result).with_suffix(".jsonl")
-        found = run_fleet(jobs, measure, results, options.workers, options.device, options.seconds)
+        found = run_jobs(jobs, measure, results, options.workers, options.device, options.seconds)
     done = {(entry["key"][1], entry["key"][0]) for entry in found}
     table = [summary(name, row.title, found) for name in stores for row in rows if (name, row.title) in done]
     device = choose_device(options.device)

@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 import torch
-from fleet import Job, train_to_the_end
+from many_runs import Job, train_to_the_end
 from method import study
 
 from holmes.config.ablations import FULL, Ablation

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from test_killed import emptied, in_a_hurry, restored
 
-from holmes.cluster.locations import Place
+from holmes.cluster.location import Location
 from holmes.cluster.manifest import read_shards
-from holmes.cluster.write import build_shards, seal_shards, split_index
+from holmes.cluster.write import build_shards, publish_shards, split_index
 from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import add_videos, build_index
@@ -30,7 +30,7 @@ def embedder(monkeypatch: pytest.MonkeyPatch) -> ZeroShot:
 
 def videos_in(shards: Path) -> set[str]:
     """All that the sealed shards hold, every byte verified."""
-    stores = [IndexStore.open(shards / entry.name) for entry in read_shards(Place(shards)).shards]
+    stores = [IndexStore.open(shards / entry.name) for entry in read_shards(Location(shards)).shards]
     assert [fault for store in stores for fault in store.faults()] == []
     return {name for store in stores for name in store.places}
 
@@ -67,8 +67,10 @@ def test_sealing(tmp_path: Path, embedder: ZeroShot) -> None:
     build_shards(before / "shards", [some], embedder, 1)
     add_videos(before / "shards" / "shard-0000", [more], embedder)
     shutil.copytree(before, place)
-    old = read_shards(Place(before / "shards"))
-    for killed in every_kill(place, lambda: seal_shards(place / "shards"), restored(place, before)):
-        assert read_shards(Place(place / "shards")).generation in (old.generation, old.generation + 1), killed
-        assert seal_shards(place / "shards").generation == old.generation + 1, killed
+    old = read_shards(Location(before / "shards"))
+    for killed in every_kill(place, lambda: publish_shards(place / "shards"), restored(place, before)):
+        assert read_shards(Location(place / "shards")).generation in (old.generation, old.generation + 1), (
+            killed
+        )
+        assert publish_shards(place / "shards").generation == old.generation + 1, killed
         assert videos_in(place / "shards") == EVERY, killed

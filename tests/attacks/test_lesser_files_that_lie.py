@@ -22,7 +22,7 @@ from altering import VALUES, altered, places, run_holmes
 from data_layouts import Miniature
 from holmes.base.manifests import checksum
 from holmes.base.printing import printable
-from holmes.cluster.locations import Place
+from holmes.cluster.location import Location
 from holmes.cluster.manifest import read_shards
 from holmes.cluster.write import split_index
 from holmes.data.check import check_store
@@ -83,7 +83,7 @@ READERS: dict[str, Callable[[Path], object]] = {
         "dog runs"
     ),
     "index/left_out.json": lambda folder: json.dumps(read_skipped(folder / "index")),
-    "shards/shards.json": lambda folder: read_shards(Place(folder / "shards")),
+    "shards/shards.json": lambda folder: read_shards(Location(folder / "shards")),
     "sweep.json": lambda folder: drawn(read_sweeps(folder / "sweep.json")),
     "world/world.json": lambda folder: RenderedWorld.open(folder / "world"),
 }

@@ -25,7 +25,7 @@ from altering import Path_, places
 from holmes.base.files import sha256_file
 from holmes.base.manifests import checksum
 from holmes.cluster.index import open_index
-from holmes.cluster.write import ShardsWriter, check_shards, seal_shards, split_index
+from holmes.cluster.write import ShardsWriter, check_shards, publish_shards, split_index
 from holmes.data.check import check_store
 from holmes.data.export import export_store
 from holmes.data.store import Store
@@ -150,7 +150,7 @@ SHARDS: list[Use] = [
     lambda place: search(place / "shards"),
     lambda place: check_shards(place / "shards"),
     lambda place: remove_one(ShardsWriter(place / "shards")),
-    lambda place: seal_shards(place / "shards"),
+    lambda place: publish_shards(place / "shards"),
 ]
 STORE: list[Use] = [
     lambda place: check_store(Store.open(place / "store")),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import socket
+import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +18,7 @@ from holmes.cluster.connect import check_version, connect, reason_of
 from holmes.cluster.write import split_index
 from holmes.errors import HolmesError
 from shard_fakes import make_index
+from waiting import LONG
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +158,87 @@ def test_nodes_with_another_holmes() -> None:
     with pytest.raises(HolmesError, match=r"has Holmes [\d.]+, but this machine 0\.0\.9; install the same"):
         check_version("0.0.9")
     assert "lacks Holmes" in reason_of(ImportError("No module named 'holmes.cluster'"))
+
+
+TOKEN = ".ray/auth_token"
+
+
+@pytest.mark.parametrize("before", [None, "an earlier token"])
+def test_others_cannot_read_the_token_of_a_local_cluster(
+    before: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is private before Ray starts, and an earlier one is made so; it is not replaced."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    if before is not None:
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / TOKEN).write_text(before)
+        (tmp_path / TOKEN).chmod(0o644)
+    mask = os.umask(0)
+    try:
+        connecting.make_token_private()
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / TOKEN).stat().st_mode) == 0o600
+    text = (tmp_path / TOKEN).read_text()
+    assert text == before if before is not None else len(text) == 64
+    monkeypatch.setattr(Path, "chmod", lambda self, mode: None)  # a disk that keeps no permissions
+    os.chmod(tmp_path / TOKEN, 0o640)
+    with pytest.raises(HolmesError, match="auth_token can be read by others"):
+        connecting.make_token_private()
+
+
+def test_a_link_in_the_place_of_the_token_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / TOKEN).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError):
+        connecting.make_token_private()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+LOCAL_SEARCH = """
+import sys, holmes, ray
+from holmes.cluster.connect import connect
+
+connect("local")
+print(ray.get(ray.remote(lambda: 7).remote()))
+ray.shutdown()
+sys.exit(any(name.startswith(("ray.data", "ray.serve")) for name in sys.modules))
+"""
+
+
+def test_a_local_cluster_starts_with_a_private_token_and_plain_ray(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, "-c", LOCAL_SEARCH],
+        env=kept | {"HOME": str(tmp_path)},
+        umask=0o022,
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stdout == "7\n", done.stderr[-2000:]
+    assert stat.S_IMODE((tmp_path / TOKEN).stat().st_mode) == 0o600
+
+
+def test_only_plain_ray_is_imported_and_required() -> None:
+    """`ray[data]` and `ray[serve]` bring fifty packages that nothing here uses."""
+    source = Path(connecting.__file__).parents[1]
+    imports = [
+        line.strip()
+        for path in source.rglob("*.py")
+        for line in path.read_text().splitlines()
+        if re.match(r"\s*(from|import) ray\b", line)
+    ]
+    assert imports and not [
+        line for line in imports if re.search(r"\bray\.?\s*(import )?(data|serve)\b", line)
+    ]
+    required = (source.parents[1] / "pyproject.toml").read_text()
+    assert '"ray==' in required and "ray[" not in required

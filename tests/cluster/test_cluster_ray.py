@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,17 @@ import pytest
 pytest.importorskip("ray")
 pytest.importorskip("av")
 import ray
+from small_cluster import SmallCluster, children_of
 
 import holmes
 from holmes.cli.main import main
-from holmes.cluster import hedging as asking
-from holmes.cluster.actors import RayFleet
-from holmes.cluster.connect import SmallCluster, children_of
+from holmes.cluster import hedging
+from holmes.cluster.actors import RayClient
+from holmes.cluster.cache import cached_folder
 from holmes.cluster.extract import crew_at
+from holmes.cluster.hedging import Replica
 from holmes.cluster.index import ShardedIndex
-from holmes.cluster.write import build_shards, seal_shards, shard_name, split_index
+from holmes.cluster.write import build_shards, publish_shards, shard_name, split_index
 from holmes.errors import HolmesError
 from holmes.index.answer.answers import Answer
 from holmes.index.embedders import loading as embedders
@@ -40,7 +42,7 @@ from holmes.media.extraction import extract
 from holmes.media.feature_folder import FeatureFolder
 from index_fakes import FakeJoint
 from media_files import gray_video
-from ray_hook import FOLDER, Shades, notes
+from ray_hook import FOLDER, Shades, node, notes, process, snapshots
 from shard_fakes import SENTENCES, bits, make_index
 from waiting import LONG, wait_for
 
@@ -81,7 +83,7 @@ def fake_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def searched(cluster: SmallCluster, made: Path) -> Iterator[ShardedIndex]:
-    """The shards on the nodes, two copies of each."""
+    """The shards on the nodes, two replicas of each."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
         opened = holmes.open_index(
@@ -102,52 +104,51 @@ def answers_of(index: Any) -> dict[str, str]:
     return {sentence: bits(index.search(sentence)) for sentence in SENTENCES}
 
 
-def fleet_of(index: ShardedIndex) -> RayFleet:
-    fleet = index.now.fleet
-    assert isinstance(fleet, RayFleet)
-    return fleet
+def ray_client(index: ShardedIndex) -> RayClient:
+    client = index.current.client
+    assert isinstance(client, RayClient)
+    return client
 
 
-def copies_of(index: ShardedIndex, shard: str) -> list[Any]:
-    return fleet_of(index)._shards[shard].copies
+def replicas_of(index: ShardedIndex, shard: str) -> list[Replica]:
+    return ray_client(index)._shards[shard].replicas
 
 
-def all_ready(index: ShardedIndex) -> bool:
-    states = index.now.shards
-    return all(e.sha256 in copy.held for e in states.shards for copy in copies_of(index, e.name))
+def all_available(index: ShardedIndex) -> bool:
+    shards = [entry.name for entry in index.current.shards.shards]
+    return all(replica.is_available() for shard in shards for replica in replicas_of(index, shard))
+
+
+def on_each(replicas: list[Replica], work: Callable[[Any], Any]) -> list[Any]:
+    """What a function says of each actor, in its process."""
+    return list(ray.get([replica.actor.__ray_call__.remote(work) for replica in replicas], timeout=LONG))
 
 
 def nodes_of(index: ShardedIndex, shard: str) -> list[str]:
-    ask = [copy.actor.__ray_call__.remote(_node) for copy in copies_of(index, shard)]
-    return list(ray.get(ask, timeout=LONG))
-
-
-def _node(self: Any) -> str:
-    return str(ray.get_runtime_context().get_node_id())
-
-
-def _process(self: Any) -> int:
-    return os.getpid()
+    """The nodes of a shard's replicas; none while one of them is being restarted."""
+    with suppress(ray.exceptions.RayActorError):
+        return on_each(replicas_of(index, shard), node)
+    return []
 
 
 @contextmanager
-def frozen(copies: list[Any]) -> Iterator[None]:
+def frozen(replicas: list[Replica]) -> Iterator[None]:
     """Processes that are there and do nothing, like those of a machine that hangs."""
-    processes = ray.get([copy.actor.__ray_call__.remote(_process) for copy in copies], timeout=LONG)
-    for process in processes:
-        os.kill(process, signal.SIGSTOP)
+    processes = on_each(replicas, process)
+    for number in processes:
+        os.kill(number, signal.SIGSTOP)
     try:
         yield
     finally:
-        for process in processes:
-            os.kill(process, signal.SIGCONT)
+        for number in processes:
+            os.kill(number, signal.SIGCONT)
 
 
 def test_answers_on_a_cluster_are_those_of_one_index(
     searched: ShardedIndex, made: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert answers_of(searched) == expected
-    monkeypatch.setattr(asking, "LARGE", 1)  # what all shards are sent is kept once
+    monkeypatch.setattr(hedging, "LARGE", 1)  # what all shards are sent is stored once
     whole = holmes.open_index(made / "index", device="cpu")
     for how in ({"top": 200}, {"filter": "*film*1.mp4"}, {"abstain_below": 0.5}):
         ours, theirs = searched.search_many(SENTENCES, **how), whole.search_many(SENTENCES, **how)
@@ -155,38 +156,39 @@ def test_answers_on_a_cluster_are_those_of_one_index(
     assert searched.like("/films/film004.mp4", 9.0) == whole.like("/films/film004.mp4", 9.0)
     assert searched.durations == whole.durations
     placed = [nodes_of(searched, shard_name(number)) for number in range(SHARDS)]
-    assert all(len(set(nodes)) == 2 for nodes in placed), "copies are on different nodes"
+    assert all(len(set(nodes)) == 2 for nodes in placed), "replicas are on different nodes"
     per_node = Counter(node for nodes in placed for node in nodes)
     assert sorted(per_node.values()) == [2, 2, 2], "and nodes have equally many"
 
 
-def test_a_frozen_copy_is_overtaken(searched: ShardedIndex, expected: dict[str, str]) -> None:
-    copies = copies_of(searched, shard_name(1))
-    wait_for(lambda: all_ready(searched))
-    with frozen(copies[:1]):
+def test_a_frozen_replica_holds_nothing_up(searched: ShardedIndex, expected: dict[str, str]) -> None:
+    replicas = replicas_of(searched, shard_name(1))
+    wait_for(lambda: all_available(searched))
+    with frozen(replicas[:1]):
         assert answers_of(searched) == expected
-        assert copies[0].overdue, "it was asked, and left behind"
-        state = searched.now.shards[shard_name(1)].sha256
-        for _ in range(4):  # and not asked first any more
-            assert fleet_of(searched)._shards[shard_name(1)].in_order(state)[0] is copies[1]
-    wait_for(lambda: not copies[0].overdue)
+        assert replicas[0].unanswered, "it was called, and another one too"
+        for _ in range(4):  # and it is not called first any more
+            assert ray_client(searched)._shards[shard_name(1)].in_order()[0] is replicas[1]
+    wait_for(lambda: replicas[0].is_available())
     assert answers_of(searched) == expected
 
 
 def test_a_shard_that_does_not_answer_is_named(searched: ShardedIndex, expected: dict[str, str]) -> None:
-    wait_for(lambda: all_ready(searched))
-    fleet, shard = fleet_of(searched), shard_name(2)
-    fleet.patience = 1.5
+    wait_for(lambda: all_available(searched))
+    client, shard = ray_client(searched), shard_name(2)
+    client.timeout = 1.5
     try:
-        with frozen(copies_of(searched, shard)):
+        with frozen(replicas_of(searched, shard)):
             answer = searched.search(SENTENCES[0])
             assert answer.missing == (shard,)
             assert (
                 f"This counts only what was searched: {shard} did not answer." in answer.diagnosis.explanation
             )
-            assert all(hit.video not in IndexStore.open(searched.place.folder / shard) for hit in answer.hits)
+            assert all(
+                hit.video not in IndexStore.open(searched.location.folder / shard) for hit in answer.hits
+            )
     finally:
-        fleet.patience = LONG
+        client.timeout = LONG
     assert answers_of(searched) == expected
 
 
@@ -215,19 +217,18 @@ class Stream:
         self._thread.join()
 
 
-def test_a_killed_node_costs_no_answer_and_its_copies_come_back(
+def test_a_killed_node_costs_no_answer_and_its_replicas_come_back(
     cluster: SmallCluster, searched: ShardedIndex, expected: dict[str, str]
 ) -> None:
-    wait_for(lambda: all_ready(searched))
+    wait_for(lambda: all_available(searched))
     victim = cluster.nodes[0]
     on_victim = [shard_name(n) for n in range(SHARDS) if victim.node_id in nodes_of(searched, shard_name(n))]
-    assert on_victim, "every node has some copies"
+    assert on_victim, "every node has some replicas"
     with Stream(searched) as stream:
         wait_for(lambda: len(stream.answers) > 20)
         cluster.kill(victim)
-        lost = wait_for(lambda: not all_ready(searched) or len(stream.answers) > 2000)
-        assert lost
-        wait_for(lambda: all_ready(searched))
+        for shard in on_victim:  # they are restarted elsewhere, and open their shards with the next call
+            wait_for(lambda shard=shard: nodes_of(searched, shard) and all_open(searched, shard))
         asked = len(stream.answers)
         wait_for(lambda: len(stream.answers) > asked + 20)
     assert stream.errors == []
@@ -238,10 +239,15 @@ def test_a_killed_node_costs_no_answer_and_its_copies_come_back(
     cluster.restore(3)
 
 
-def test_a_new_generation_is_taken_up_without_a_mixed_answer(
+def all_open(index: ShardedIndex, shard: str) -> bool:
+    digest = index.current.shards[shard].sha256
+    return all(digest in found for found in on_each(replicas_of(index, shard), snapshots))
+
+
+def test_a_new_snapshot_is_used_without_a_mixed_answer(
     searched: ShardedIndex, made: Path, expected: dict[str, str], tmp_path: Path
 ) -> None:
-    wait_for(lambda: all_ready(searched))
+    wait_for(lambda: all_available(searched))
     shards = made / "shards"
     with Stream(searched) as stream:
         wait_for(lambda: len(stream.answers) > 20)
@@ -249,8 +255,8 @@ def test_a_new_generation_is_taken_up_without_a_mixed_answer(
             with IndexWriter(shards / shard_name(number)) as writer:
                 writer.remove(list(writer.store.places)[::3])
                 writer.compact()
-        assert not searched.refresh(), "nothing is taken up before all of it is sealed"
-        seal_shards(shards)
+        assert not searched.refresh(), "nothing changes before all of it is published"
+        publish_shards(shards)
         wait_for(searched.refresh)
         asked = len(stream.answers)
         wait_for(lambda: len(stream.answers) > asked + len(SENTENCES))
@@ -264,8 +270,14 @@ def test_a_new_generation_is_taken_up_without_a_mixed_answer(
     ]
     assert wrong == []
     assert answers_of(searched) == after
-    held = {name for copy in copies_of(searched, shard_name(0)) for name in copy.held}
-    assert len(held) == 2, "the last generation is kept for questions under way"
+    replicas, shards_now = replicas_of(searched, shard_name(0)), searched.current.shards
+    assert all(len(found) == 2 for found in on_each(replicas, snapshots)), "calls under way need the old one"
+    ray_client(searched)._release_now(shards_now)
+    now = [shards_now[shard_name(0)].sha256]
+    wait_for(lambda: on_each(replicas, snapshots) == [now, now])
+    assert answers_of(searched) == after
+    cached = cached_folder(searched.location, shard_name(0), made / "cache")
+    wait_for(lambda: len(list(cached.glob("sealed-*.json"))) == 1)
 
 
 def test_a_corrupted_shard_is_refused_and_named(cluster: SmallCluster, made: Path, tmp_path: Path) -> None:
@@ -278,10 +290,8 @@ def test_a_corrupted_shard_is_refused_and_named(cluster: SmallCluster, made: Pat
         holmes.open_index(shards, ray=cluster.address, cache=tmp_path / "cache", copies=1)
 
 
-def test_more_copies_than_nodes_are_refused(cluster: SmallCluster, made: Path) -> None:
-    with pytest.raises(
-        HolmesError, match="9 copies of a shard need as many nodes with CPUs, the cluster has 3"
-    ):
+def test_more_replicas_than_nodes_are_refused(cluster: SmallCluster, made: Path) -> None:
+    with pytest.raises(HolmesError, match="9 replicas of a shard need 9 nodes with CPUs, the cluster has 3"):
         holmes.open_index(made / "shards", ray=cluster.address, copies=9)
 
 

@@ -1,4 +1,4 @@
-"""A sharded index is the index: the same answers to the last bit, whole or refused, sealed state by state."""
+"""A sharded index is the index: the same answers to the last bit, whole or refused, snapshot by snapshot."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ import pytest
 import holmes
 from holmes.base.files import write_json
 from holmes.cli.main import main
-from holmes.cluster import query as shares
+from holmes.cluster import query
 from holmes.cluster import write as calibrating
-from holmes.cluster.fleet import LocalFleet
-from holmes.cluster.index import QUERIES_AT_ONCE, ShardedIndex
-from holmes.cluster.locations import Place
+from holmes.cluster.client import LocalClient
+from holmes.cluster.index import QUERIES_PER_CALL, ShardedIndex
+from holmes.cluster.location import Location
 from holmes.cluster.manifest import FILE_NAME, read_shards
-from holmes.cluster.snapshots import Generation
-from holmes.cluster.write import build_shards, seal_shards, shard_name, shard_of, split_index
+from holmes.cluster.shard import Shard
+from holmes.cluster.snapshots import Snapshot
+from holmes.cluster.write import build_shards, publish_shards, shard_name, shard_of, split_index
 from holmes.errors import HolmesError
 from holmes.evidence.calibration import Calibration
 from holmes.index.answer.confidence import FILE as CALIBRATION
@@ -108,17 +109,18 @@ def test_a_shard_that_has_more_than_its_share_is_asked_again(
     made: Path, shards: Path, share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shards are asked for too little on purpose: what is lacking is noticed, and asked for."""
-    monkeypatch.setattr(shares, "_share", lambda wanted, part: min(wanted, share))
+    monkeypatch.setattr(query, "_expected", lambda wanted, fraction: min(wanted, share))
     whole, parts = holmes.open_index(made / "index", device="cpu"), in_shards(shards)
-    fleet, asked = parts.now.fleet, list[int]()
-    ask = fleet.ask
+    client, asked = parts.current.client, list[int]()
+    really = client.call
 
-    def noted(states: Any, method: str, calls: Any, *rest: Any) -> dict[str, Any]:
-        asked.extend(len(arguments[0][0]) for arguments in calls.values() if method == "nearest")
-        return ask(states, method, calls, *rest)
+    def noted(shards: Any, calls: Any, *rest: Any) -> dict[str, Any]:
+        nearest = (call for call in calls.values() if call.method is Shard.nearest)
+        asked.extend(len(call.arguments[0][0]) for call in nearest)
+        return really(shards, calls, *rest)
 
     parts.search("dog")  # what is usual is known now
-    monkeypatch.setattr(fleet, "ask", noted)
+    monkeypatch.setattr(client, "call", noted)
     for how in ({}, {"top": 3}, {"top": 200}, {"filter": "*film*1.mp4"}):
         expected, found = whole.search_many(SENTENCES, **how), parts.search_many(SENTENCES, **how)
         assert [bits(answer) for answer in found] == [bits(answer) for answer in expected]
@@ -136,7 +138,7 @@ def test_videos_that_lie_together_by_their_topic_are_found_all_the_same(made: Pa
             wanted = {name for name in videos if (0 if name in best else 1 + shard_of(name, 2)) == number}
             writer.remove([name for name in writer.store.places if name not in wanted])
             writer.add([videos[name] for name in sorted(wanted - set(writer.store.places))])
-    seal_shards(tmp_path / "shards")
+    publish_shards(tmp_path / "shards")
     parts = in_shards(tmp_path / "shards")
     for sentence in SENTENCES:
         assert bits(parts.search(sentence)) == bits(whole.search(sentence))
@@ -151,7 +153,7 @@ def test_calibrating_shards_is_calibrating_the_index(
     made: Path, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = shutil.copytree(made / "index", tmp_path / "index")
-    before, pairs = read_shards(Place(shards)), captions_of(40)
+    before, pairs = read_shards(Location(shards)), captions_of(40)
     searched = in_shards(shards)
     file = tmp_path / "captions.csv"
     file.write_text("sentence,video\n" + "".join(f"{said},{video}\n" for said, video in pairs))
@@ -161,7 +163,7 @@ def test_calibrating_shards_is_calibrating_the_index(
             main()
         assert not ended.value.code
     taught = read_values(index / CALIBRATION)
-    after = read_shards(Place(shards))
+    after = read_shards(Location(shards))
     assert taught != CALIBRATED.to_dict() and after.calibration == taught
     assert after.shards == before.shards and after.generation == before.generation + 1
     assert all(read_values(shards / entry.name / CALIBRATION) == taught for entry in after.shards)
@@ -180,13 +182,13 @@ def test_a_calibration_of_shards_that_changed_meanwhile_is_not_written(
     def meanwhile(*order: Any) -> Any:
         with IndexWriter(shards / shard_name(0)) as writer:
             writer.remove(list(writer.store.places)[:1])
-        seal_shards(shards)
+        publish_shards(shards)
         return learn(*order)
 
     monkeypatch.setattr(calibrating, "learn", meanwhile)
     with pytest.raises(HolmesError, match=r"was changed meanwhile; nothing was written, run it again\."):
         calibrating.calibrate_shards(shards, captions_of(40))
-    assert read_shards(Place(shards)).calibration == CALIBRATED.to_dict()
+    assert read_shards(Location(shards)).calibration == CALIBRATED.to_dict()
     with pytest.raises(HolmesError, match="is not a folder; calibrate the index before it is split"):
         calibrating.calibrate_shards("memory://somewhere", captions_of(40))
 
@@ -199,9 +201,9 @@ def test_single_sentences_too(made: Path, shards: Path) -> None:
 
 def test_more_sentences_than_are_asked_at_once(made: Path, shards: Path) -> None:
     whole, parts = holmes.open_index(made / "index", device="cpu"), in_shards(shards)
-    sentences = [f"{thing} {action}" for thing in THINGS for action in ACTIONS][: QUERIES_AT_ONCE + 5]
+    sentences = [f"{thing} {action}" for thing in THINGS for action in ACTIONS][: QUERIES_PER_CALL + 5]
     expected, found = whole.search_many(sentences), parts.search_many(sentences)
-    assert len(found) == len(sentences) == QUERIES_AT_ONCE + 5
+    assert len(found) == len(sentences) == QUERIES_PER_CALL + 5
     assert [bits(answer) for answer in found] == [bits(answer) for answer in expected]
 
 
@@ -234,14 +236,18 @@ def test_every_shard_is_an_ordinary_index(made: Path, shards: Path) -> None:
     assert sorted(held) == sorted(IndexStore.open(made / "index").places)
 
 
-class Silent(LocalFleet):
-    """A fleet in which some shards do not answer some questions."""
+class Silent(LocalClient):
+    """Some shards do not reply to some calls."""
 
     silent: ClassVar[dict[str, set[str]]] = {}
 
-    def ask(self, shards: Any, method: str, calls: Any, *rest: Any) -> dict[str, Any]:
-        heard = {name: call for name, call in calls.items() if name not in self.silent.get(method, set())}
-        return super().ask(shards, method, heard, *rest)
+    def call(self, shards: Any, calls: Any, *rest: Any) -> dict[str, Any]:
+        heard = {
+            name: call
+            for name, call in calls.items()
+            if name not in self.silent.get(call.method.__name__, set())
+        }
+        return super().call(shards, heard, *rest)
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -249,11 +255,11 @@ class Silent(LocalFleet):
 def test_a_silent_shard_is_named_and_counts_as_not_searched(
     made: Path, shards: Path, method: str, together: bool
 ) -> None:
-    fleet = Silent(Place(shards))
+    client = Silent(Location(shards))
     Silent.silent = {method: {"shard-0002"}}
-    sealed = read_shards(Place(shards))
-    fleet.ready(sealed)
-    parts = ShardedIndex(Place(shards), Generation(sealed, fleet))
+    published = read_shards(Location(shards))
+    client.prepare(published)
+    parts = ShardedIndex(Location(shards), Snapshot(published, client))
     whole = holmes.open_index(made / "index", device="cpu")
     without = [name for name in whole.videos if shard_of(name, 5) != 2]
     asked = [SENTENCES] if together else [[sentence] for sentence in SENTENCES]
@@ -278,9 +284,9 @@ def test_shards_behind_the_page(made: Path, shards: Path) -> None:
     settings = ServeSettings(limits=PLENTY, manage=True)
     whole = holmes.open_index(made / "index", device="cpu")
     Silent.silent = {}
-    fleet, sealed = Silent(Place(shards)), read_shards(Place(shards))
-    fleet.ready(sealed)
-    with client_of(ShardedIndex(Place(shards), Generation(sealed, fleet)), settings) as client:  # type: ignore[arg-type]
+    calling, published = Silent(Location(shards)), read_shards(Location(shards))
+    calling.prepare(published)
+    with client_of(ShardedIndex(Location(shards), Snapshot(published, calling)), settings) as client:  # type: ignore[arg-type]
         answer = client.get("/api/search", params={"q": "dog runs", "timelines": True}).json()
         expected = whole.search("dog runs").hits
         assert [(hit["video"], hit["score"]) for hit in answer["hits"]] == [
@@ -306,7 +312,7 @@ def test_building_in_shards_gives_what_splitting_gives(made: Path, tmp_path: Pat
     (tmp_path / "index" / CALIBRATION).unlink()
     split_index(tmp_path / "index", tmp_path / "split", 5)
     built, split = in_shards(tmp_path / "built"), in_shards(tmp_path / "split")
-    assert built.now.shards.calibration is None
+    assert built.current.shards.calibration is None
     for name in whole.places:
         folder = shard_name(shard_of(name, 5))
         ours, theirs = (IndexStore.open(tmp_path / made / folder)[name] for made in ("built", "split"))
@@ -322,25 +328,25 @@ def test_building_in_shards_gives_what_splitting_gives(made: Path, tmp_path: Pat
 
 
 def test_a_new_generation_is_taken_up_whole(shards: Path) -> None:
-    """Whatever happens to single shards, searches see one sealed state or the next."""
+    """Whatever happens to single shards, searches see one snapshot or the next."""
     parts = in_shards(shards)
     first, videos = bits(parts.search("dog runs", top=200)), len(parts)
     gone = [next(iter(IndexStore.open(shards / shard_name(n)).places)) for n in range(5)]
     for number, name in enumerate(gone):
         with IndexWriter(shards / shard_name(number)) as writer:
             writer.remove([name])
-            writer.compact()  # would sweep the segments of the sealed state away
+            writer.compact()  # would delete the segments of the snapshot
         assert not parts.refresh()
         assert bits(parts.search("dog runs", top=200)) == first
         assert bits(in_shards(shards).search("dog runs", top=200)) == first, "opened anew it is the same"
-    seal_shards(shards)
+    publish_shards(shards)
     assert bits(parts.search("dog runs", top=200)) == first
     assert parts.refresh() and not parts.refresh()
     assert len(parts) == videos - 5 and not set(gone) & set(parts.videos)
     with IndexWriter(shards / shard_name(0)) as writer:
         left = len(writer.store)
-    seal_shards(shards)
-    assert len(list((shards / shard_name(0)).glob("sealed-*.json"))) == 2, "the last generation stays"
+    publish_shards(shards)
+    assert len(list((shards / shard_name(0)).glob("sealed-*.json"))) == 2, "the previous snapshot stays"
     assert len(IndexStore.open(shards / shard_name(0))) == left
 
 
@@ -354,7 +360,7 @@ def test_what_was_copied_for_a_generation_goes_with_it(shards: Path, tmp_path: P
     with IndexWriter(shards / shard_name(0)) as writer:
         writer.remove(list(writer.store.places)[:3])
         writer.compact()
-    seal_shards(shards)
+    publish_shards(shards)
     assert parts.refresh()
     expected = in_shards(shards).search("dog runs")
     assert bits(parts.search("dog runs")) == bits(expected)
@@ -373,8 +379,10 @@ def test_shards_in_object_storage_are_copied_once_and_verified(
     parts = in_shards(url, cache=cache)  # type: ignore[arg-type]
     assert [bits(answer) for answer in parts.search_many(SENTENCES)] == expected
     copied: list[str] = []
-    really = Place.copy
-    monkeypatch.setattr(Place, "copy", lambda self, name, *a: (copied.append(name), really(self, name, *a)))
+    really = Location.copy
+    monkeypatch.setattr(
+        Location, "copy", lambda self, name, *a: (copied.append(name), really(self, name, *a))
+    )
     assert [bits(a) for a in in_shards(url, cache=cache).search_many(SENTENCES)] == expected  # type: ignore[arg-type]
     assert copied == []
     damaged = next(cache.rglob(ROWS))
@@ -390,7 +398,7 @@ def test_shards_in_object_storage_are_copied_once_and_verified(
         in_shards(url, cache=tmp_path / "another")  # type: ignore[arg-type]
     with pytest.raises(HolmesError, match="is already a sharded index"):
         split_index(made / "index", url, 3)
-    with pytest.raises(HolmesError, match=r"say where to copy its shards to \(cache=FOLDER\)"):
+    with pytest.raises(HolmesError, match=r"say where to copy its shards \(cache=FOLDER\)"):
         holmes.open_index(url)
     with pytest.raises(HolmesError, match=f"{url} is not on this machine"):
         holmes.open_index(Path(url))  # as a command line has it
@@ -436,10 +444,10 @@ def out_of_here(shards: Path) -> None:
 
 
 WRONG = {
-    remove_a_shard: "the shard .*shard-0003 is missing; put it back, or split the index again.",
-    put_another_shard_there: "shard-0003 is not the shard that belongs here, or was changed by itself",
+    remove_a_shard: "the shard .*shard-0003 is missing; restore it, or split the index again.",
+    put_another_shard_there: "shard-0003 does not match shards.json",
     cut_a_file: "shard-0003.*names.bin is damaged",
-    remove_a_segment: "shard-0003 is not the shard that belongs here, or was changed by itself",
+    remove_a_segment: "shard-0003 does not match shards.json",
     change_the_manifest: "shards.json is damaged",
     from_the_future: "a sharded index of version 9; this version of Holmes reads version 1",
     out_of_here: "shards.json is damaged: shards.0.name is '../index', not the name of a shard",
@@ -460,7 +468,7 @@ def test_sealing_refuses_foreign_shards_and_a_video_that_is_there_twice(
 ) -> None:
     put_another_shard_there(shards)
     with pytest.raises(HolmesError, match=r"is in shard-0002 and in shard-0003; remove it from one"):
-        seal_shards(shards)
+        publish_shards(shards)
     manifest = shards / "shard-0003" / "manifest.json"
     from dataclasses import replace
 
@@ -468,17 +476,17 @@ def test_sealing_refuses_foreign_shards_and_a_video_that_is_there_twice(
 
     write_manifest(manifest.parent, replace(read_manifest(manifest.parent), model={"name": "other"}))
     with pytest.raises(HolmesError, match=r"shard-0003 does not belong to this sharded index \(its model"):
-        seal_shards(shards)
+        publish_shards(shards)
     remove_a_shard(shards)
     with pytest.raises(HolmesError, match="shard-0003 is missing"):
-        seal_shards(shards)
+        publish_shards(shards)
 
 
 def test_splitting_leaves_nothing_half_made(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "shards"
-    monkeypatch.setattr("holmes.cluster.write.seal_shards", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("holmes.cluster.write.publish_shards", lambda *a, **k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         split_index(made / "index", out, 3)
     assert list(tmp_path.iterdir()) == []
@@ -514,11 +522,11 @@ def test_on_the_command_line(
     assert run(monkeypatch, "search", shards, "dog runs") == 0
     assert "/films/" in capsys.readouterr().out
     assert run(monkeypatch, "index", "seal", shards) == 0
-    assert capsys.readouterr().err == f"66 videos in 4 shards, generation 1: {shards}\n"
+    assert capsys.readouterr().err == f"66 videos in 4 shards, snapshot 1: {shards}\n"
     assert run(monkeypatch, "index", "check", shards) == 0
     assert capsys.readouterr().err == f"66 videos in 4 shards, all intact: {shards}\n"
     assert run(monkeypatch, "index", "info", shards) == 0
-    assert "shard-0003" in (said := capsys.readouterr().out) and "66 videos, generation 1, model fake" in said
+    assert "shard-0003" in (said := capsys.readouterr().out) and "66 videos, snapshot 1, model fake" in said
     assert run(monkeypatch, "index", "info", shards, "--json") == 0
     about = json.loads(capsys.readouterr().out)
     assert about["videos"] == len(about["names"]) == 66 and about["shards"] == 4

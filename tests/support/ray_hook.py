@@ -59,3 +59,19 @@ def notes(folder: Path) -> list[tuple[str, str]]:
     """Videos and the nodes they were on, one for each time."""
     found = folder.iterdir() if folder.exists() else ()
     return sorted((path.name.split(" ")[0], path.name.split(" ")[1]) for path in found)
+
+
+def node(actor: Any) -> str:
+    """The node that an actor is on; this and the next two run in its process."""
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def process(actor: Any) -> int:
+    return os.getpid()
+
+
+def snapshots(actor: Any) -> list[str]:
+    """The digests of the snapshots that a shard is open in."""
+    return sorted(actor._open)

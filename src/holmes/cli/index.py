@@ -206,12 +206,12 @@ def split(
 def seal(
     shards: Annotated[Path, typer.Argument(metavar="SHARDS", help="The folder of a sharded index.")],
 ) -> None:
-    """Make what the shards hold now the next generation, after single shards were changed."""
-    from holmes.cluster.write import seal_shards
+    """Publish what the shards hold now as the next snapshot, after single shards were changed."""
+    from holmes.cluster.write import publish_shards
 
-    sealed = seal_shards(shards)
-    held = f"{counted(sealed.videos, 'video')} in {counted(len(sealed.shards), 'shard')}"
-    say(f"{held}, generation {sealed.generation}: {shards}")
+    made = publish_shards(shards)
+    size = f"{counted(made.videos, 'video')} in {counted(len(made.shards), 'shard')}"
+    say(f"{size}, snapshot {made.generation}: {shards}")
 
 
 @app.command()
@@ -240,11 +240,11 @@ def info(
     json: Annotated[bool, typer.Option("--json", help="Print JSON that lists every video.")] = False,
 ) -> None:
     """Show what an index contains and how it was made."""
-    from holmes.cluster.locations import Place
+    from holmes.cluster.location import Location
     from holmes.cluster.manifest import is_sharded
     from holmes.index.storage.store import IndexStore
 
-    if is_sharded(Place(index)):
+    if is_sharded(Location(index)):
         show_shards(index, json)
         return
     store = IndexStore.open(index)
@@ -284,14 +284,14 @@ def calibrate(
     model: Moved = None,
 ) -> None:
     """Teach an index, sharded or not, how sure it can be, from sentences whose videos you know."""
-    from holmes.cluster.locations import Place
+    from holmes.cluster.location import Location
     from holmes.cluster.manifest import is_sharded
     from holmes.cluster.write import calibrate_shards
     from holmes.index.answer.calibration import read_captions
     from holmes.index.answer.searcher import open_single_index
 
     pairs = read_captions(captions)
-    if is_sharded(Place(index)):
+    if is_sharded(Location(index)):
         taught = calibrate_shards(index, pairs, model)
     else:
         taught = open_single_index(index, device="cpu", model=model).calibrate(pairs)
@@ -306,14 +306,14 @@ def calibrate(
 @app.command()
 def check(index: IndexFolder) -> None:
     """Verify every byte of an index, sharded or not."""
-    from holmes.cluster.locations import Place
+    from holmes.cluster.location import Location
     from holmes.cluster.manifest import is_sharded
     from holmes.cluster.write import check_shards
     from holmes.errors import HolmesError
     from holmes.index.storage.maintenance import feature_faults, index_faults
     from holmes.index.storage.manifest import damaged
 
-    if is_sharded(Place(index)):
+    if is_sharded(Location(index)):
         shards = check_shards(index)
         held = f"{counted(shards.videos, 'video')} in {counted(len(shards.shards), 'shard')}"
         say(f"{held}, all intact: {index}")
@@ -343,11 +343,11 @@ def compact(index: IndexFolder) -> None:
 
 
 def show_shards(index: Path, json: bool) -> None:
-    from holmes.cluster.locations import Place
+    from holmes.cluster.location import Location
     from holmes.cluster.manifest import read_shards
     from holmes.index.storage.store import IndexStore
 
-    shards = read_shards(Place(index))
+    shards = read_shards(Location(index))
     if json:
         names = [name for entry in shards.shards for name in IndexStore.open(index / entry.name).places]
         print_json({**shards.describe(str(index)).to_dict(), "names": names})
@@ -362,5 +362,5 @@ def show_shards(index: Path, json: bool) -> None:
     console = Console(highlight=False)
     console.print(table)
     model = f"{shards.model.get('name')} ({shards.model.get('kind')})"
-    held = f"{counted(shards.videos, 'video')}, generation {shards.generation}, model {model}"
+    held = f"{counted(shards.videos, 'video')}, snapshot {shards.generation}, model {model}"
     console.print(printable(held), markup=False)

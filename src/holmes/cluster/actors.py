@@ -1,8 +1,8 @@
-"""Shards as actors on the nodes of a Ray cluster: replicas on different nodes, and a slow one is overtaken.
+"""Shards as actors of a Ray cluster.
 
-Ray restarts an actor whose node died on another one. A thread here, the keeper, tells every copy again and
-again which states to be ready in, so that a restarted one opens its shard anew. A question goes to one copy,
-and after a moment of silence to the next.
+Ray places the replicas of a shard on different nodes with enough memory, notices dead nodes, and restarts
+their actors elsewhere. A restarted actor has no shard open. It opens one with the first call that asks for
+it, while the other replicas answer (`hedging.py`).
 """
 
 from __future__ import annotations
@@ -11,303 +11,235 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 import holmes
 from holmes.cluster.connect import check_version, import_ray, reason_of
-from holmes.cluster.hedging import Asking, Copies, Copy, Pace
-from holmes.cluster.locations import Place
+from holmes.cluster.hedging import HedgedCalls, Latencies, Replica, Replicas
+from holmes.cluster.location import Location
 from holmes.cluster.manifest import ShardEntry, Shards
 from holmes.cluster.shard import Shard
-from holmes.cluster.wire import Arguments, sealed, unsealed
+from holmes.cluster.wire import Call, decode_call, encode
 from holmes.errors import HolmesError
+from holmes.index.storage.store import IndexStore
+
+R = TypeVar("R")
+REPLICAS = 2  # of a shard, if there are as many nodes
+CPUS = 0.005  # reserved by a replica: none goes to a head without CPUs, and nodes get equally many
+RELEASE_AFTER = 30.0  # seconds that a snapshot stays open after the next one, for calls under way
 
 
 class NodeShard(Shard):
-    """What Ray makes an actor of."""
+    """The class of the actors."""
 
-    def __init__(self, place: str, name: str, cache: str | None, device: str, threads: int) -> None:
-        super().__init__(place, name, None if cache is None else str(Path(cache).expanduser()), device)
-        self.threads = threads  # its share of the node's cores
+    def __init__(
+        self, location: str, name: str, cache: str | None, device: str, threads: int, version: str
+    ) -> None:
+        super().__init__(location, name, None if cache is None else str(Path(cache).expanduser()), device)
+        self.threads = threads  # its part of the node's cores
+        self.version = version  # of Holmes, in the process that calls
 
-    def be_ready(self, states: Sequence[str], version: str) -> list[str]:
-        """Open these states and let go of others; return those that are open then, in the order given."""
-        check_version(version)
-        for digest in states:
-            self.hold(digest)
-        self.release(states)
-        return list(states)
-
-    def answer(self, question: bytes, shared: bytes) -> bytes:
-        """What a method answers: named in the question with the state and what only this shard is asked."""
+    def answer(self, own: bytes, shared: bytes) -> bytes:
+        """What one of the methods returns, see `wire.encode_calls`."""
         torch.set_num_threads(self.threads)  # Ray sets it to 1, and threads that start later inherit that
-        method, digest, own = unsealed(question)
-        return sealed(getattr(self, method)(digest, *unsealed(shared), *own))
+        digest, call = decode_call(own, shared)
+        return encode(call.run(self, digest))
+
+    def _store(self, digest: str) -> IndexStore:
+        check_version(self.version)
+        return super()._store(digest)
 
 
-USUAL = 2  # copies of a shard
-CPUS = 0.005  # CPUs that a copy reserves: none is placed on a head without CPUs, and nodes get equally many
+class LostError(HolmesError):
+    """An actor died with its node or process."""
 
 
-@dataclass(frozen=True)
-class Order:
-    """What to start on the nodes."""
-
-    place: str
-    cache: str | None
-    device: str
-    copies: int | None  # None: the usual number, if there are as many nodes
-    shards: int  # shards of the whole index, which share the cores
-
-
-def place_copies(entries: Sequence[ShardEntry], order: Order, timeout: float) -> dict[str, Copies]:
-    """An actor for every copy. Ray moves a placement group's actors elsewhere when their node dies."""
-    ray = import_ray()
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0)]
-    copies = order.copies or max(1, min(USUAL, len(nodes)))
-    if len(nodes) < copies:
-        raise HolmesError(
-            f"{copies} copies of a shard need as many nodes with CPUs, the cluster has {len(nodes)}; add "
-            f"nodes, or use --copies {max(1, len(nodes))}."
-        )
-    on_gpu = order.device.startswith("cuda")
-    bundles = {
-        entry.name: {"CPU": CPUS, "GPU": 1.0} if on_gpu else {"CPU": CPUS, "memory": max(entry.codes, 1)}
-        for entry in entries
-    }
-    groups = _reserve(ray, bundles, copies, timeout)
-    if groups is None:
-        largest = max(entry.codes for entry in entries) / 2**30
-        raise HolmesError(
-            f"{len(entries)} shards of up to {largest:.1f} GiB with {copies} copies each do not fit into the "
-            f"{'GPUs' if on_gpu else 'memory'} of {len(nodes)} nodes; add nodes, or use fewer copies."
-        )
-    threads = max(1, int(sum(node["CPU"] for node in nodes) / (order.shards * copies)))
-    return {
-        name: Copies(
-            name,
-            groups[name],
-            [Copy(_actor(ray, name, bundle, groups[name], at, order, threads)) for at in range(copies)],
-        )
-        for name, bundle in bundles.items()
-    }
-
-
-def _reserve(
-    ray: Any, bundles: dict[str, dict[str, float]], copies: int, timeout: float
-) -> dict[str, Any] | None:
-    from ray.util.placement_group import placement_group
-
-    groups = {
-        name: placement_group([bundle] * copies, strategy="STRICT_SPREAD") for name, bundle in bundles.items()
-    }
-    deadline = time.monotonic() + timeout
-    for group in groups.values():
-        if not group.wait(max(0.1, deadline - time.monotonic())):
-            for other in groups.values():
-                ray.util.remove_placement_group(other)
-            return None
-    return groups
-
-
-def _actor(
-    ray: Any, name: str, bundle: dict[str, float], group: Any, at: int, order: Order, threads: int
-) -> Any:
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-    # Copying the next state runs in a concurrency group of its own, so that searches need not wait.
-    options = ray.remote(concurrency_groups={"keep": 1})(NodeShard).options(
-        num_cpus=bundle["CPU"],
-        num_gpus=bundle.get("GPU", 0),
-        memory=bundle.get("memory"),
-        max_restarts=-1,
-        enable_task_events=False,  # every call in Ray's dashboard: a quarter of what an empty one costs
-        scheduling_strategy=PlacementGroupSchedulingStrategy(group, at),
-    )
-    return options.remote(order.place, name, order.cache, order.device, threads)
-
-
-KEEP_EVERY = 1.0  # seconds between two looks at copies that are all ready
-GRACE = 30.0  # seconds that a state stays open after the next has taken its place, for questions under way
-
-
-class RayFleet:
+class RayClient:
     """The shards of one index on a cluster that this process is connected to."""
 
     def __init__(
         self,
-        place: Place,
+        location: Location,
         *,
-        copies: int | None = None,
+        replicas: int | None = None,
         cache: str | None = None,
         device: str = "cpu",
-        patience: float = 5.0,
-        overtake: float = 0.5,
-        placing: float = 60.0,
-        owned: bool = False,
+        timeout: float = 5.0,
+        hedge_after: float = 0.5,
+        placement_timeout: float = 60.0,
+        disconnect: bool = False,
     ) -> None:
-        self.place, self.copies, self.cache, self.device = place, copies, cache, device
-        self.patience = patience  # seconds for an answer; then the shard counts as missing
-        self.overtake = overtake  # seconds, at least, until another copy is asked too
-        self.placing = placing  # seconds for Ray to find places for the copies
-        self.owned = owned  # whether closing this fleet ends the connection to the cluster
+        self.location, self.cache, self.device = location, cache, device
+        self.replicas = replicas  # of each shard; None: the usual number
+        self.timeout = timeout  # seconds for a reply; then the shard is missing in the answer
+        self.hedge_after = hedge_after  # seconds, at least, until another replica is called too
+        self.placement_timeout = placement_timeout  # seconds for Ray to find nodes
+        self.disconnect = disconnect  # from the cluster when this client is closed
         self._ray = import_ray()
-        self._pace = Pace()
-        self._shards: dict[str, Copies] = {}
-        self._wanted: dict[str, list[str]] = {}  # the states of each shard, the present and the next
-        self._leaving: tuple[float, Shards] | None = None  # when all states but these will be let go
-        self._lock = threading.Lock()
-        self._closing = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
-        self._keeper.start()
+        self._latencies = Latencies()
+        self._shards: dict[str, Replicas] = {}
+        self._opening: dict[tuple[str, str], list[Any]] = {}  # shard and digest → a reply of each replica
+        self._release: threading.Timer | None = None
 
     def open(self, shards: Shards, timeout: float) -> None:
-        """Return when all copies that can be ready are; refuse a shard without a ready copy."""
-        self._start(shards)
-        self._want(shards)
-        deadline = time.monotonic() + timeout
-        while True:
-            pending = [
-                copies
-                for entry in shards.shards
-                if len((copies := self._shards[entry.name]).ready(entry.sha256)) < len(copies.copies)
-            ]
-            if not pending:
-                return
-            late = time.monotonic() > deadline
-            if late or all(copy.fault for copies in pending for copy in copies.copies if not copy.held):
-                self._refuse_faults(shards)
-                if late:
-                    raise HolmesError(
-                        f"{pending[0].name} was not ready within {timeout:.0f} s; are the nodes up, and can "
-                        f"they read {self.place}?"
-                    )
-                return
-            time.sleep(0.02)
+        """Return when the shards are open; refuse a shard that no replica could open."""
+        opening = [reply for replies in self._begin(shards).values() for reply in replies]
+        self._ray.wait(opening, num_returns=len(opening), timeout=timeout)
+        for name, (opened, pending) in self._progress(shards).items():
+            if pending and not opened:
+                raise HolmesError(
+                    f"{name} was not open within {timeout:.0f} s; are the nodes up, and can they read "
+                    f"{self.location}?"
+                )
 
-    def ready(self, shards: Shards) -> bool:
-        self._start(shards)
-        self._want(shards)
-        self._refuse_faults(shards)
+    def prepare(self, shards: Shards) -> bool:
+        self._begin(shards)
+        try:
+            return not any(pending for _, pending in self._progress(shards).values())
+        except LostError:  # Ray restarts them; the next call tells them again
+            return False
+
+    def _begin(self, shards: Shards) -> dict[str, list[Any]]:
+        """Tell all replicas to open these snapshots, once; the replies of each shard."""
+        if new := [entry for entry in shards.shards if entry.name not in self._shards]:
+            self._shards |= self._place(new, len(shards.shards))
         for entry in shards.shards:
-            copies = self._shards[entry.name]
-            ready = copies.ready(entry.sha256)
-            if not ready or any(copy.held and copy not in ready for copy in copies.copies):
-                return False
-        return True
+            if (entry.name, entry.sha256) not in self._opening:
+                self._opening[entry.name, entry.sha256] = [
+                    replica.actor.open.options(concurrency_group="open").remote(entry.sha256)
+                    for replica in self._shards[entry.name].replicas
+                ]
+        return {entry.name: self._opening[entry.name, entry.sha256] for entry in shards.shards}
 
-    def settle(self, shards: Shards) -> None:
-        """Let other states go soon; questions under way are still answered in the state they began in."""
-        with self._lock:
-            self._leaving = time.monotonic() + GRACE, shards
-
-    def _let_go(self) -> None:
-        with self._lock:
-            if self._leaving is None or time.monotonic() < self._leaving[0]:
-                return
-            shards, self._leaving = self._leaving[1], None
-            self._wanted = {entry.name: [entry.sha256] for entry in shards.shards}
-            gone = [self._shards.pop(name) for name in list(self._shards) if name not in self._wanted]
-        for copies in gone:
-            self._end(copies)
-
-    def _want(self, shards: Shards) -> None:
-        with self._lock:
-            for entry in shards.shards:
-                states = self._wanted.setdefault(entry.name, [])
-                if entry.sha256 not in states:
-                    states.append(entry.sha256)
-                    for copy in self._shards[entry.name].copies:
-                        copy.fault = ""
-
-    def _refuse_faults(self, shards: Shards) -> None:
+    def _progress(self, shards: Shards) -> dict[str, tuple[int, int]]:
+        """How many replicas of each shard have the snapshot open, and how many do not say yet."""
+        progress = {}
         for entry in shards.shards:
-            copies = self._shards[entry.name]
-            faults = list(copies.faults())
-            if not copies.ready(entry.sha256) and len(faults) == len(copies.copies):
-                raise HolmesError(faults[0])
+            replies = self._opening[entry.name, entry.sha256]
+            done, pending = self._ray.wait(replies, num_returns=len(replies), timeout=0)
+            errors = [error for error in map(self._error, done) if error]
+            if len(errors) == len(replies):
+                del self._opening[entry.name, entry.sha256]  # the next attempt begins again
+                raise next((error for error in errors if not isinstance(error, LostError)), errors[0])
+            progress[entry.name] = len(done) - len(errors), len(pending)
+        return progress
 
-    def ask(
-        self,
-        shards: Shards,
-        method: str,
-        calls: Mapping[str, Arguments],
-        meanwhile: Callable[[], None] | None = None,
-    ) -> dict[str, Any]:
-        sample = next(iter(calls.values()), ())
-        late = self._pace.slow(method, sample, self.overtake)
-        question = Asking(self._shards, shards, method, calls, self.patience, late)
-        replies = question.replies(meanwhile)
-        self._pace.note(method, sample, question.seconds)
+    def _error(self, reply: Any) -> HolmesError | None:
+        """Why a replica could not open its shard, if it could not."""
+        try:
+            self._ray.get(reply)
+        except Exception as error:
+            died = isinstance(error, self._ray.exceptions.RayActorError) and "creation" not in str(error)
+            return LostError(reason_of(error)) if died else HolmesError(reason_of(error))
+        return None
+
+    def release_others(self, shards: Shards) -> None:
+        self._cancel_release()
+        self._release = threading.Timer(RELEASE_AFTER, self._release_now, [shards])
+        self._release.daemon = True
+        self._release.start()
+
+    def _release_now(self, shards: Shards) -> None:
+        wanted = {entry.name: entry.sha256 for entry in shards.shards}
+        self._opening = {key: self._opening[key] for key in wanted.items() if key in self._opening}
+        for name in [name for name in self._shards if name not in wanted]:
+            self._end(self._shards.pop(name))
+        for name, digest in wanted.items():
+            for replica in self._shards[name].replicas:
+                replica.actor.release_others.options(concurrency_group="open").remote([digest])
+
+    def _cancel_release(self) -> None:
+        if self._release is not None:
+            self._release.cancel()
+
+    def call(
+        self, shards: Shards, calls: Mapping[str, Call[R]], meanwhile: Callable[[], None] | None = None
+    ) -> dict[str, R]:
+        if not calls:
+            return {}
+        sample = next(iter(calls.values()))
+        late = self._latencies.late_after(sample, self.hedge_after)
+        hedged = HedgedCalls(self._shards, shards, calls, self.timeout, late)
+        replies = hedged.run(meanwhile)
+        self._latencies.record(sample, hedged.seconds)
         return replies
 
-    def _start(self, shards: Shards) -> None:
-        """Actors for all shards that have none yet."""
-        new = [entry for entry in shards.shards if entry.name not in self._shards]
-        if new:
-            order = Order(str(self.place), self.cache, self.device, self.copies, len(shards.shards))
-            started = place_copies(new, order, self.placing)
-            with self._lock:
-                self._shards.update(started)
-
     def close(self) -> None:
-        self._closing.set()
-        self._keeper.join()
-        for copies in self._shards.values():
-            self._end(copies)
+        self._cancel_release()
+        for replicas in self._shards.values():
+            self._end(replicas)
         self._shards = {}
-        if self.owned:
+        if self.disconnect:
             self._ray.shutdown()
 
-    def _end(self, copies: Copies) -> None:
+    def _end(self, replicas: Replicas) -> None:
         with suppress(Exception):  # the cluster may be gone before us
-            self._ray.util.remove_placement_group(copies.group)
-            for copy in copies.copies:
-                self._ray.kill(copy.actor)
+            self._ray.util.remove_placement_group(replicas.group)
+            for replica in replicas.replicas:
+                self._ray.kill(replica.actor)
 
-    def _keep(self) -> None:
-        """Tell every copy which states to be ready in, and hear in which it is."""
-        while not self._closing.wait(KEEP_EVERY if self._is_settled() else 0.05):
-            self._let_go()
-            with self._lock:
-                every = [
-                    (copy, tuple(self._wanted.get(name, ())))
-                    for name, copies in self._shards.items()
-                    for copy in copies.copies
-                ]
-            for copy, states in every:
-                with suppress(Exception):  # the cluster may be away for a moment
-                    self._look_at(copy, states)
-
-    def _is_settled(self) -> bool:
-        with self._lock:
-            return all(
-                copy.held >= set(self._wanted.get(name, ()))
-                for name, copies in self._shards.items()
-                for copy in copies.copies
+    def _place(self, entries: Sequence[ShardEntry], shards: int) -> dict[str, Replicas]:
+        """Actors for the replicas of these shards, of so many in all, which divide the cores."""
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        nodes = [node for node in nodes if node.get("CPU", 0)]
+        count = self.replicas or max(1, min(REPLICAS, len(nodes)))
+        if len(nodes) < count:
+            raise HolmesError(
+                f"{count} replicas of a shard need {count} nodes with CPUs, the cluster has {len(nodes)}; "
+                f"add nodes, or use --copies {max(1, len(nodes))}."
             )
+        on_gpu = self.device.startswith("cuda")
+        bundles = {
+            entry.name: {"CPU": CPUS, "GPU": 1.0} if on_gpu else {"CPU": CPUS, "memory": max(entry.codes, 1)}
+            for entry in entries
+        }
+        groups = self._reserve(bundles, count)
+        if groups is None:
+            largest = max(entry.codes for entry in entries) / 2**30
+            raise HolmesError(
+                f"{len(entries)} shards of up to {largest:.1f} GiB with {count} replicas each do not fit "
+                f"into the {'GPUs' if on_gpu else 'memory'} of {len(nodes)} nodes; add nodes, or use fewer "
+                "--copies."
+            )
+        threads = max(1, int(sum(node["CPU"] for node in nodes) / (shards * count)))
+        return {
+            name: Replicas(
+                name,
+                groups[name],
+                [Replica(self._actor(name, bundle, groups[name], at, threads)) for at in range(count)],
+            )
+            for name, bundle in bundles.items()
+        }
 
-    def _look_at(self, copy: Copy, states: tuple[str, ...]) -> None:
-        self._forget_slowness(copy)
-        if copy.holding is not None:
-            if not self._ray.wait([copy.holding], timeout=0)[0]:
-                return
-            answer, copy.holding = copy.holding, None
-            try:
-                copy.held, copy.fault = frozenset(self._ray.get(answer)), ""
-            except Exception as error:
-                lost = isinstance(error, self._ray.exceptions.RayActorError)
-                copy.held = frozenset() if lost else copy.held
-                copy.fault = "" if lost and "creation" not in str(error) else reason_of(error)
-        if states:
-            call = copy.actor.be_ready.options(concurrency_group="keep")
-            copy.holding = call.remote(list(states), holmes.__version__)
+    def _reserve(self, bundles: dict[str, dict[str, float]], count: int) -> dict[str, Any] | None:
+        """A placement group for each shard: as many nodes as replicas; None where they do not fit."""
+        from ray.util.placement_group import placement_group
 
-    def _forget_slowness(self, copy: Copy) -> None:
-        """Forget that a copy was slow once it has given the answers it owed."""
-        if copy.overdue:
-            _, copy.overdue = self._ray.wait(copy.overdue, num_returns=len(copy.overdue), timeout=0)
+        groups = {
+            name: placement_group([bundle] * count, strategy="STRICT_SPREAD")
+            for name, bundle in bundles.items()
+        }
+        deadline = time.monotonic() + self.placement_timeout
+        for group in groups.values():
+            if not group.wait(max(0.1, deadline - time.monotonic())):
+                for other in groups.values():
+                    self._ray.util.remove_placement_group(other)
+                return None
+        return groups
+
+    def _actor(self, name: str, bundle: dict[str, float], group: Any, at: int, threads: int) -> Any:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        # The next snapshot is opened in a concurrency group of its own, so that searches need not wait.
+        options = self._ray.remote(concurrency_groups={"open": 1})(NodeShard).options(
+            num_cpus=bundle["CPU"],
+            num_gpus=bundle.get("GPU", 0),
+            memory=bundle.get("memory"),
+            max_restarts=-1,
+            enable_task_events=False,  # every call in Ray's dashboard: a quarter of what an empty one costs
+            scheduling_strategy=PlacementGroupSchedulingStrategy(group, at),
+        )
+        return options.remote(str(self.location), name, self.cache, self.device, threads, holmes.__version__)

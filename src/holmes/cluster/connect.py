@@ -1,23 +1,21 @@
-"""Reach a Ray cluster, or start one on this machine."""
+"""Connect to a Ray cluster, or start one on this machine; errors of Ray become one line."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
-import signal
+import secrets
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import stat
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import holmes
 from holmes.errors import HolmesError, missing_packages
 
 LOCAL, AUTO = "local", "auto"
-PATIENCE = 5.0  # seconds for the head to accept a connection
+CONNECT_TIMEOUT = 5.0  # seconds for the head to accept a connection
 
 
 def import_ray() -> Any:
@@ -29,9 +27,9 @@ def import_ray() -> Any:
 
 
 def connect(address: str) -> bool:
-    """Join the cluster at `address` (HOST:PORT of its head, auto, or local: one of this machine alone).
+    """Connect to the cluster at `address`: HOST:PORT of its head, auto, or local to start one here.
 
-    Return whether this call made the connection; a process that is already connected stays where it is.
+    Return whether this call connected; a process that is connected already keeps its cluster.
     """
     ray = import_ray()
     if ray.is_initialized():
@@ -40,7 +38,9 @@ def connect(address: str) -> bool:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address == LOCAL:
+            make_token_private()
             ray.init(include_dashboard=False, **quiet)
+            make_token_private()  # Ray may have written another one
         else:
             if address != AUTO:
                 _check_reachable(address)
@@ -52,6 +52,27 @@ def connect(address: str) -> bool:
     return True
 
 
+def make_token_private() -> None:
+    """Make the token of a cluster on this machine readable by its user alone.
+
+    Whoever has the token can run code in the cluster. Ray would write it to a file that others may read, so
+    the file is made here before Ray starts. Files named by `RAY_AUTH_TOKEN_PATH` are left alone.
+    """
+    if "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ:
+        return
+    path = Path.home() / ".ray" / "auth_token"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        path.chmod(0o600)
+    else:
+        with open(descriptor, "w") as file:
+            file.write(secrets.token_hex(32))
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise HolmesError(f"{path} can be read by others; move it to a disk that keeps permissions.")
+
+
 def _check_reachable(address: str) -> None:
     """Refuse quickly; Ray itself would try for minutes."""
     host, colon, port = address.rpartition(":")
@@ -60,7 +81,7 @@ def _check_reachable(address: str) -> None:
             f"'{address}' is not the address of a Ray cluster; write HOST:PORT of its head, auto or local."
         )
     try:
-        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT).close()
     except OSError as error:
         reason = error.strerror or error
         raise HolmesError(
@@ -107,95 +128,9 @@ def reason_of(error: BaseException) -> str:
 
 def check_version(theirs: str) -> None:
     """Called on a node: two versions of the code may not understand each other."""
-    import holmes
 
     if theirs != holmes.__version__:
         raise HolmesError(
             f"node {socket.gethostname()} has Holmes {holmes.__version__}, but this machine {theirs}; "
             "install the same version on both."
         )
-
-
-# Health checks: a node that is silent for about six seconds counts as dead. Ray's own defaults take 40.
-HEALTH = {
-    "RAY_health_check_initial_delay_ms": "1000",
-    "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "2000",
-    "RAY_health_check_failure_threshold": "3",
-}
-# Read by the processes of Ray when they start.
-SETTINGS = {**HEALTH, "RAY_memory_monitor_refresh_ms": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-STORE = 80 << 20  # bytes of a node's object store
-
-
-class SmallCluster:
-    """A head without CPUs, so that nothing runs there, and nodes that do the work."""
-
-    def __init__(self, nodes: int, cpus: int = 1) -> None:
-        os.environ.update(SETTINGS)
-        places = [str(Path(holmes.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, places)))
-        from ray.cluster_utils import Cluster
-
-        head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
-        self.cluster: Any = Cluster(initialize_head=True, head_node_args=head)
-        self.cpus = cpus
-        self.nodes: list[Any] = []
-        self.restore(nodes)
-
-    @property
-    def address(self) -> str:
-        return str(self.cluster.address)
-
-    def kill(self, node: Any) -> None:
-        """End all of a node's processes at once, as if somebody had pulled its plug."""
-        for process in processes_of(node):
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        self.nodes.remove(node)
-        self.cluster.remove_node(node, allow_graceful=False)
-
-    @contextmanager
-    def frozen(self, node: Any) -> Iterator[None]:
-        """Inside the block, a node is there and does nothing, like a machine that hangs."""
-        processes = processes_of(node)
-        for process in processes:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for process in processes:
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGCONT)
-
-    def restore(self, count: int) -> None:
-        """Start new nodes until there are this many."""
-        while len(self.nodes) < count:
-            self.nodes.append(self.cluster.add_node(num_cpus=self.cpus, object_store_memory=STORE))
-
-    def close(self) -> None:
-        self.cluster.shutdown()
-
-    def __enter__(self) -> SmallCluster:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
-        self.close()
-
-
-def processes_of(node: Any) -> list[int]:
-    """The processes of a node: Ray's own, and those in which it runs actors and tasks."""
-    raylet = int(node.all_processes["raylet"][0].process.pid)
-    return [raylet, *children_of(raylet)]
-
-
-def children_of(process: int) -> list[int]:
-    """All that a process has started, and what these have; a thread or a process may end meanwhile."""
-    found = []
-    with suppress(FileNotFoundError, ProcessLookupError):
-        for task in Path(f"/proc/{process}/task").iterdir():
-            with suppress(FileNotFoundError, ProcessLookupError):
-                for child in map(int, (task / "children").read_text().split()):
-                    found += [child, *children_of(child)]
-    return found

@@ -1,8 +1,8 @@
 """Search in many shards as in one index, with bit for bit the same answers.
 
-A sentence becomes probes here. Every shard gives its best parts and the sums of all its scores; they merge
-exactly, are judged here, and the shards that have hits say where their moments are. A shard that is silent is
-named in the answer.
+The sentence is encoded here. Every shard returns its best parts and the sums of all its scores. They are
+merged exactly and judged here, while the shards that have hits find the moments. The answer names shards that
+did not reply.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import torch
 from numpy.typing import NDArray
 
 from holmes.base.devices import device_named
-from holmes.cluster.actors import RayFleet
+from holmes.cluster.actors import RayClient
+from holmes.cluster.client import LocalClient
 from holmes.cluster.connect import LOCAL, connect
-from holmes.cluster.fleet import Fleet, LocalFleet
-from holmes.cluster.locations import Place
+from holmes.cluster.location import Location
 from holmes.cluster.manifest import Shards, is_sharded, read_shards
-from holmes.cluster.query import gather
-from holmes.cluster.shard import sent
-from holmes.cluster.snapshots import Generation
+from holmes.cluster.query import query_shards
+from holmes.cluster.shard import Shard, to_arrays
+from holmes.cluster.snapshots import Snapshot
+from holmes.cluster.wire import call
 from holmes.cluster.write import add_to_shards, calibrate_shards, remove_from_shards, sync_shards
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Diagnosis, Judge
@@ -46,88 +47,85 @@ from holmes.index.ingest.sync import SyncSummary
 from holmes.index.storage.store import IndexDescription
 from holmes.records import QueryEmbedding
 
-QUERIES_AT_ONCE = 32  # of one question to the shards: enough to share a scan, and soon answered
+QUERIES_PER_CALL = 32  # enough to make one scan worth while, and soon done
 
 
 @dataclass
 class ShardedIndex(SearchIndex):
-    """Shards that are searched as one index. `refresh` takes up a new generation, whole."""
+    """Shards that are searched as one index. `refresh` moves to the newest snapshot."""
 
-    place: Place
-    now: Generation
+    location: Location
+    current: Snapshot
 
     def __post_init__(self) -> None:
         self._refreshing = threading.Lock()
 
     def __len__(self) -> int:
-        return self.now.shards.videos
+        return self.current.shards.videos
 
     @property
     def videos(self) -> list[str]:
-        return list(self.now.durations)
+        return list(self.current.durations)
 
     @property
     def durations(self) -> dict[str, float]:
-        return self.now.durations
+        return self.current.durations
 
     def duration(self, video: str) -> float:
-        for found in self.now.all("lengths", [video]).values():
-            if found[0] is not None:
-                return float(found[0])
+        for (seconds,) in self.current.call_all(Shard.lengths, [video]).values():
+            if seconds is not None:
+                return seconds
         raise self._unknown(video)
 
     def describe(self) -> IndexDescription:
-        return self.now.shards.describe(str(self.place))
+        return self.current.shards.describe(str(self.location))
 
     def _answer(self, request: SearchRequest) -> list[Answer]:
         """An answer names the shards that did not reply (`missing`)."""
         if not len(self):
-            raise HolmesError(f"{self.place} contains no videos; add some with 'holmes index build'.")
-        now = self.now
-        names = now.wanted(request.filter)
+            raise HolmesError(f"{self.location} contains no videos; add some with 'holmes index build'.")
+        now = self.current
+        names = now.names(request.filter)
         answers: list[Answer] = []
-        for start in range(0, len(request.sentences), QUERIES_AT_ONCE):
-            some = request.some(slice(start, start + QUERIES_AT_ONCE))
+        for start in range(0, len(request.sentences), QUERIES_PER_CALL):
+            some = request.some(slice(start, start + QUERIES_PER_CALL))
             enough = max(request.top, SMALL_GROUP)
             probes, count = now.probes(some.sentences), now.judge.candidates
             judging = _Judging(some, now)
-            gathered = gather(now, probes, enough, count, names, now.duplicates.alike, judging)
+            results = query_shards(now, probes, enough, count, names, now.duplicates.alike, judging)
             answers += compose_answers(
                 some,
-                gathered.nearest,
+                results.nearest,
                 now.judge,
                 now.shards.model,
-                gathered.found,
+                results.found,
                 in_parts=now.shards.in_parts,
                 duplicates=now.duplicates,
-                frames_of_hits=gathered.views,
-                judged=judging.of(gathered.nearest),
-                missing=gathered.missing,
+                frames_of_hits=results.frames,
+                judged=judging.of(results.nearest),
+                missing=results.missing,
             )
         return answers
 
     def _look_alikes(self, video: str, time: float, top: int) -> tuple[Hit, ...]:
-        now = self.now
+        now = self.current
         shard = self._owner(now, video)
-        rows = now.ask("row_at", {shard: (video, time)})
-        if shard not in rows:
-            raise HolmesError(f"{shard} did not answer; try again in a moment.")
-        row_1D = torch.tensor(rows[shard]).unsqueeze(0)
+        row = now.call_surely({shard: call(Shard.row_at, video, time)})[shard]
         weights = now.embedder.frame_weight, now.embedder.clip_weight
-        gathered = gather(now, make_probes(QueryEmbedding(row_1D), *weights), top + 1, 0, now.wanted(None))
-        hits = compose_hits(0, None, gathered.nearest, top + 1, gathered.found)
+        probes = make_probes(QueryEmbedding(torch.tensor(row).unsqueeze(0)), *weights)
+        results = query_shards(now, probes, top + 1, 0, now.names(None))
+        hits = compose_hits(0, None, results.nearest, top + 1, results.found)
         return tuple(hit for hit in hits if hit.video != video)[:top]
 
     def timelines(self, sentence: str, videos: Sequence[str]) -> list[Timeline]:
         check_sentence(sentence)
-        now = self.now
-        probes = sent(now.probes([sentence]))
+        now = self.current
+        probes = to_arrays(now.probes([sentence]))
         of_shard: dict[str, list[str]] = {}
         for name in videos:
             of_shard.setdefault(self._owner(now, name), []).append(name)
-        replies = now.ask("timelines", {shard: (probes, names) for shard, names in of_shard.items()})
-        if silent := [shard for shard in of_shard if shard not in replies]:
-            raise HolmesError(f"{', '.join(silent)} did not answer; try again in a moment.")
+        calls = {shard: call(Shard.timelines, probes, names) for shard, names in of_shard.items()}
+        replies = now.call_surely(calls)
         found = {
             name: timeline
             for shard, names in of_shard.items()
@@ -136,16 +134,16 @@ class ShardedIndex(SearchIndex):
         return [found[name] for name in videos]
 
     def refresh(self) -> bool:
-        """Take up a new generation as soon as every shard has it; return whether one was taken up.
+        """Move to the newest snapshot if every shard has it open; return whether it did.
 
-        Until then all answers come from the present one. Where copying takes long, call this again.
+        Until then all answers come from the current snapshot. Copying may take long: call this again.
         """
         with self._refreshing:
-            shards = read_shards(self.place)
-            if shards == self.now.shards or not self.now.fleet.ready(shards):
+            shards = read_shards(self.location)
+            if shards == self.current.shards or not self.current.client.prepare(shards):
                 return False
-            self.now = self.now.next(shards)
-            self.now.fleet.settle(shards)
+            self.current = self.current.next(shards)
+            self.current.client.release_others(shards)
             return True
 
     def encode(self, sentences: Sequence[str]) -> NDArray[np.float32]:
@@ -178,30 +176,30 @@ class ShardedIndex(SearchIndex):
         return taught
 
     def _folder(self, command: str) -> Path:
-        if self.place.folder is None:
+        if self.location.folder is None:
             raise self._unchangeable(command)
-        return self.place.folder
+        return self.location.folder
 
     def close(self) -> None:
-        self.now.fleet.close()
+        self.current.client.close()
 
     @property
     def _where(self) -> str:
-        return str(self.place)
+        return str(self.location)
 
     @property
     def embedder(self) -> Embedder:
-        return self.now.embedder
+        return self.current.embedder
 
     @embedder.setter
     def embedder(self, embedder: Embedder) -> None:
-        self.now.embedder = embedder
+        self.current.embedder = embedder
 
     @property
     def judge(self) -> Judge:
-        return self.now.judge
+        return self.current.judge
 
-    def _owner(self, now: Generation, video: str) -> str:
+    def _owner(self, now: Snapshot, video: str) -> str:
         if video not in now.owner:
             raise self._unknown(video)
         return now.owner[video]
@@ -209,10 +207,10 @@ class ShardedIndex(SearchIndex):
 
 @dataclass
 class _Judging:
-    """Judges what was found while the shards look for moments."""
+    """Judges the nearest videos while the shards find moments."""
 
     request: SearchRequest
-    now: Generation
+    now: Snapshot
     nearest: Nearest | None = None
     diagnoses: Sequence[Diagnosis] = ()
 
@@ -221,12 +219,12 @@ class _Judging:
         self.diagnoses = judge_answers(self.request, nearest, self.now.judge, self.now.shards.in_parts)
 
     def of(self, nearest: Nearest) -> Sequence[Diagnosis] | None:
-        """The diagnoses of this; None if it was not judged, since a shard has fallen silent after that."""
+        """Its diagnoses; None if others were judged, before a shard was lost."""
         return self.diagnoses if self.nearest is nearest else None
 
 
 CACHE = "~/.cache/holmes/shards"  # on every node
-STARTING = 900.0  # seconds for all shards to be copied and opened
+OPENING_TIMEOUT = 900.0  # seconds for all shards to be copied and opened
 
 
 def open_index(
@@ -246,55 +244,56 @@ def open_index(
     trained checkpoint is now, if it has moved; `diagnose` judges the answers in place of the model's judge.
 
     A sharded index is searched in this process, or with `ray` on a cluster: HOST:PORT of its head, auto, or
-    local for one of this machine alone. There every shard has as many `copies` on different nodes (two, if
-    there are as many nodes), which lie in the folder `cache` of each node's disk; a shard of which no copy
-    answers within `patience` seconds is named in the answer.
+    local to start one on this machine. On a cluster each shard has `copies` replicas on different nodes (two,
+    if there are as many nodes). Nodes keep the shards in the folder `cache` on their disks. The answer names
+    shards of which no replica replied within `patience` seconds.
     """
-    place = Place(path)
-    if ray is None and not is_sharded(place):
-        if place.folder is None:
-            read_shards(place)  # the error says what is there instead
+    location = Location(path)
+    if ray is None and not is_sharded(location):
+        if location.folder is None:
+            read_shards(location)  # the error says what is there instead
         return searcher.open_single_index(path, device=device, model=model, diagnose=diagnose)
-    shards = read_shards(place)
+    shards = read_shards(location)
+    client: RayClient | LocalClient
     if ray is not None:
-        fleet: Fleet = open_fleet(place, shards, ray, device, copies, cache, patience)
-        return ShardedIndex(place, Generation(shards, fleet, model, diagnose, device))
-    if place.folder is None and cache is None:
-        raise HolmesError(f"{place} is not on this machine; say where to copy its shards to (cache=FOLDER).")
-    kept = None if cache is None else Path(cache).expanduser()
-    fleet = LocalFleet(place, kept, str(device_named(device)))
-    fleet.ready(shards)
-    return ShardedIndex(place, Generation(shards, fleet, model, diagnose, device))
+        client = open_on_ray(location, shards, ray, device, copies, cache, patience)
+    elif location.folder is None and cache is None:
+        raise HolmesError(f"{location} is not on this machine; say where to copy its shards (cache=FOLDER).")
+    else:
+        folder = None if cache is None else Path(cache).expanduser()
+        client = LocalClient(location, folder, str(device_named(device)))
+        client.prepare(shards)
+    return ShardedIndex(location, Snapshot(shards, client, model, diagnose, device))
 
 
-def open_fleet(
-    place: Place,
+def open_on_ray(
+    location: Location,
     shards: Shards,
     address: str,
     device: str,
-    copies: int | None,
+    replicas: int | None,
     cache: Path | str | None,
-    patience: float,
-) -> RayFleet:
-    """The shards on the nodes of a cluster, ready to answer."""
+    timeout: float,
+) -> RayClient:
+    """The shards, open on the nodes of a cluster."""
     if device not in ("auto", "cpu", "cuda"):
         raise HolmesError(f"unknown device '{device}' of nodes; use auto, cpu or cuda.")
-    owned = connect(address)
-    # On this machine alone a shard is opened where it lies, if that is a folder.
-    in_place = cache is None and address == LOCAL and place.folder is not None
-    if place.folder is not None:
-        place = Place(place.folder.absolute())
-    fleet = RayFleet(
-        place,
-        copies=copies,
-        cache=None if in_place else str(cache or CACHE),
+    is_new = connect(address)
+    # A cluster of this machine alone opens shards where they are, if that is a folder.
+    without_cache = cache is None and address == LOCAL and location.folder is not None
+    if location.folder is not None:
+        location = Location(location.folder.absolute())
+    client = RayClient(
+        location,
+        replicas=replicas,
+        cache=None if without_cache else str(cache or CACHE),
         device="cuda" if device == "cuda" else "cpu",
-        patience=patience,
-        owned=owned,
+        timeout=timeout,
+        disconnect=is_new,
     )
     try:
-        fleet.open(shards, STARTING)
+        client.open(shards, OPENING_TIMEOUT)
     except BaseException:
-        fleet.close()
+        client.close()
         raise
-    return fleet
+    return client

@@ -1,10 +1,10 @@
-"""The one file that says what a sharded index is. Replacing it takes all shards to their next state at once.
+"""The file that says what a sharded index is. Replacing it publishes a new snapshot of all shards at once.
 
-    SHARDS/shards.json             this file: every shard by name, with the digest of its state
+    SHARDS/shards.json             this file: every shard by name, with the digest of its snapshot
     SHARDS/shard-0000/             an ordinary index, usable alone
-    SHARDS/features/               what was extracted for all of them
+    SHARDS/features/               the extracted features of all shards
 
-A shard may go on changing; what a search sees of it is the state whose digest stands here.
+A shard may be changed at any time. Searches see the snapshot whose digest is here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from holmes.base.manifests import FileFormat
 from holmes.base.validation import Count, Matching, Sha256, Within
-from holmes.cluster.locations import Place
+from holmes.cluster.location import Location
 from holmes.errors import HolmesError
 from holmes.index.storage.manifest import FILE_NAME as INDEX_FILE
 from holmes.index.storage.manifest import Manifest, Side
@@ -32,10 +32,10 @@ ShardName = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", "the name
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """One shard in one state."""
+    """One shard in one snapshot."""
 
     name: ShardName
-    sha256: Sha256  # of its sealed manifest, which has those of all its files
+    sha256: Sha256  # of the snapshot: of a manifest that has the digests of all files
     videos: Count
     parts: Count  # of these videos: a long one has several
     seconds: Annotated[float, Within(0, 1e15)]  # of video
@@ -45,7 +45,7 @@ class ShardEntry:
 
 @dataclass(frozen=True)
 class Shards:
-    """All shards of an index in one generation."""
+    """One snapshot of all shards; `generation` numbers them."""
 
     model: dict[str, Any]
     extraction: dict[str, Any]
@@ -53,12 +53,12 @@ class Shards:
     clips: Side
     generation: Count
     shards: tuple[ShardEntry, ...]
-    calibration: dict[str, Any] | None = None  # what the collection was taught, or guessed of it
+    calibration: dict[str, Any] | None = None  # of the whole collection: learned from captions, or guessed
 
     def __post_init__(self) -> None:
         names = [entry.name for entry in self.shards]
         if not names or len(names) > MOST_SHARDS or len(set(names)) < len(names):
-            raise HolmesError("shards must be named once each, and there must be some.")
+            raise HolmesError("shards.json must list at least one shard, each with a unique name.")
 
     @property
     def videos(self) -> int:
@@ -92,26 +92,26 @@ class Shards:
         )
 
 
-def is_sharded(place: Place) -> bool:
-    return place.exists(FILE_NAME)
+def is_sharded(location: Location) -> bool:
+    return location.exists(FILE_NAME)
 
 
-def read_shards(place: Place) -> Shards:
-    if place.folder is not None:
-        if not (place.folder / FILE_NAME).exists():
-            raise _no_shards(place)
-        return FORMAT.read(place.folder / FILE_NAME, Shards)
+def read_shards(location: Location) -> Shards:
+    if location.folder is not None:
+        if not (location.folder / FILE_NAME).exists():
+            raise _no_shards(location)
+        return FORMAT.read(location.folder / FILE_NAME, Shards)
     try:
-        content = place.read(FILE_NAME, LARGEST)
+        content = location.read(FILE_NAME, LARGEST)
     except FileNotFoundError:
-        raise _no_shards(place) from None
+        raise _no_shards(location) from None
     with tempfile.TemporaryDirectory() as folder:
         local = Path(folder) / FILE_NAME
         local.write_bytes(content)
         try:
             return FORMAT.read(local, Shards)
         except HolmesError as error:
-            raise HolmesError(str(error).replace(folder, str(place))) from None
+            raise HolmesError(str(error).replace(folder, str(location))) from None
 
 
 def write_shards(folder: Path, shards: Shards) -> None:
@@ -123,17 +123,17 @@ def check_belongs(shards: Shards, manifest: Manifest, where: str) -> None:
     for what in ("model", "extraction", "width", "clips"):
         if getattr(shards, what) != getattr(manifest, what):
             raise HolmesError(
-                f"{where} does not belong to this sharded index (its {what} is another); put its own shard "
-                "back, or split the index again."
+                f"{where} does not belong to this sharded index (its {what} differs); restore the right "
+                "shard, or split the index again."
             )
 
 
-def _no_shards(place: Place) -> HolmesError:
-    if place.exists(INDEX_FILE):
+def _no_shards(location: Location) -> HolmesError:
+    if location.exists(INDEX_FILE):
         return HolmesError(
-            f"{place} is a single index, not a sharded one; make one of it: "
-            f"holmes index split {place} SHARDS --shards N."
+            f"{location} is a single index, not a sharded one; make one of it: "
+            f"holmes index split {location} SHARDS --shards N."
         )
     return HolmesError(
-        f"{place} is not a sharded index (it has no {FILE_NAME}); make one: holmes index split."
+        f"{location} is not a sharded index (it has no {FILE_NAME}); make one: holmes index split."
     )

@@ -1,14 +1,19 @@
-"""One query to all shards: the best of each merged exactly; then the moments, from the shards that have hits.
+"""One query to all shards: the best of each, merged exactly, then the moments of the hits.
 
-Q queries, H hits, U queries of which some shard may have more
+First every shard is asked for about as many results as it should have if the best ones were spread evenly. A
+shard whose last result might still be among the best is asked again for all it has. So the merged result is
+that of one index, and each shard sends little.
+
+Q queries, H hits, K best parts, U queries for which some shard may have more
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import add
 
 import numpy as np
 import torch
@@ -16,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from holmes.cluster.manifest import Shards
-from holmes.cluster.merge import merge, whose, with_rows
-from holmes.cluster.shard import Sent, ShardReply, sent, unpacked
-from holmes.cluster.snapshots import Generation, Names
+from holmes.cluster.shard import ProbeArrays, Shard, ShardReply, frames_to_float32, to_arrays
+from holmes.cluster.snapshots import Names, Snapshot
+from holmes.cluster.wire import call
 from holmes.errors import HolmesError
 from holmes.index.answer.answering import Found
 from holmes.index.answer.duplicates import MomentFrames
@@ -26,23 +31,90 @@ from holmes.index.engine.nearest import Nearest
 from holmes.index.engine.scan import Probes
 from holmes.moments import Moment
 
-DEVIATIONS = 3.0  # added to the expected share: one shard in a thousand has more
+DEVIATIONS = 3.0  # added to the expected number of results: one shard in a thousand has more
+WITH_FRAMES = 2  # first hits with equal scores whose frames come with their moments; more are rare
+BITS = 40  # of a number that belong to the shard; the bits above say which shard it is
+
+Alike = Callable[[Tensor], Tensor]  # of the hits' scores, Q × H: how many first ones may be the same
+Hit = tuple[int, int]  # query and rank
+
+
+@dataclass(frozen=True)
+class Results:
+    """What all shards that replied found."""
+
+    snapshot: Snapshot
+    shards: list[str]  # by their numbers
+    nearest: Nearest
+    videos: dict[Hit, Found]
+    known_frames: dict[Hit, MomentFrames]
+    missing: tuple[str, ...]
+
+    def found(self, q: int, rank: int) -> Found:
+        return self.videos[q, rank]
+
+    def frames(self, hits: Sequence[Hit]) -> list[MomentFrames | None]:
+        """The frames of hits' moments; None for hits whose shard did not reply."""
+        wanted: dict[str, list[tuple[int, Moment]]] = {}
+        of_shard: dict[str, list[Hit]] = {}
+        for hit in hits:
+            if hit not in self.known_frames:
+                number, part = _shard_and_part(int(self.nearest.hit_QH[hit]))
+                wanted.setdefault(self.shards[number], []).append((part, self.videos[hit][1][0]))
+                of_shard.setdefault(self.shards[number], []).append(hit)
+        calls = {shard: call(Shard.frames, moments) for shard, moments in wanted.items()}
+        for shard, frames in self.snapshot.call(calls).items():
+            self.known_frames.update(zip(of_shard[shard], map(frames_to_float32, frames), strict=True))
+        return [self.known_frames.get(hit) for hit in hits]
+
+
+def query_shards(
+    snapshot: Snapshot,
+    probes: Probes,
+    top: int,
+    candidates: int,
+    names: Names,
+    alike: Alike | None = None,
+    meanwhile: Callable[[Nearest], None] | None = None,
+) -> Results:
+    """The nearest videos of all shards, and the moments of the hits.
+
+    `alike` says how many first hits may be the same; their frames are fetched with their moments.
+    `meanwhile` runs on the nearest videos while the shards find moments.
+
+    A shard that replies only to the first of the two calls is left out, so that every hit has its moments.
+    """
+    shards, amount = list(names), Amount(top, candidates)
+    amounts = first_amounts(amount, snapshot.shards, names)
+    replies = _best(snapshot, probes, amounts, names)
+    while True:
+        if not replies:
+            raise HolmesError("none of the shards answered; is the cluster up? Try again in a moment.")
+        missing = tuple(shard for shard in shards if shard not in replies)
+        nearest, lost = _nearest(snapshot, probes, amount, names, replies, amounts)
+        if not lost:
+            work = None if meanwhile is None else partial(meanwhile, nearest)
+            videos, frames, lost = _videos(snapshot, shards, to_arrays(probes), nearest, alike, work)
+        if not lost:
+            return Results(snapshot, shards, nearest, videos, frames, missing)
+        for shard in lost:
+            del replies[shard]
 
 
 @dataclass(frozen=True)
 class Amount:
-    """How many videos, and how many of the best parts of any, to name."""
+    """How many videos, and how many of the best parts of any video, to return."""
 
     videos: int
     parts: int
 
-    def share(self, part: float) -> Amount:
-        """The request to a shard that holds this part of all videos."""
-        return Amount(_share(self.videos, part), _share(self.parts, part))
+    def of_shard(self, fraction: float) -> Amount:
+        """What to ask of a shard that holds this fraction of all parts."""
+        return Amount(_expected(self.videos, fraction), _expected(self.parts, fraction))
 
 
-def _share(wanted: int, part: float) -> int:
-    mean = wanted * part
+def _expected(wanted: int, fraction: float) -> int:
+    mean = wanted * fraction
     return min(wanted, math.ceil(mean + DEVIATIONS * math.sqrt(mean)) + 1)
 
 
@@ -50,13 +122,13 @@ def first_amounts(amount: Amount, shards: Shards, names: Names) -> dict[str, Amo
     """What every shard is asked for at first."""
     sizes = {shard: shards[shard].parts if own is None else len(own) for shard, own in names.items()}
     whole = max(1, sum(sizes.values()))
-    return {shard: amount.share(size / whole) for shard, size in sizes.items()}
+    return {shard: amount.of_shard(size / whole) for shard, size in sizes.items()}
 
 
 def may_have_more(
     replies: Mapping[str, ShardReply], asked: Mapping[str, Amount], amount: Amount, nearest: Nearest
 ) -> dict[str, NDArray[np.bool_]]:
-    """The shards that may have more of the best than they have named, and for which queries."""
+    """The shards that may have more of the best than they returned, and for which queries."""
     best = (
         (nearest.score_QK.numpy(), max(amount.videos, amount.parts)),
         (nearest.hit_score_QH.numpy(), amount.videos),
@@ -64,10 +136,10 @@ def may_have_more(
     found = {}
     for shard, reply in replies.items():
         own = asked[shard]
-        named = ((reply.score_QK, max(own.videos, own.parts)), (reply.hit_score_QH, own.videos))
+        returned = ((reply.score_QK, max(own.videos, own.parts)), (reply.hit_score_QH, own.videos))
         open_Q = np.zeros(len(reply.sum_Q), bool)
-        for (score_QN, at_most), (best_QN, wanted) in zip(named, best, strict=True):
-            if at_most < wanted and score_QN.shape[1] == at_most:  # else it has named all it has
+        for (score_QN, limit), (best_QN, wanted) in zip(returned, best, strict=True):
+            if limit < wanted and score_QN.shape[1] == limit:  # else it has returned all it has
                 enough = best_QN.shape[1] == wanted
                 open_Q |= score_QN[:, -1] >= best_QN[:, -1] if enough else True
         if open_Q.any():
@@ -75,134 +147,116 @@ def may_have_more(
     return found
 
 
-LOOKED_AT = 2  # first hits of equal score whose looks come with their moments; more are seldom needed
-
-Alike = Callable[[Tensor], Tensor]  # of the hits' scores, Q × H: how many first ones may be the same
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """What all shards that answered found."""
-
-    now: Generation
-    shards: list[str]  # by their places
-    nearest: Nearest
-    videos: dict[tuple[int, int], Found]  # by query and rank
-    seen: dict[tuple[int, int], MomentFrames]  # what some of them look like
-    missing: tuple[str, ...]
-
-    def found(self, q: int, rank: int) -> Found:
-        return self.videos[q, rank]
-
-    def views(self, hits: Sequence[tuple[int, int]]) -> list[MomentFrames | None]:
-        """What hits look like, each by query and rank; None for those whose shard has fallen silent."""
-        asked: dict[str, list[tuple[int, Moment]]] = {}
-        by_shard: dict[str, list[tuple[int, int]]] = {}
-        for hit in hits:
-            if hit not in self.seen:
-                place, part = whose(int(self.nearest.hit_QH[hit]))
-                asked.setdefault(self.shards[place], []).append((part, self.videos[hit][1][0]))
-                by_shard.setdefault(self.shards[place], []).append(hit)
-        calls = {shard: (wanted,) for shard, wanted in asked.items()}
-        for shard, views in (self.now.ask("views", calls) if calls else {}).items():
-            self.seen.update(zip(by_shard[shard], map(unpacked, views), strict=True))
-        return [self.seen.get(hit) for hit in hits]
-
-
-def gather(
-    now: Generation,
-    probes: Probes,
-    top: int,
-    candidates: int,
-    names: Names,
-    alike: Alike | None = None,
-    meanwhile: Callable[[Nearest], None] | None = None,
-) -> Gathered:
-    """Ask the shards for the best they have, then those with hits for moments, and for what hits look like
-    that may be the same. `meanwhile` is done with the best while the shards look for moments.
-
-    A shard that falls silent between the two is left out of both, so that no hit is described by halves.
-    """
-    shards, amount = list(names), Amount(top, candidates)
-    asked = first_amounts(amount, now.shards, names)
-    replies = _best(now, probes, asked, names)
-    while True:
-        if not replies:
-            raise HolmesError("none of the shards answered; is the cluster up? Try again in a moment.")
-        missing = tuple(shard for shard in shards if shard not in replies)
-        nearest, silent = _proven(now, probes, amount, names, replies, asked)
-        if not silent:
-            busy = None if meanwhile is None else partial(meanwhile, nearest)
-            videos, seen, silent = _videos(now, shards, sent(probes), nearest, alike, busy)
-        if not silent:
-            return Gathered(now, shards, nearest, videos, seen, missing)
-        for shard in silent:
-            del replies[shard]
-
-
 def _best(
-    now: Generation, probes: Probes, asked: Mapping[str, Amount], names: Names
+    snapshot: Snapshot, probes: Probes, asked: Mapping[str, Amount], names: Names
 ) -> dict[str, ShardReply]:
-    travelling = sent(probes)
-    calls = {
-        shard: (travelling, amount.videos, amount.parts, names[shard]) for shard, amount in asked.items()
-    }
-    return now.ask("nearest", calls)
+    arrays = to_arrays(probes)
+    return snapshot.call(
+        {
+            shard: call(Shard.nearest, arrays, amount.videos, amount.parts, names[shard])
+            for shard, amount in asked.items()
+        }
+    )
 
 
-def _proven(
-    now: Generation,
+def _nearest(
+    snapshot: Snapshot,
     probes: Probes,
     amount: Amount,
     names: Names,
     replies: Mapping[str, ShardReply],
     asked: Mapping[str, Amount],
 ) -> tuple[Nearest, list[str]]:
-    """The best of all shards, and those that were silent when asked for more than their share."""
+    """The nearest of all shards, and the shards that did not reply when they were asked for more."""
     nearest = _merged(names, replies, amount)
     open_Q = may_have_more(replies, asked, amount, nearest)
     if not open_Q:
         return nearest, []
     at_U = np.logical_or.reduce(list(open_Q.values())).nonzero()[0]
-    again = _best(now, probes[torch.from_numpy(at_U)], dict.fromkeys(open_Q, amount), names)
-    if silent := [shard for shard in open_Q if shard not in again]:
-        return nearest, silent
+    again = _best(snapshot, probes[torch.from_numpy(at_U)], dict.fromkeys(open_Q, amount), names)
+    if lost := [shard for shard in open_Q if shard not in again]:
+        return nearest, lost
     rows = {shard: again[shard] if shard in again else reply[at_U] for shard, reply in replies.items()}
-    whole = _merged(names, rows, amount)
-    return with_rows(nearest, at_U, whole), []
-
-
-def _merged(names: Names, replies: Mapping[str, ShardReply], amount: Amount) -> Nearest:
-    at = {place: replies[shard] for place, shard in enumerate(names) if shard in replies}
-    return merge(at, amount.videos, amount.parts)
+    return _with_rows(nearest, at_U, _merged(names, rows, amount)), []
 
 
 def _videos(
-    now: Generation,
+    snapshot: Snapshot,
     shards: list[str],
-    probes: Sent,
+    probes: ProbeArrays,
     nearest: Nearest,
     alike: Alike | None,
     meanwhile: Callable[[], None] | None,
-) -> tuple[dict[tuple[int, int], Found], dict[tuple[int, int], MomentFrames], list[str]]:
-    """The video of every hit, what some look like, and the shards that did not answer."""
-    looked_at = [0] * len(nearest.hit_QH)
+) -> tuple[dict[Hit, Found], dict[Hit, MomentFrames], list[str]]:
+    """The video of every hit, the frames of some, and the shards that did not reply."""
+    with_frames = [0] * len(nearest.hit_QH)
     if alike is not None:
         alike_Q = alike(nearest.hit_score_QH)
-        looked_at = torch.where(alike_Q > 1, alike_Q.clamp(max=LOOKED_AT), 0).tolist()
-    places: dict[str, list[tuple[int, int]]] = {}
+        with_frames = torch.where(alike_Q > 1, alike_Q.clamp(max=WITH_FRAMES), 0).tolist()
+    of_shard: dict[str, list[Hit]] = {}
     parts: dict[str, list[tuple[int, int, bool]]] = {}
     for q, row in enumerate(nearest.hit_QH.tolist()):
-        for rank, number in enumerate(row):
-            place, part = whose(number)
-            places.setdefault(shards[place], []).append((q, rank))
-            parts.setdefault(shards[place], []).append((q, part, rank < looked_at[q]))
-    calls = {shard: (probes, hits) for shard, hits in parts.items()}
-    replies = now.ask("found", calls, meanwhile) if calls else {}
-    videos, seen = dict[tuple[int, int], Found](), dict[tuple[int, int], MomentFrames]()
+        for rank, global_number in enumerate(row):
+            number, part = _shard_and_part(global_number)
+            of_shard.setdefault(shards[number], []).append((q, rank))
+            parts.setdefault(shards[number], []).append((q, part, rank < with_frames[q]))
+    calls = {shard: call(Shard.found, probes, hits) for shard, hits in parts.items()}
+    replies = snapshot.call(calls, meanwhile)
+    videos, frames = dict[Hit, Found](), dict[Hit, MomentFrames]()
     for shard, found in replies.items():
-        for hit, (video, view) in zip(places[shard], found, strict=True):
+        for hit, (video, seen) in zip(of_shard[shard], found, strict=True):
             videos[hit] = video
-            if view is not None:
-                seen[hit] = unpacked(view)
-    return videos, seen, [shard for shard in parts if shard not in replies]
+            if seen is not None:
+                frames[hit] = frames_to_float32(seen)
+    return videos, frames, [shard for shard in parts if shard not in replies]
+
+
+def _merged(names: Names, replies: Mapping[str, ShardReply], amount: Amount) -> Nearest:
+    by_number = {number: replies[shard] for number, shard in enumerate(names) if shard in replies}
+    return merge(by_number, amount.videos, amount.parts)
+
+
+def merge(replies: Mapping[int, ShardReply], top: int, candidates: int) -> Nearest:
+    """The nearest of all shards, which are given by number. Equal scores are in the order of their keys."""
+    numbers = sorted(replies)
+
+    def joined(name: str) -> Tensor:
+        return torch.from_numpy(np.concatenate([getattr(replies[number], name) for number in numbers], 1))
+
+    def numbered(name: str) -> Tensor:
+        whole = [getattr(replies[number], name) + (number << BITS) for number in numbers]
+        return torch.from_numpy(np.concatenate(whole, 1))
+
+    sums = reduce(add, (replies[number].sums for number in numbers))
+    best_QK = _order(joined("score_QK"), joined("key_QK"))[:, : max(top, candidates)]
+    best_QH = _order(joined("hit_score_QH"), joined("hit_key_QH"))[:, :top]
+    return Nearest(
+        *(numbered("part_QK").gather(1, best_QK), joined("score_QK").gather(1, best_QK)),
+        *(joined("frame_QK").gather(1, best_QK), joined("clip_QK").gather(1, best_QK)),
+        *(numbered("video_QK").gather(1, best_QK), joined("video_parts_QK").gather(1, best_QK)),
+        numbered("hit_QH").gather(1, best_QH),
+        joined("hit_score_QH").gather(1, best_QH),
+        sums,
+    )
+
+
+def _order(score_QN: Tensor, key_QN: Tensor) -> Tensor:
+    """Best first, equal scores by key; parts of one video, which one shard has in order of time, stay so."""
+    by_key_QN = key_QN.argsort(dim=1, stable=True)
+    by_score_QN = score_QN.gather(1, by_key_QN).argsort(dim=1, descending=True, stable=True)
+    return by_key_QN.gather(1, by_score_QN)
+
+
+def _with_rows(nearest: Nearest, at_U: NDArray[np.int64], better: Nearest) -> Nearest:
+    """`nearest`, with better results for some of the queries."""
+    if len(at_U) == len(nearest.parts_QK):
+        return better
+    at = torch.from_numpy(at_U)
+    found = zip(vars(nearest).items(), vars(better).values(), strict=True)
+    rows = {name: value.index_copy(0, at, more) for (name, value), more in found if name != "all_scores"}
+    return replace(nearest, **rows)
+
+
+def _shard_and_part(number: int) -> tuple[int, int]:
+    """The number of a shard, and that of one of its parts, from a number of all shards."""
+    return number >> BITS, number & ((1 << BITS) - 1)

@@ -1,15 +1,16 @@
-"""A sharded index in one state of all its shards: what a search begins and ends in."""
+"""One snapshot of a sharded index: its shards, its model and its judge. A search uses only one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from holmes.cluster.fleet import Fleet
+from holmes.cluster.client import ShardClient
 from holmes.cluster.manifest import FILE_NAME, Shards
-from holmes.cluster.wire import Arguments
+from holmes.cluster.shard import Shard
+from holmes.cluster.wire import Call, call
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Judge
 from holmes.index.answer.confidence import choose_judge, own_calibration
@@ -19,15 +20,17 @@ from holmes.index.embedders.protocol import Embedder
 from holmes.index.engine.scan import Probes, make_probes
 from holmes.index.storage.store import fitting, no_video_fits
 
-Names = dict[str, Collection[str] | None]  # the shards to ask, and which of their videos; None: all
+R = TypeVar("R")
+P = ParamSpec("P")
+Names = dict[str, Collection[str] | None]  # the shards to search, and which of their videos; None: all
 
 
 @dataclass
-class Generation:
-    """The shards, whoever asks them, the model and the judge that belong to one state."""
+class Snapshot:
+    """What `shards.json` says at one time, and who calls the shards."""
 
     shards: Shards
-    fleet: Fleet
+    client: ShardClient
     checkpoint: Model | None = None  # the model, or where it is now; by default what the shards remember
     diagnose: Judge | None = None  # used instead of the model's own judge
     device: str = "auto"  # of the model and its encoders; every shard has a device of its own
@@ -48,11 +51,11 @@ class Generation:
 
     @property
     def duplicates(self) -> DuplicateFinder:
-        """Remembered once every shard has said what its videos look like."""
+        """Finds duplicates among hits; kept once every shard has sent a sample of its videos."""
         if self._duplicates is not None:
             return self._duplicates
         names = [entry.name for entry in self.shards.shards if entry.videos]
-        samples = self.ask("sketches", {name: () for name in names})
+        samples = self.call({name: call(Shard.sample_mean_frames) for name in names})
         duplicates = DuplicateFinder(self.embedder, lambda: merge_samples(samples.values()))
         if len(samples) == len(names):
             self._duplicates = duplicates
@@ -62,9 +65,9 @@ class Generation:
         embedder = self.embedder
         return make_probes(embedder.queries(sentences), embedder.frame_weight, embedder.clip_weight)
 
-    def next(self, shards: Shards) -> Generation:
-        """The generation after this one; a model that is still the same need not be loaded again."""
-        later = Generation(shards, self.fleet, self.checkpoint, self.diagnose, self.device)
+    def next(self, shards: Shards) -> Snapshot:
+        """The snapshot after this one; a model that is still the same is not loaded again."""
+        later = Snapshot(shards, self.client, self.checkpoint, self.diagnose, self.device)
         if "embedder" in self.__dict__ and shards.model == self.shards.model:
             later.embedder = self.embedder
         return later
@@ -72,32 +75,37 @@ class Generation:
     @cached_property
     def durations(self) -> dict[str, float]:
         """Every video's seconds, shard by shard."""
-        return {name: seconds for held in self._held.values() for name, seconds in held.items()}
+        return {name: seconds for own in self._durations.values() for name, seconds in own.items()}
 
     @cached_property
     def owner(self) -> dict[str, str]:
         """The shard of every video."""
-        return {name: shard for shard, held in self._held.items() for name in held}
+        return {name: shard for shard, own in self._durations.items() for name in own}
 
     @cached_property
-    def _held(self) -> dict[str, dict[str, float]]:
-        return self.all("durations")
+    def _durations(self) -> dict[str, dict[str, float]]:
+        return self.call_all(Shard.durations)
 
-    def all(self, method: str, *arguments: Any) -> dict[str, Any]:
-        """The answers of all shards; a silent shard is an error."""
-        replies = self.ask(method, {entry.name: arguments for entry in self.shards.shards})
-        silent = [entry.name for entry in self.shards.shards if entry.name not in replies]
-        if silent:
-            raise HolmesError(f"{', '.join(silent[:3])} did not answer; try again in a moment.")
-        return {entry.name: replies[entry.name] for entry in self.shards.shards}
+    def call_all(
+        self, method: Callable[Concatenate[Any, str, P], R], *arguments: P.args, **named: P.kwargs
+    ) -> dict[str, R]:
+        """What every shard returns, in their order; a shard that does not reply is an error."""
+        one = call(method, *arguments, **named)
+        return self.call_surely({entry.name: one for entry in self.shards.shards})
 
-    def ask(
-        self, method: str, calls: Mapping[str, Arguments], meanwhile: Callable[[], None] | None = None
-    ) -> dict[str, Any]:
-        return self.fleet.ask(self.shards, method, calls, meanwhile)
+    def call_surely(self, calls: Mapping[str, Call[R]]) -> dict[str, R]:
+        """What these shards return, in their order; a shard that does not reply is an error."""
+        replies = self.call(calls)
+        if missing := [name for name in calls if name not in replies]:
+            raise HolmesError(f"{', '.join(missing[:3])} did not answer; try again in a moment.")
+        return {name: replies[name] for name in calls}
 
-    def wanted(self, filter: str | Collection[str] | None) -> Names:
-        """Which shards to ask for which videos."""
+    def call(self, calls: Mapping[str, Call[R]], meanwhile: Callable[[], None] | None = None) -> dict[str, R]:
+        """What these shards return; `meanwhile` runs while they are busy."""
+        return self.client.call(self.shards, calls, meanwhile)
+
+    def names(self, filter: str | Collection[str] | None) -> Names:
+        """Which videos of which shards to search."""
         every = [entry.name for entry in self.shards.shards if entry.videos]
         if filter is None:
             return dict.fromkeys(every)

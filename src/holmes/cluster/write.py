@@ -1,7 +1,7 @@
 """Make, change, calibrate and check sharded indexes.
 
-A video belongs to the shard that its name decides. Whatever is written to a shard becomes part of the sharded
-index when all of it is sealed; until then searches see the last generation.
+The name of a video decides its shard. Changes become visible all at once, when `publish_shards` writes a new
+snapshot; until then, searches use the previous one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import torch
 
 from holmes.base.files import UMASK, sync_folder, write_json
 from holmes.base.progress import progress_bar
-from holmes.cluster.copying import open_shard
-from holmes.cluster.fleet import LocalFleet
-from holmes.cluster.locations import Place
+from holmes.cluster.cache import open_snapshot
+from holmes.cluster.client import LocalClient
+from holmes.cluster.location import Location
 from holmes.cluster.manifest import (
     FILE_NAME,
     MOST_SHARDS,
@@ -32,8 +32,8 @@ from holmes.cluster.manifest import (
     read_shards,
     write_shards,
 )
-from holmes.cluster.shard import sent
-from holmes.cluster.snapshots import Generation
+from holmes.cluster.shard import Shard, to_arrays
+from holmes.cluster.snapshots import Snapshot
 from holmes.errors import HolmesError
 from holmes.index.answer.calibration import Taught, learn
 from holmes.index.answer.confidence import FILE, read_values, write_values
@@ -53,7 +53,7 @@ from holmes.media.extraction import Crew
 from holmes.media.feature_folder import MANIFEST, SUFFIX, VIDEOS
 from holmes.records import Scores
 
-AT_ONCE = 1024  # videos copied between two commits
+VIDEOS_PER_COMMIT = 1024
 
 
 def shard_name(number: int) -> str:
@@ -61,7 +61,7 @@ def shard_name(number: int) -> str:
 
 
 def shard_of(video: str, count: int) -> int:
-    """The shard that a video's name decides."""
+    """The number of the shard that a video belongs to."""
     return video_key(video) % count
 
 
@@ -73,23 +73,24 @@ def check_count(count: int) -> None:
 def split_index(index: Path | str, out: str | Path, count: int, *, progress: bool = False) -> Shards:
     """Make a sharded index of one index, in a new folder or object storage, where it appears complete."""
     check_count(count)
-    store, place = IndexStore.open(index), Place(out)
-    if faults := store.faults():  # a damaged file would be copied with a checksum that calls it sound
+    store, location = IndexStore.open(index), Location(out)
+    if faults := store.faults():  # the copy of a damaged file would get a checksum that fits
         raise damaged(store.path, "; ".join(faults))
-    if place.folder is None:
+    if location.folder is None:
         with tempfile.TemporaryDirectory() as folder:
             shards = _split(store, Path(folder), count, progress)
-            upload(Path(folder), place)
+            upload(Path(folder), location)
         return shards
-    if place.folder.exists() and (not place.folder.is_dir() or any(place.folder.iterdir())):
-        raise HolmesError(f"{out} exists and is not empty; choose another place for the shards.")
-    place.folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=place.folder.absolute().parent, prefix=f".{place.folder.name}.part-"))
+    if location.folder.exists() and (not location.folder.is_dir() or any(location.folder.iterdir())):
+        raise HolmesError(f"{out} exists and is not empty; choose another folder for the shards.")
+    parent = location.folder.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(dir=parent, prefix=f".{location.folder.name}.part-"))
     try:
         shards = _split(store, made, count, progress)
         made.chmod(0o777 & ~UMASK)
-        os.replace(made, place.folder)
-        sync_folder(place.folder.absolute().parent)
+        os.replace(made, location.folder)
+        sync_folder(parent)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
@@ -110,13 +111,13 @@ def _split(store: IndexStore, out: Path, count: int, progress: bool) -> Shards:
                 write_json(folder / CALIBRATION, calibration)
             waiting = iter(own)
             with IndexWriter(folder) as writer:
-                while some := list(islice(waiting, AT_ONCE)):
+                while some := list(islice(waiting, VIDEOS_PER_COMMIT)):
                     writer.add([store[name] for name in some])
                     for segment in store.segments:
                         segment.release_pages()
                     advance(len(some))
     _take_features(store.path / FEATURES, out / FEATURES)
-    return seal_shards(out, calibration=calibration)
+    return publish_shards(out, calibration=calibration)
 
 
 def _take_features(source: Path, target: Path) -> None:
@@ -132,14 +133,14 @@ def _take_features(source: Path, target: Path) -> None:
                 shutil.copyfile(path, there)
 
 
-def upload(folder: Path, place: Place) -> None:
+def upload(folder: Path, location: Location) -> None:
     """Copy a sharded index to object storage; the file that makes it one goes last."""
-    if place.exists(FILE_NAME):
-        raise HolmesError(f"{place} is already a sharded index; choose another place.")
+    if location.exists(FILE_NAME):
+        raise HolmesError(f"{location} is already a sharded index; choose another name.")
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock"]
     files.sort(key=lambda path: path == folder / FILE_NAME)
     for path in files:
-        place.put(path, str(path.relative_to(folder)))
+        location.put(path, str(path.relative_to(folder)))
 
 
 def create_shards(path: Path, manifest: Manifest, count: int) -> None:
@@ -149,22 +150,22 @@ def create_shards(path: Path, manifest: Manifest, count: int) -> None:
     if path.exists():
         strange = [e.name for e in path.iterdir() if e.name not in (*names, FEATURES) and e.name[0] != "."]
         if not path.is_dir() or strange:
-            raise HolmesError(f"{path} exists and is not empty; choose another place for the shards.")
+            raise HolmesError(f"{path} exists and is not empty; choose another folder for the shards.")
     for name in names:
         if not (path / name / INDEX_FILE).exists():
             create_index(path / name, manifest)
-    seal_shards(path)
+    publish_shards(path)
 
 
-def seal_shards(path: Path, calibration: Any = None) -> Shards:
-    """Make what the shards hold now the next generation of the sharded index."""
-    before = read_shards(Place(path)) if (path / FILE_NAME).exists() else None
+def publish_shards(path: Path, calibration: Any = None) -> Shards:
+    """Publish what the shards hold now as the next snapshot of the sharded index."""
+    before = read_shards(Location(path)) if (path / FILE_NAME).exists() else None
     names = [entry.name for entry in before.shards] if before else _found(path)
     for name in names:
         if not (path / name / INDEX_FILE).exists():
-            raise HolmesError(f"the shard {path / name} is missing; put it back, or split the index again.")
+            raise HolmesError(f"the shard {path / name} is missing; restore it, or split the index again.")
     manifest = read_manifest(path / names[0])
-    sealed = Shards(
+    after = Shards(
         model=manifest.model,
         extraction=manifest.extraction,
         width=manifest.width,
@@ -174,16 +175,15 @@ def seal_shards(path: Path, calibration: Any = None) -> Shards:
         calibration=calibration if calibration is not None else before.calibration if before else None,
     )
     for name in names:
-        check_belongs(before or sealed, read_manifest(path / name), str(path / name))
-    _refuse_twice(path, names)
-    if sealed == before:
-        return sealed
-    sealed = replace(sealed, generation=sealed.generation + 1)
-    write_shards(path, sealed)
-    for name in names:  # the last generation stays for those who are still reading it
-        states = [shards[name].sha256 for shards in (sealed, before) if shards is not None]
-        drop_snapshots(path / name, states)
-    return sealed
+        check_belongs(before or after, read_manifest(path / name), str(path / name))
+    _refuse_duplicates(path, names)
+    if after == before:
+        return after
+    after = replace(after, generation=after.generation + 1)
+    write_shards(path, after)
+    for name in names:  # processes that have not moved on yet still read the previous snapshot
+        drop_snapshots(path / name, [shards[name].sha256 for shards in (after, before) if shards is not None])
+    return after
 
 
 def _found(path: Path) -> list[str]:
@@ -209,7 +209,7 @@ def _entry(path: Path, name: str) -> ShardEntry:
     )
 
 
-def _refuse_twice(path: Path, names: Sequence[str]) -> None:
+def _refuse_duplicates(path: Path, names: Sequence[str]) -> None:
     """Refuse a video that is in two shards: it would be two hits, and count twice in every mean."""
     owner: dict[str, str] = {}
     for name in names:
@@ -227,7 +227,7 @@ class ShardsWriter:
         self.path = Path(path)
 
     def __enter__(self) -> ShardsWriter:
-        self.shards = read_shards(Place(self.path))
+        self.shards = read_shards(Location(self.path))
         with ExitStack() as held:
             folders = (self.path / entry.name for entry in self.shards.shards)
             self._writers: list[IndexWriter] = [held.enter_context(IndexWriter(f)) for f in folders]
@@ -245,30 +245,30 @@ class ShardsWriter:
         """As `IndexWriter.add`. A video that the shards hold stays in its shard."""
         groups: dict[int, list[StoredVideo]] = {}
         for video in videos:
-            groups.setdefault(self._place(video.name), []).append(video)
+            groups.setdefault(self._number(video.name), []).append(video)
         leaving = {old: new for new, old in (instead_of or {}).items() if new in {v.name for v in videos}}
-        for place, group in sorted(groups.items()):
+        for number, group in sorted(groups.items()):
             added = {video.name for video in group}
-            here = {new: old for old, new in leaving.items() if self._holder(old) == place}
+            here = {new: old for old, new in leaving.items() if self._holder(old) == number}
             own = {new: old for new, old in here.items() if new in added}
-            self._writers[place].add(group, own)
+            self._writers[number].add(group, own)
         self.remove(old for old in leaving if self._holder(old) is not None)
 
     def remove(self, names: Iterable[str]) -> None:
         groups: dict[int, list[str]] = {}
         for name in names:
-            groups.setdefault(self._place(name), []).append(name)
-        for place, group in groups.items():
-            self._writers[place].remove(group)
+            groups.setdefault(self._number(name), []).append(name)
+        for number, group in groups.items():
+            self._writers[number].remove(group)
 
-    def _place(self, name: str) -> int:
+    def _number(self, name: str) -> int:
         holder = self._holder(name)
         return shard_of(name, len(self._writers)) if holder is None else holder
 
     def _holder(self, name: str) -> int | None:
         own = shard_of(name, len(self._writers))  # nearly always the right one
-        places = [own, *range(len(self._writers))]
-        return next((place for place in places if name in self._writers[place].store), None)
+        numbers = [own, *range(len(self._writers))]
+        return next((number for number in numbers if name in self._writers[number].store), None)
 
 
 class WrittenShards:
@@ -292,6 +292,11 @@ class WrittenShards:
         own = self._stores[shard_of(name, len(self._stores))]
         return name in own or any(name in store for store in self._stores)
 
+    def stamp(self, name: str) -> int | None:
+        """The stamp of a video, None where no shard has it."""
+        found = (store.stamp(name) for store in self._stores)
+        return next((stamp for stamp in found if stamp is not None), None)
+
     def __getitem__(self, name: str) -> StoredVideo:
         for store in (self._stores[shard_of(name, len(self._stores))], *self._stores):
             with suppress(KeyError):
@@ -311,7 +316,7 @@ def build_shards(
     progress: bool = False,
     crew: Crew | None = None,
 ) -> BuildSummary:
-    """Make a sharded index of `videos`, or continue one; what is new becomes its next generation."""
+    """Make a sharded index of `videos`, or add them to one, and publish it."""
     path, videos = Path(path), list(videos)
     check_count(count)
     if (path / INDEX_FILE).exists():
@@ -320,7 +325,7 @@ def build_shards(
         )
     if not (path / FILE_NAME).exists():
         create_shards(path, first_manifest(videos, embedder, rate), count)
-    if (held := len(read_shards(Place(path)).shards)) != count:
+    if (held := len(read_shards(Location(path)).shards)) != count:
         raise HolmesError(f"{path} has {held} shards, not {count}; continue with --shards {held}.")
     summary = add_videos(
         path,
@@ -333,19 +338,19 @@ def build_shards(
         crew=crew,
         writer=ShardsWriter,
     )
-    seal_shards(path)
+    publish_shards(path)
     return summary
 
 
 def add_to_shards(path: Path, videos: Iterable[Path | str], embedder: Embedder, **how: Any) -> BuildSummary:
-    """Add videos to a sharded index, as its next snapshot; `how` is that of `add_videos`."""
+    """Add videos to a sharded index and publish it; `how` is that of `add_videos`."""
     summary = add_videos(path, videos, embedder, writer=ShardsWriter, **how)
-    seal_shards(path)
+    publish_shards(path)
     return summary
 
 
 def remove_from_shards(path: Path, patterns: Iterable[Path | str]) -> tuple[str, ...]:
-    """Remove videos from a sharded index, as its next snapshot; return their names."""
+    """Remove videos from a sharded index and publish it; return their names."""
     with ShardsWriter(path) as writer:
         places = writer.store.places
         names: set[str] = set()
@@ -355,14 +360,14 @@ def remove_from_shards(path: Path, patterns: Iterable[Path | str]) -> tuple[str,
                 raise no_video_fits(path, pattern)
             names.update(found)
         writer.remove(names)
-    seal_shards(path)
+    publish_shards(path)
     return tuple(sorted(names))
 
 
 def sync_shards(path: Path, folders: Iterable[Path | str], embedder: Embedder, **how: Any) -> SyncSummary:
-    """Make a sharded index match folders, as its next snapshot; `how` is that of `sync_index`."""
+    """Make a sharded index match folders and publish it; `how` is that of `sync_index`."""
     summary = sync_index(path, folders, model=embedder, writer=ShardsWriter, **how)
-    seal_shards(path)
+    publish_shards(path)
     return summary
 
 
@@ -370,40 +375,40 @@ def calibrate_shards(
     path: Path | str, captions: Sequence[tuple[str, str]], checkpoint: Model | None = None
 ) -> Taught:
     """Fit the calibration of a sharded index on sentences and the videos they describe, and keep it."""
-    place = Place(path)
-    if place.folder is None:
+    location = Location(path)
+    if location.folder is None:
         raise HolmesError(
             f"{path} is not a folder; calibrate the index before it is split and copied there, or its shards "
             "in a folder."
         )
-    before = read_shards(place)
-    fleet = LocalFleet(place)
-    fleet.ready(before)
-    now = Generation(before, fleet, checkpoint, device="cpu")
-    videos = [name for names in now.all("names").values() for name in names]
+    before = read_shards(location)
+    client = LocalClient(location)
+    client.prepare(before)
+    now = Snapshot(before, client, checkpoint, device="cpu")
+    videos = [name for names in now.call_all(Shard.names).values() for name in names]
 
     def score(sentences: Sequence[str]) -> Scores:
-        found = now.all("every_score", sent(now.probes(sentences))).values()
+        found = now.call_all(Shard.every_score, to_arrays(now.probes(sentences))).values()
         frame_QV, clip_QV = (torch.cat([torch.from_numpy(f[at]) for f in found], 1) for at in (0, 1))
         return Scores(frame_QV, clip_QV)
 
     fitted, taught = learn(captions, videos, now.embedder, score)
-    if read_shards(place) != before:
+    if read_shards(location) != before:
         raise HolmesError(f"{path} was changed meanwhile; nothing was written, run it again.")
     values = fitted.to_dict()
-    write_shards(place.folder, replace(before, calibration=values, generation=before.generation + 1))
+    write_shards(location.folder, replace(before, calibration=values, generation=before.generation + 1))
     for entry in before.shards:
-        write_values(place.folder / entry.name / FILE, values)
+        write_values(location.folder / entry.name / FILE, values)
     return taught
 
 
 def check_shards(path: Path) -> Shards:
     """The shards, if all of them are as they were written; else one line about those that are not."""
-    place = Place(path)
-    shards = read_shards(place)
+    location = Location(path)
+    shards = read_shards(location)
     faults = []
     for entry in shards.shards:
-        store = open_shard(place, entry.name, entry.sha256, None)
+        store = open_snapshot(location, entry.name, entry.sha256, None)
         check_belongs(shards, store.manifest, str(path / entry.name))
         faults += store.faults()
     faults += feature_faults(path)

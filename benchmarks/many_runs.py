@@ -71,7 +71,7 @@ def train_to_the_end(job: Job, device: str) -> Run:
     return run
 
 
-def run_fleet(
+def run_jobs(
     jobs: Sequence[Job],
     measure: Callable[[Job, str], dict[str, Any]],
     results: Path,

@@ -1,6 +1,6 @@
-"""Where shards lie: a folder, or object storage through fsspec (`s3://bucket/films`, `memory://films`).
+"""Where shards are: a folder, or object storage through fsspec (`s3://bucket/films`, `memory://films`).
 
-Files are read whole or copied to the disk with their digest checked; nothing is ever changed in place.
+Files are read whole, or copied with their digest checked. They are never changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holmes.errors import HolmesError, missing_packages
 PIECE = 1 << 22  # bytes read at once
 
 
-class Place:
+class Location:
     """A folder by its path or URL."""
 
     def __init__(self, url: str | Path) -> None:
@@ -36,8 +36,8 @@ class Place:
     def __str__(self) -> str:
         return self.url
 
-    def __truediv__(self, name: str) -> Place:
-        return Place(f"{self.url.rstrip('/')}/{name}")
+    def __truediv__(self, name: str) -> Location:
+        return Location(f"{self.url.rstrip('/')}/{name}")
 
     def exists(self, name: str) -> bool:
         if self.folder is not None:
