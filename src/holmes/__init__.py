@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 from importlib import import_module
-from operator import attrgetter
-
-from holmes.errors import HolmesError
+from pathlib import Path
 
 __version__ = "0.1.0"
 
-# Each public name lives where its work is done and is loaded when first used, so `import holmes` is instant.
-# Type checkers and editors read `__init__.pyi` instead.
-_DOORS = {
-    "Answer": "holmes.index.answer.answers",
-    "BuildSummary": "holmes.index.ingest.builder",
-    "Checkpoint": "holmes.encoders.checkpoint",
-    "Epoch": "holmes.results",
-    "Evaluation": "holmes.results",
-    "Hit": "holmes.index.answer.answers",
-    "HolmesConfig": "holmes.config.schema",
-    "Index": "holmes.index.answer.searcher",
-    "IndexDescription": "holmes.index.storage.store",
-    "Moment": "holmes.moments",
-    "Protocol": "holmes.training.protocol",
-    "QueryTable": "holmes.evaluation.per_query",
-    "RemoteIndex": "holmes.serve.client",
-    "RunOptions": "holmes.training.run",
-    "RunReport": "holmes.results",
-    "ShardedIndex": "holmes.cluster.index",
-    "Store": "holmes.data.store",
-    "TrainingResult": "holmes.results",
-    "build_index": "holmes.api",
-    "connect": "holmes.serve.client",
-    "evaluate": "holmes.api",
-    "load_checkpoint": "holmes.api",
-    "open_index": "holmes.cluster.index",
-    "open_store": "holmes.data.store:Store.open",
-    "preset": "holmes.config.presets",
-    "queries": "holmes.evaluation.runs.evaluate",
-    "train": "holmes.api",
-}
-__all__ = ["HolmesError", *_DOORS]
+
+def _public_names() -> dict[str, str]:
+    """Every public name and its module, as the stub beside this file imports it."""
+    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text())
+    found = (node for node in stub.body if isinstance(node, ast.ImportFrom))
+    return {alias.name: str(node.module) for node in found for alias in node.names}
+
+
+# A name is loaded when it is first used, so `import holmes` is instant. `lazy_loader.attach_stub` does the
+# same. It is not used, because Holmes must also import where torch is installed and little else.
+_MODULES = _public_names()
+__all__ = sorted(_MODULES)
 
 
 def __dir__() -> list[str]:
@@ -48,7 +27,6 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    if name not in _DOORS:
+    if name not in _MODULES:
         raise AttributeError(f"module 'holmes' has no attribute '{name}'")
-    module, _, path = _DOORS[name].partition(":")
-    return attrgetter(path or name)(import_module(module))
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,4 +1,4 @@
-from holmes.api import build_index, evaluate, load_checkpoint, train
+from holmes.api import build_index, compare, evaluate, find, load_checkpoint, open_store, train
 from holmes.cluster.index import ShardedIndex, open_index
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig
@@ -7,12 +7,25 @@ from holmes.encoders.checkpoint import Checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.per_query import QueryTable
 from holmes.evaluation.runs.evaluate import queries
-from holmes.index.answer.answers import Answer, Hit
+from holmes.evidence.judging import Diagnosis
+from holmes.index.answer.answers import Answer, Hit, Timeline
+from holmes.index.answer.base import SearchIndex
+from holmes.index.answer.calibration import Taught
 from holmes.index.answer.searcher import Index
 from holmes.index.ingest.builder import BuildSummary
+from holmes.index.ingest.sync import SyncSummary
 from holmes.index.storage.store import IndexDescription
 from holmes.moments import Moment
-from holmes.results import Epoch, Evaluation, RunReport, TrainingResult
+from holmes.results import (
+    ComparedSystem,
+    ComparisonReport,
+    Epoch,
+    Evaluation,
+    Interval,
+    PairedDifference,
+    RunReport,
+    TrainingResult,
+)
 from holmes.serve.client import RemoteIndex, connect
 from holmes.training.protocol import Protocol
 from holmes.training.run import RunOptions
@@ -21,6 +34,9 @@ __all__ = [
     "Answer",
     "BuildSummary",
     "Checkpoint",
+    "ComparedSystem",
+    "ComparisonReport",
+    "Diagnosis",
     "Epoch",
     "Evaluation",
     "Hit",
@@ -28,18 +44,26 @@ __all__ = [
     "HolmesError",
     "Index",
     "IndexDescription",
+    "Interval",
     "Moment",
+    "PairedDifference",
     "Protocol",
     "QueryTable",
     "RemoteIndex",
     "RunOptions",
     "RunReport",
+    "SearchIndex",
     "ShardedIndex",
     "Store",
+    "SyncSummary",
+    "Taught",
+    "Timeline",
     "TrainingResult",
     "build_index",
+    "compare",
     "connect",
     "evaluate",
+    "find",
     "load_checkpoint",
     "open_index",
     "open_store",
@@ -49,4 +73,3 @@ __all__ = [
 ]
 
 __version__: str
-open_store = Store.open

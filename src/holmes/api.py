@@ -1,23 +1,49 @@
-"""The doors: train, evaluate, load a checkpoint, build an index. `import holmes` offers them, with the types.
+"""The public functions: train, evaluate and compare models; build an index; find a moment in one file.
 
-Each opens a room where the work is done, and hands out what was found there as records with names and types.
+`import holmes` offers them together with the types that they take and return. Imports stay inside the
+functions, so a program loads only what it uses.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holmes.results import Epoch, Evaluation, TrainingResult, epoch_of, evaluation_of
+from holmes.errors import HolmesError
+from holmes.results import (
+    ComparisonReport,
+    Epoch,
+    Evaluation,
+    TrainingResult,
+    comparison_of,
+    epoch_of,
+    evaluation_of,
+)
 
 if TYPE_CHECKING:
     from holmes.config.schema import HolmesConfig
     from holmes.data.store import Store
     from holmes.encoders.checkpoint import Checkpoint
+    from holmes.index.embedders.loading import Model
     from holmes.index.ingest.builder import BuildSummary
+    from holmes.moments import Moment
     from holmes.training.protocol import Protocol
     from holmes.training.run import RunOptions
+
+
+def open_store(path: Path | str) -> Store:
+    """Open a packed collection of features and captions, as `holmes data pack` writes it.
+
+    Example:
+        >>> store = holmes.open_store("STORE")
+        >>> len(store.split("test").queries)
+        37
+    """
+    from holmes.data.store import Store
+
+    return Store.open(path)
 
 
 def train(
@@ -42,6 +68,15 @@ def train(
             itself, as the papers of the field do.
         options: Device, compilation, progress display; none of these changes the result beyond rounding.
         on_epoch: Called after every epoch. An exception that it raises stops the run, which can be continued.
+
+    Example:
+        >>> config = holmes.preset("small").with_changes(epochs=1, width=16)
+        >>> options = holmes.RunOptions(device="cpu", progress=False)
+        >>> result = holmes.train("STORE", config, "NEW_RUN", options=options)
+        >>> result.epochs_done
+        1
+        >>> sorted(result.metrics)
+        ['R@1', 'R@10', 'R@100', 'R@5', 'SumR']
     """
     from holmes.training.run import RunOptions
     from holmes.training.run import train as run
@@ -72,6 +107,11 @@ def evaluate(
         uncertainty: Also measure how far the model's confidence can be trusted.
         abstain_below: Also measure what remains if less probable hits are withheld.
         other: A store whose queries have no answer in this one, to be told from those that have.
+
+    Example:
+        >>> found = holmes.evaluate("RUN", device="cpu")
+        >>> 0 <= found.metrics["R@1"] <= 100
+        True
     """
     from holmes.base.devices import choose_device
     from holmes.evaluation.runs.evaluate import evaluate_runs
@@ -89,13 +129,55 @@ def evaluate(
     return evaluation_of(found)
 
 
+def compare(
+    *runs: Path | str,
+    store: Path | str | None = None,
+    split: str = "test",
+    protocol: Protocol | str | None = None,
+    device: str = "auto",
+) -> ComparisonReport:
+    """Compare runs: recall with intervals, and differences to the first run on the same videos.
+
+    Intervals and p-values come from a bootstrap over videos, and over seeds if there are several.
+
+    Args:
+        runs: At least two runs, or folders of runs over seeds; the first is the reference.
+        store: The store to compare on; runs know their own.
+        split: The split to compare on.
+        protocol: Only runs that selected their best epoch by this protocol.
+        device: auto, cpu, cuda or cuda:N.
+
+    Example:
+        >>> comparison = holmes.compare("BASE", "OURS", device="cpu")
+        >>> [system.name for system in comparison.systems]
+        ['BASE', 'OURS']
+        >>> 0 <= comparison.systems[1].difference["SumR"].p <= 1
+        True
+    """
+    from holmes.base.devices import choose_device
+    from holmes.evaluation.runs.compare import compare_runs, find_systems
+    from holmes.training.protocol import parse_protocol
+
+    if not runs:
+        raise HolmesError("name at least two runs to compare.")
+    wanted = None if protocol is None else parse_protocol(protocol)
+    groups = find_systems([Path(run) for run in runs], wanted)
+    on = None if store is None else Path(store)
+    return comparison_of(compare_runs(groups, on, split, choose_device(device)).report)
+
+
 def load_checkpoint(path: Path | str, device: str = "cpu") -> Checkpoint:
-    """A trained model, ready to encode, with its settings and what it remembers of its features.
+    """A trained model, ready to encode, with its settings and the encoders of its features.
 
     Args:
         path: A checkpoint, a run (its best checkpoint is taken), or a published checkpoint file, of which
             nothing is executed.
         device: Where the model goes: cpu, cuda or cuda:N.
+
+    Example:
+        >>> checkpoint = holmes.load_checkpoint("RUN")
+        >>> checkpoint.config.encoder, checkpoint.model.training
+        ('mixture', False)
     """
     from holmes.encoders.released import open_checkpoint
 
@@ -105,7 +187,7 @@ def load_checkpoint(path: Path | str, device: str = "cpu") -> Checkpoint:
 def build_index(
     path: Path | str,
     videos: Path | str | Iterable[Path | str],
-    model: Path | str = "pocket",
+    model: Model = "pocket",
     *,
     visual: str | None = None,
     text: str | None = None,
@@ -120,19 +202,67 @@ def build_index(
     Args:
         path: The folder of the index.
         videos: Video files, folders that contain some, or feature folders of `holmes extract`.
-        model: A joint encoder by name or folder, or a run or checkpoint of `holmes train`.
-        visual: The frame encoder of a checkpoint's features, where it does not remember it.
-        text: The text encoder of a checkpoint's features, where it does not remember it.
+        model: A joint encoder by name or folder, a run or checkpoint of `holmes train`, or an encoder object.
+        visual: The frame encoder of a checkpoint's features, where the checkpoint does not name it.
+        text: The text encoder of a checkpoint's features, where the checkpoint does not name it.
         rate: Samples per second; by default the rate that the model was trained on, or its encoder's
             own. A trained model refuses another rate than its own.
         fast: Decode only key frames where they are dense enough.
         workers: Processes that decode; by default one per core.
         progress: Draw progress bars.
         device: auto, cpu, cuda or cuda:N, for the model and its encoders.
+
+    Example:
+        >>> summary = holmes.build_index("NEW_INDEX", ["film.mp4", "more/"])
+        >>> summary.added, summary.failures
+        (2, ())
     """
     from holmes.index.embedders.loading import load_embedder
     from holmes.index.ingest.builder import build_index as build
 
     named = [videos] if isinstance(videos, str | Path) else list(videos)
-    embedder = load_embedder(str(model), visual, text, device)
+    embedder = load_embedder(model, visual, text, device)
     return build(path, named, embedder, rate=rate, fast=fast, workers=workers, progress=progress)
+
+
+def find(
+    sentence: str,
+    video: Path | str,
+    model: Model = "pocket",
+    *,
+    rate: float | None = None,
+    fast: bool = False,
+    device: str = "auto",
+) -> tuple[Moment, ...]:
+    """The moments of one video file that fit a sentence, best first; no index is kept.
+
+    A single video has nothing to be compared with, so moments have scores and no probability.
+
+    Args:
+        sentence: What happens in the moment.
+        video: A video file.
+        model: A joint encoder by name or folder, a run or checkpoint of `holmes train`, or an encoder object.
+        rate: Samples per second; by default the model's own.
+        fast: Decode only key frames where they are dense enough.
+        device: auto, cpu, cuda or cuda:N.
+
+    Example:
+        >>> moments = holmes.find("a dog runs", "film.mp4")
+        >>> 0 <= moments[0].start < moments[0].end
+        True
+    """
+    from holmes.index.answer.request import check_sentence
+    from holmes.index.answer.searcher import open_single_index
+    from holmes.index.embedders.loading import load_embedder
+    from holmes.index.ingest.builder import build_index as build
+
+    check_sentence(sentence)
+    if Path(video).is_dir():
+        raise HolmesError(f"{video} is a folder; make an index of it with holmes.build_index.")
+    embedder = load_embedder(model, device=device)
+    with tempfile.TemporaryDirectory() as folder:
+        summary = build(Path(folder) / "index", [video], embedder, rate=rate, fast=fast, workers=1)
+        if summary.failures:
+            raise HolmesError(f"{video}: {summary.failures[0].reason}")
+        with open_single_index(Path(folder) / "index", device="cpu", model=embedder) as index:
+            return index.search(sentence, top=1)[0].moments

@@ -216,6 +216,66 @@ class Evaluation:
         return plain
 
 
+@dataclass(frozen=True)
+class PairedDifference(Interval):
+    """A figure's difference to the first system on the same drawn videos."""
+
+    p: float = 1.0  # how likely a difference this large is by chance
+
+
+@dataclass(frozen=True)
+class ComparedSystem:
+    """One setting of a comparison, over its seeds."""
+
+    name: str
+    seeds: int
+    metrics: dict[str, Interval]
+    difference: dict[str, PairedDifference] | None = None  # to the first system; None for the first
+
+
+@dataclass(frozen=True)
+class ComparisonReport:
+    """Systems side by side on the same queries, as `holmes compare --json` writes them."""
+
+    store: str
+    split: str
+    queries: int
+    systems: tuple[ComparedSystem, ...]
+    details: Json = field(repr=False)  # everything, also by kind and length, and the queries won and lost
+
+    def __str__(self) -> str:
+        return "\n".join(line for system in self.systems for line in compared_lines(system))
+
+    def to_dict(self) -> Json:
+        return self.details
+
+
+def compared_lines(system: ComparedSystem) -> list[str]:
+    """A system's SumR, and each difference to the first system with its interval."""
+    runs = f"{system.seeds} run" + "s" * (system.seeds > 1)
+    lines = [f"{system.name} ({runs}): SumR {system.metrics['SumR'].value:.1f}"]
+    for name, part in (system.difference or {}).items():
+        bounds = "" if part.low is None else f"  95% [{part.low:+.1f}, {part.high:+.1f}]"
+        lines.append(f"  {name:6} {part.value:+6.1f}{bounds}  p = {part.p:.3f}")
+    return lines
+
+
+def comparison_of(found: Mapping[str, Any]) -> ComparisonReport:
+    """The comparison's JSON object as records."""
+    systems = tuple(
+        ComparedSystem(
+            name=each["name"],
+            seeds=each["seeds"],
+            metrics={name: record_of(Interval, values) for name, values in each["metrics"].items()},
+            difference=None
+            if each["difference"] is None
+            else {name: record_of(PairedDifference, values) for name, values in each["difference"].items()},
+        )
+        for each in found["systems"]
+    )
+    return ComparisonReport(found["store"], found["split"], found["queries"], systems, dict(found))
+
+
 def plain_uncertainty(found: Uncertainty) -> dict[str, JsonValue]:
     return {
         name: {figure: interval.to_json() for figure, interval in figures.items()}

@@ -238,15 +238,24 @@ def open_index(
     cache: Path | str | None = None,
     patience: float = 5.0,
 ) -> Index | ShardedIndex:
-    """Open an index for searching; its model is loaded with the first search.
+    """Open an index, sharded or not; its model is loaded with the first search.
 
-    `device` is cpu, cuda or auto, for the embeddings, the model and its encoders; `model` says where a
-    trained checkpoint is now, if it has moved; `diagnose` judges the answers in place of the model's judge.
+    Args:
+        path: The folder of the index; a sharded index may also be in object storage.
+        device: cpu, cuda or auto, for the embeddings, the model and its encoders.
+        model: A joint encoder by name or folder, a run or checkpoint of `holmes train`, or an encoder object.
+            By default the model that made the index, where it was then; another model is refused.
+        diagnose: Judges the answers in place of the model's own judge.
+        ray: Search a sharded index on a cluster: HOST:PORT of its head, auto, or local.
+        copies: Replicas of each shard on different nodes; two, if there are as many nodes.
+        cache: The folder of each node's disk for copies of the shards.
+        patience: Seconds to wait for a shard; a shard that does not reply is named in the answer.
 
-    A sharded index is searched in this process, or with `ray` on a cluster: HOST:PORT of its head, auto, or
-    local to start one on this machine. On a cluster each shard has `copies` replicas on different nodes (two,
-    if there are as many nodes). Nodes keep the shards in the folder `cache` on their disks. The answer names
-    shards of which no replica replied within `patience` seconds.
+    Example:
+        >>> with holmes.open_index("INDEX") as index:
+        ...     for hit in index.search("a dog runs"):
+        ...         print(hit)
+        /.../street.mp4  score 0...  probability 0...
     """
     location = Location(path)
     if ray is None and not is_sharded(location):

@@ -133,6 +133,12 @@ PRESETS |= PLUS_PRESETS
 
 
 def preset(name: str) -> HolmesConfig:
+    """The settings behind published numbers, by the name of their data set.
+
+    Example:
+        >>> holmes.preset("activitynet").learning_rate
+        0.00025
+    """
     if name not in PRESETS:
         raise unknown("preset", name, PRESETS)
     return PRESETS[name]()

@@ -6,7 +6,7 @@ import math
 import types
 import typing
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 from holmes.base.validation import AtMost, Within, build
 from holmes.config.names import BUILT_IN_ENCODERS, ENCODER_OF_LOSS, require_known, weighted_names
@@ -249,9 +249,12 @@ class TrainingConfig:
         require(0 < self.held_out < 1, f"held_out {self.held_out} is outside (0, 1).")
 
 
+Setting: TypeAlias = bool | int | float | str | tuple[float | None, ...] | tuple[str, ...] | None
+
+
 @dataclass(frozen=True)
 class HolmesConfig:
-    """All settings of a run."""
+    """All settings of a run, by section."""
 
     name: Annotated[str, AtMost(200)]
     model: ModelConfig
@@ -269,10 +272,26 @@ class HolmesConfig:
                 f"the loss '{name}' needs the encoder '{needed}'; this is '{self.model.encoder}'.",
             )
 
+    def __getattr__(self, name: str) -> Setting:
+        """A setting by the name that `with_changes` takes: `config.epochs` is `config.training.epochs`."""
+        if name.startswith("_"):  # what copying and pickling ask for
+            raise AttributeError(name)
+        try:
+            section, setting = locate(name.replace("__", "."))
+        except HolmesError as error:
+            raise AttributeError(str(error)) from None
+        value: Setting = getattr(getattr(self, section), setting)
+        return value
+
     def with_changes(self, **changes: object) -> HolmesConfig:
-        """A copy with some settings changed: `config.with_changes(epochs=30, loss__intra=0)`.
+        """A copy with some settings changed.
 
         A name is that of a field, or `section__field` where two sections have one of that name.
+
+        Example:
+            >>> config = holmes.preset("small").with_changes(epochs=30, loss__intra=0)
+            >>> config.epochs, config.training.epochs, config.loss.intra
+            (30, 30, 0.0)
         """
         return with_changes(self, {name.replace("__", "."): value for name, value in changes.items()})
 

@@ -50,6 +50,8 @@ class CheckpointManifest:
 
 @dataclass(frozen=True)
 class Checkpoint:
+    """A trained model with its settings."""
+
     model: HolmesModel
     config: HolmesConfig
     digest: str

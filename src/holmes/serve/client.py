@@ -169,7 +169,18 @@ class RemoteIndex(SearchIndex):
 
 
 def connect(url: str, *, token: str | None = None, timeout: float = 60.0) -> RemoteIndex:
-    """The index that `holmes serve` offers at `url`, such as http://127.0.0.1:8000."""
+    """The index that `holmes serve` offers at `url`; it is searched like an open index.
+
+    Args:
+        url: The address of the server.
+        token: The token that the server asks for, if it asks for one.
+        timeout: Seconds to wait for each reply.
+
+    Example:
+        >>> remote = holmes.connect("http://127.0.0.1:8000")
+        >>> len(remote), len(remote.search("a dog runs"))
+        (3, 3)
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise HolmesError(f"'{url}' is not the address of a server; write it as http://127.0.0.1:8000.")

@@ -44,7 +44,19 @@ class EvaluatedRun:
 def queries(
     run: Path | str, store: Path | str | None = None, split: str = "test", device: str = "auto"
 ) -> QueryTable:
-    """Everything about every query of a split, from a run or a checkpoint: a table with one row per query."""
+    """One row for each query of a split: the rank of its video, its scores, and how sure the model was.
+
+    Args:
+        run: A run or a checkpoint.
+        store: The store; a run knows its own.
+        split: The split of the store.
+        device: auto, cpu, cuda or cuda:N.
+
+    Example:
+        >>> table = holmes.queries("RUN", device="cpu")
+        >>> len(table), min(table.columns["rank"])
+        (37, 1)
+    """
     (found,) = find_runs(Path(run))[:1]
     where = store_of(found, None if store is None else Path(store))
     return evaluate_run(found, where, split, choose_device(device)).queries()

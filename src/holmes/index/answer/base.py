@@ -46,7 +46,12 @@ class SearchIndex(ABC):
 
     @abstractmethod
     def describe(self) -> IndexDescription:
-        """What the index is and what made it."""
+        """What the index is and what made it.
+
+        Example:
+            >>> index.describe().videos
+            3
+        """
 
     def search(
         self,
@@ -68,6 +73,13 @@ class SearchIndex(ABC):
             not_here_below: Call the moment "not here" if a smaller share of the answerable queries had as
                 little evidence.
             min_probability: The earlier name of `not_here_below`.
+
+        Example:
+            >>> answer = index.search("a dog runs on the beach", top=2)
+            >>> len(answer), answer[0] is answer.hits[0]
+            (2, True)
+            >>> 0 <= answer.diagnosis.probability <= 1
+            True
         """
         return self.search_many(
             [sentence],
@@ -87,7 +99,12 @@ class SearchIndex(ABC):
         not_here_below: float | None = None,
         min_probability: float | None = None,
     ) -> list[Answer]:
-        """One answer for each sentence, as `search` gives it, in few passes over the index."""
+        """One answer for each sentence, as `search` gives it, in few passes over the index.
+
+        Example:
+            >>> [answer.query for answer in index.search_many(["a dog", "a boat"])]
+            ['a dog', 'a boat']
+        """
         here = min_probability if not_here_below is None else not_here_below
         request = SearchRequest(sentences, top, filter, abstain_below, here)
         request.check()
@@ -100,6 +117,11 @@ class SearchIndex(ABC):
         """Videos that look like `video` does at `time` seconds.
 
         There are no probabilities: they are calibrated for sentences, not for pictures.
+
+        Example:
+            >>> answer = index.like(index.videos[0], 1.5)
+            >>> len(answer), answer[0].probability
+            (2, None)
         """
         if not isinstance(top, int | np.integer) or top < 1:
             raise HolmesError(f"top must be a whole number, at least 1, not {top!r}.")
@@ -110,7 +132,13 @@ class SearchIndex(ABC):
 
     @abstractmethod
     def timelines(self, sentence: str, videos: Sequence[str]) -> list[Timeline]:
-        """How well a sentence fits each of these videos, from its first second to its last."""
+        """How well a sentence fits each of these videos, from its first second to its last.
+
+        Example:
+            >>> (timeline,) = index.timelines("a dog runs", [index.videos[0]])
+            >>> timeline.spans_F2.shape == (len(timeline.similarity_F), 2)
+            True
+        """
 
     def duration(self, video: str) -> float:
         """The seconds of one video."""
@@ -120,7 +148,12 @@ class SearchIndex(ABC):
         return seconds
 
     def encode(self, sentences: Sequence[str]) -> NDArray[np.float32]:
-        """One unit vector for each sentence, as the index compares it with videos."""
+        """One unit vector for each sentence, as the index compares it with videos.
+
+        Example:
+            >>> index.encode(["a dog"]).shape
+            (1, 256)
+        """
         raise HolmesError(f"{self._where} does not give out vectors; open the index where its files are.")
 
     def add(
@@ -133,28 +166,68 @@ class SearchIndex(ABC):
             fast: Decode only key frames where they are dense enough.
             workers: Processes that decode; by default one per core.
             progress: Draw progress bars.
+
+        Example:
+            >>> index.add("more/").added
+            1
+            >>> index.add(["film.mp4", "more/"]).added
+            1
         """
         raise self._unchangeable("add")
 
     def remove(self, videos: Paths) -> tuple[str, ...]:
-        """Remove videos by path, folder, file name or pattern, and return the names of those removed."""
+        """Remove videos by path, folder, file name or pattern, and return the names of those removed.
+
+        Args:
+            videos: One or several.
+
+        Example:
+            >>> len(index.remove("pier.mp4"))
+            1
+            >>> len(index.remove(["coast.mp4", "*/street.*"]))
+            2
+        """
         raise self._unchangeable("remove")
 
     def sync(
         self, folders: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
     ) -> SyncSummary:
-        """Make the index match folders: follow new, changed, moved and deleted videos."""
+        """Make the index match folders: follow new, changed, moved and deleted videos.
+
+        Videos on a disk that is not connected are kept, and videos from other folders stay as they are.
+
+        Args:
+            folders: One folder or several.
+            fast: Decode only key frames where they are dense enough.
+            workers: Processes that decode; by default one per core.
+            progress: Draw progress bars.
+
+        Example:
+            >>> index.sync("videos/").changes
+            0
+        """
         raise self._unchangeable("sync")
 
     def calibrate(self, rows: Captions) -> Taught:
-        """Learn how sure to be from sentences and the videos that they describe.
+        """Fit the probabilities to sentences whose videos are known; about forty sentences are enough.
 
-        `rows` are pairs (sentence, video), mappings with these two keys, or the path of a CSV or JSONL file.
+        Args:
+            rows: Pairs (sentence, video), mappings with these two keys, or the path of a CSV or JSONL file.
+
+        Example:
+            >>> rows = [("a dog runs", "coast.mp4"), ("a boat leaves", "pier.mp4")] * 10
+            >>> index.calibrate(rows).sentences
+            20
         """
         raise self._unchangeable("calibrate")
 
     def refresh(self) -> bool:
-        """Take up changes that others have made; return whether there were any."""
+        """Take up changes that others have made; return whether there were any.
+
+        Example:
+            >>> index.refresh()
+            False
+        """
         return False
 
     def close(self) -> None:  # noqa: B027 (nothing to do where nothing is held)
