@@ -55,7 +55,7 @@ def test_fused_equals_plain() -> None:
 @pytest.mark.parametrize("library", [True, False], ids=["numkong", "torch"])
 def test_the_best_codes_equal_a_loop(probes: int, library: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if library:
-        assert kernel.numkong is not None, "a dependency of Holmes"
+        assert kernel.numkong is not None, "a dependency of the tests"
     else:
         monkeypatch.setattr(kernel, "numkong", None)
     rng = np.random.default_rng(probes)

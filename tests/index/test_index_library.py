@@ -15,7 +15,7 @@ from colour_films import Colour, Library, encoded_by, library
 from holmes.errors import HolmesError
 from holmes.index.answer.searcher import open_single_index
 from holmes.index.ingest.builder import FEATURES, PendingVideos, add_videos
-from holmes.index.ingest.sync import SyncSummary, sync_index, watch
+from holmes.index.ingest.sync import SyncSummary, sync_index, watch_folders
 from holmes.index.storage.maintenance import compact_index
 from holmes.index.storage.store import IndexStore
 from holmes.media import origin
@@ -235,7 +235,9 @@ def test_watching_waits_until_files_are_at_rest(library: Library) -> None:
         act()
 
     with pytest.raises(KeyboardInterrupt):
-        for news in watch(lambda: sync_index(library.index, [library.films]), [library.films], 5.0, sleep):
+        for news in watch_folders(
+            lambda: sync_index(library.index, [library.films]), [library.films], 5.0, sleep
+        ):
             told.append(news)
     assert seen[:4] == [1, 1, 1, 2], "nothing is taken in while it grows"
     summaries = [news for news in told if isinstance(news, SyncSummary)]

@@ -159,7 +159,7 @@ def sync(
     Moved and renamed files are recognised by their content and not extracted again. Videos on a disk or
     share that is not connected are kept, and videos from other folders are left alone.
     """
-    from holmes.index.ingest.sync import sync_index, watch
+    from holmes.index.ingest.sync import sync_index, watch_folders
 
     def look() -> SyncSummary:
         shown = sys.stderr.isatty()
@@ -172,7 +172,7 @@ def sync(
             raise typer.Exit(1)
         return
     said: object = None
-    for news in watch(look, folders, every):
+    for news in watch_folders(look, folders, every):
         if isinstance(news, str):
             if news != said:  # a share that stays away is reported once
                 say(news)

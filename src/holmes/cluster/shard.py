@@ -197,7 +197,7 @@ class Shard:
     def lengths(self, digest: str, names: Sequence[str]) -> list[float | None]:
         """The seconds of some videos; None for those that are not here."""
         store = self._at(digest).store
-        return [store[name].duration if name in store else None for name in names]
+        return [store.durations.get(name) for name in names]
 
     def _at(self, digest: str) -> Index:
         """The shard in one snapshot, which is opened here after a restart of this process."""

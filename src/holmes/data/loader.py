@@ -124,7 +124,7 @@ def send(table: NDArray[np.int64], device: torch.device) -> Tensor:
 
 def prefetched(make: Callable[[int], Batch], steps: range, device: torch.device) -> Iterator[Batch]:
     """The batches in order, made ahead by another thread on a stream of its own."""
-    stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+    stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def work(step: int) -> tuple[Batch, torch.cuda.Event | None]:
         with torch.cuda.stream(stream) if stream else nullcontext():

@@ -129,7 +129,7 @@ def _is_under(name: str, folders: Iterable[str]) -> bool:
 State = dict[str, tuple[int, int]]  # path → size and time of change
 
 
-def watch(
+def watch_folders(
     sync: Callable[[], SyncSummary],
     folders: Iterable[Path],
     every: float,

@@ -166,7 +166,10 @@ class Segment:
         if len(self.numbers_S3) != self.parts_V.sum():
             raise _damaged(folder / PARTS, f"it does not describe {self.parts_V.sum()} parts")
         self.spans_N2 = self._positions(SPANS, "<f4", 2)
-        self.sums_N, self.span_sums_S = self._sums() if SUMS in entry.files else (None, None)
+        self.sums_N: NDArray[np.int64] | None = None  # of the rows
+        self.span_sums_S: NDArray[np.int64] | None = None  # of the parts' spans
+        if SUMS in entry.files:
+            self.sums_N, self.span_sums_S = self._sums()
         self._intact: set[int] = set()  # positions of videos whose rows and spans were verified
         self.names = os.fsdecode(_verified(folder / NAMES, entry)).split("\0")[:-1]
         if len(self.names) != entry.videos:

@@ -55,8 +55,8 @@ def load_part(auto_class: str, folder: Path, **options: Any) -> Any:
         from transformers.utils import logging
     except ImportError:
         raise missing_packages("this encoder", "transformers") from None
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
         part = getattr(transformers, auto_class).from_pretrained(folder, local_files_only=True, **options)
     except Exception as error:
