@@ -246,3 +246,13 @@ def test_features_that_may_not_be_read_are_not_called_sound(shell: Shell, tmp_pa
             patched.setattr(os, name, guarded)
             code, _, said = shell("index", "check", index)
         assert code == 2 and "Permission denied" in said and str(kept.path) in said, (name, said)
+
+
+def test_watching_reports_a_failure_once(shell: Shell, tmp_path: Path) -> None:
+    def watched(sync: object, folders: list[Path], every: float) -> list[str]:
+        assert callable(sync) and folders == [tmp_path] and every == 30.0
+        return ["the share is not connected."] * 2
+
+    shell.monkeypatch.setattr("holmes.index.ingest.sync.watch_folders", watched)
+    code, _, said = shell("index", "sync", tmp_path / "index", tmp_path, "--watch")
+    assert code == 0 and said.count("the share is not connected.") == 1
