@@ -150,7 +150,7 @@ def test_answers_on_a_cluster_are_those_of_one_index(
     assert answers_of(searched) == expected
     monkeypatch.setattr(hedging, "LARGE", 1)  # what all shards are sent is stored once
     whole = holmes.open_index(made / "index", device="cpu")
-    for how in ({"top": 200}, {"filter": "*film*1.mp4"}, {"abstain_below": 0.5}):
+    for how in ({"top": 200}, {"filter": "*film*1.mp4"}, {"not_here_below": 0.5}):
         ours, theirs = searched.search_many(SENTENCES, **how), whole.search_many(SENTENCES, **how)
         assert [bits(answer) for answer in ours] == [bits(answer) for answer in theirs]
     assert searched.like("/films/film004.mp4", 9.0) == whole.like("/films/film004.mp4", 9.0)
@@ -176,17 +176,16 @@ def test_a_frozen_replica_holds_nothing_up(searched: ShardedIndex, expected: dic
 def test_a_shard_that_does_not_answer_is_named(searched: ShardedIndex, expected: dict[str, str]) -> None:
     wait_for(lambda: all_available(searched))
     client, shard = ray_client(searched), shard_name(2)
-    client.timeout = 1.5
+    lost = IndexStore.open(searched.location.folder / shard)
+    client.timeout = 1.0
     try:
         with frozen(replicas_of(searched, shard)):
-            answer = searched.search(SENTENCES[0])
-            assert answer.missing == (shard,)
-            assert (
-                f"This counts only what was searched: {shard} did not answer." in answer.diagnosis.explanation
-            )
-            assert all(
-                hit.video not in IndexStore.open(searched.location.folder / shard) for hit in answer.hits
-            )
+            while (answer := searched.search(SENTENCES[0])).missing != (shard,):
+                assert shard in answer.missing and client.timeout < LONG
+                client.timeout *= 2  # on a busy machine others are late too
+        said = f"This counts only what was searched: {shard} did not answer."
+        assert said in answer.diagnosis.explanation
+        assert all(hit.video not in lost for hit in answer.hits)
     finally:
         client.timeout = LONG
     assert answers_of(searched) == expected

@@ -53,7 +53,7 @@ class Shards:
     clips: Side
     generation: Count
     shards: tuple[ShardEntry, ...]
-    calibration: dict[str, Any] | None = None  # of the whole collection: learned from captions, or guessed
+    calibration: dict[str, Any] | None = None  # of the whole collection: learned from captions
 
     def __post_init__(self) -> None:
         names = [entry.name for entry in self.shards]
