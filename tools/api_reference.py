@@ -64,7 +64,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "build_index", "open_index", "connect", "find", "SearchIndex", "Index", "ShardedIndex", "RemoteIndex",
     ),
     "What a search returns": ("Answer", "Hit", "Moment", "Diagnosis", "Timeline"),
-    "What a change of an index returns": ("BuildSummary", "SyncSummary", "Taught", "IndexDescription"),
+    "What a change of an index returns": (
+        "BuildSummary", "SyncSummary", "CalibrationSummary", "IndexDescription",
+    ),
     "Train and evaluate": ("train", "evaluate", "compare", "queries", "load_checkpoint", "open_store"),
     "What training and evaluation return": (
         "TrainingResult", "Epoch", "Evaluation", "RunReport", "Interval", "ComparisonReport",

@@ -10,7 +10,7 @@ from holmes.evaluation.runs.evaluate import queries
 from holmes.evidence.judging import Diagnosis
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.base import SearchIndex
-from holmes.index.answer.calibration import Taught
+from holmes.index.answer.calibration import CalibrationSummary
 from holmes.index.answer.searcher import Index
 from holmes.index.ingest.builder import BuildSummary
 from holmes.index.ingest.sync import SyncSummary
@@ -33,6 +33,7 @@ from holmes.training.run import RunOptions
 __all__ = [
     "Answer",
     "BuildSummary",
+    "CalibrationSummary",
     "Checkpoint",
     "ComparedSystem",
     "ComparisonReport",
@@ -56,7 +57,6 @@ __all__ = [
     "ShardedIndex",
     "Store",
     "SyncSummary",
-    "Taught",
     "Timeline",
     "TrainingResult",
     "build_index",

@@ -194,7 +194,7 @@ def test_an_index_learns_how_sure_to_be(index: SearchIndex, folder: Path) -> Non
             index.calibrate(rows)
         return
     taught = index.calibrate(rows)
-    assert (taught.sentences, taught.videos, taught.first) == (len(rows), len(FILMS), 1.0)
+    assert (taught.sentences, taught.videos, taught.found_first) == (len(rows), len(FILMS), 1.0)
     learned = index.search("dog runs beach").diagnosis
     assert not learned.rough
     file = folder / "captions.csv"

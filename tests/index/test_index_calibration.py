@@ -59,7 +59,8 @@ def test_a_guess_that_an_earlier_version_kept_is_not_used(index: Index) -> None:
 def test_own_sentences_teach_an_index(index: Index) -> None:
     captions = [(scene, f"{name}.mp4") for scene, name in SCENES] * 3
     taught = index.calibrate(captions)
-    assert (taught.sentences, taught.videos, taught.first) == (30, 3, 1.0) and taught.said > 0.8
+    assert (taught.sentences, taught.videos, taught.found_first) == (30, 3, 1.0)
+    assert taught.mean_probability > 0.8
     answer = open_single_index(index.store.path, device="cpu").search("dog runs beach")
     assert not answer.diagnosis.rough and answer.diagnosis.kind == "precise"
 

@@ -129,7 +129,8 @@ def test_no_public_annotation_says_any() -> None:
 
 def test_every_result_is_plain_json_on_request() -> None:
     results = (
-        "Answer BuildSummary Epoch Evaluation Hit IndexDescription Moment QueryTable RunReport TrainingResult"
+        "Answer BuildSummary CalibrationSummary ComparisonReport Epoch Evaluation Hit IndexDescription "
+        "Moment QueryTable RunReport SyncSummary TrainingResult"
     )
     for name in results.split():
         assert callable(getattr(holmes, name).to_dict), name

@@ -90,8 +90,8 @@ def test_the_reference_comes_from_the_docstrings(site: Path) -> None:
     for name in holmes.__all__:
         if name not in ("RemoteIndex", "ShardedIndex", "Store"):  # what `connect` and others return
             assert name in text, name
-    for door in (holmes.train, holmes.evaluate, holmes.build_index, holmes.load_checkpoint):
-        assert door.__doc__ is not None and door.__doc__.splitlines()[0].replace("`", "") in text
+    for function in (holmes.train, holmes.evaluate, holmes.build_index, holmes.load_checkpoint):
+        assert function.__doc__ is not None and function.__doc__.splitlines()[0].replace("`", "") in text
 
 
 def test_every_module_is_listed(site: Path) -> None:

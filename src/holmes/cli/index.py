@@ -283,23 +283,16 @@ def calibrate(
     ],
     model: Moved = None,
 ) -> None:
-    """Teach an index, sharded or not, how sure it can be, from sentences whose videos you know."""
-    from holmes.cluster.location import Location
-    from holmes.cluster.manifest import is_sharded
-    from holmes.cluster.write import calibrate_shards
-    from holmes.index.answer.calibration import read_captions
-    from holmes.index.answer.searcher import open_single_index
+    """Fit the probabilities of an index, sharded or not, to sentences whose videos you know."""
+    from holmes.cluster.index import open_index
 
-    pairs = read_captions(captions)
-    if is_sharded(Location(index)):
-        taught = calibrate_shards(index, pairs, model)
-    else:
-        taught = open_single_index(index, device="cpu", model=model).calibrate(pairs)
+    summary = open_index(index, device="cpu", model=model).calibrate(captions)
     say(
-        f"{counted(taught.sentences, 'sentence')} about {counted(taught.videos, 'video')}: "
-        f"{taught.first:.0%} find their video first; searches will claim {taught.said:.0%} on average."
+        f"{counted(summary.sentences, 'sentence')} about {counted(summary.videos, 'video')}: "
+        f"{summary.found_first:.0%} find their video first; the mean probability of the first hit is "
+        f"{summary.mean_probability:.0%}."
     )
-    if taught.sentences < ENOUGH:
+    if summary.sentences < ENOUGH:
         say(f"With fewer than {ENOUGH} sentences the probabilities may be off by ten points or more.")
 
 

@@ -35,7 +35,7 @@ from holmes.index.answer import searcher
 from holmes.index.answer.answering import compose_answers, compose_hits, judge_answers
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.base import Captions, Paths, SearchIndex, paths_of, unit_vectors
-from holmes.index.answer.calibration import Taught, captions_of
+from holmes.index.answer.calibration import CalibrationSummary, captions_of
 from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.answer.searcher import Index
 from holmes.index.embedders.loading import Model
@@ -170,10 +170,10 @@ class ShardedIndex(SearchIndex):
         self.refresh()
         return summary
 
-    def calibrate(self, rows: Captions) -> Taught:
-        taught = calibrate_shards(self._folder("calibrate"), captions_of(rows), self.embedder)
+    def calibrate(self, rows: Captions) -> CalibrationSummary:
+        summary = calibrate_shards(self._folder("calibrate"), captions_of(rows), self.embedder)
         self.refresh()
-        return taught
+        return summary
 
     def _folder(self, command: str) -> Path:
         if self.location.folder is None:

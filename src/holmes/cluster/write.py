@@ -35,7 +35,7 @@ from holmes.cluster.manifest import (
 from holmes.cluster.shard import Shard, to_arrays
 from holmes.cluster.snapshots import Snapshot
 from holmes.errors import HolmesError
-from holmes.index.answer.calibration import Taught, learn
+from holmes.index.answer.calibration import CalibrationSummary, learn
 from holmes.index.answer.confidence import FILE, read_values, write_values
 from holmes.index.answer.confidence import FILE as CALIBRATION
 from holmes.index.embedders.loading import Model
@@ -373,7 +373,7 @@ def sync_shards(path: Path, folders: Iterable[Path | str], embedder: Embedder, *
 
 def calibrate_shards(
     path: Path | str, captions: Sequence[tuple[str, str]], checkpoint: Model | None = None
-) -> Taught:
+) -> CalibrationSummary:
     """Fit the calibration of a sharded index on sentences and the videos they describe, and keep it."""
     location = Location(path)
     if location.folder is None:
@@ -392,14 +392,14 @@ def calibrate_shards(
         frame_QV, clip_QV = (torch.cat([torch.from_numpy(f[at]) for f in found], 1) for at in (0, 1))
         return Scores(frame_QV, clip_QV)
 
-    fitted, taught = learn(captions, videos, now.embedder, score)
+    fitted, summary = learn(captions, videos, now.embedder, score)
     if read_shards(location) != before:
         raise HolmesError(f"{path} was changed meanwhile; nothing was written, run it again.")
     values = fitted.to_dict()
     write_shards(location.folder, replace(before, calibration=values, generation=before.generation + 1))
     for entry in before.shards:
         write_values(location.folder / entry.name / FILE, values)
-    return taught
+    return summary
 
 
 def check_shards(path: Path) -> Shards:

@@ -20,7 +20,7 @@ from holmes.index.embedders.protocol import Embedder
 from holmes.index.storage.store import IndexDescription
 
 if TYPE_CHECKING:
-    from holmes.index.answer.calibration import Taught
+    from holmes.index.answer.calibration import CalibrationSummary
     from holmes.index.ingest.builder import BuildSummary
     from holmes.index.ingest.sync import SyncSummary
 
@@ -208,7 +208,7 @@ class SearchIndex(ABC):
         """
         raise self._unchangeable("sync")
 
-    def calibrate(self, rows: Captions) -> Taught:
+    def calibrate(self, rows: Captions) -> CalibrationSummary:
         """Fit the probabilities to sentences whose videos are known; about forty sentences are enough.
 
         Args:

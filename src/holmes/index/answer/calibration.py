@@ -6,7 +6,7 @@ Q queries, V videos
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -17,16 +17,20 @@ from holmes.evidence.calibration import Calibration
 from holmes.evidence.fitting import FEWEST_QUERIES, fit_calibration, judge_all
 from holmes.index.embedders.protocol import Embedder
 from holmes.records import Scores
+from holmes.results import Json
 
 
 @dataclass(frozen=True)
-class Taught:
-    """What a calibration was made from, and how it does on those very sentences."""
+class CalibrationSummary:
+    """What an index was calibrated on, and how it answers these sentences."""
 
     sentences: int
     videos: int  # different ones among them
-    first: float  # the share of sentences whose video comes first
-    said: float  # the mean probability of the first hit
+    found_first: float  # share of sentences whose video comes first
+    mean_probability: float  # of the first hit
+
+    def to_dict(self) -> Json:
+        return asdict(self)
 
 
 def learn(
@@ -34,7 +38,7 @@ def learn(
     videos: Sequence[str],
     embedder: Embedder,
     score: Callable[[Sequence[str]], Scores],
-) -> tuple[Calibration, Taught]:
+) -> tuple[Calibration, CalibrationSummary]:
     """The calibration that sentences and the videos they describe suggest.
 
     `score` gives both branches' similarity of sentences to all `videos`, in this order. It is sorted by their
@@ -65,7 +69,8 @@ def learn(
     said_Q = judge_all(scores, fitted).gallery.probability_QK[:, 0]
     first_Q = fitted.score(scores).argmax(1) == owner_Q
     known = len(set(owner_Q.tolist()))
-    return fitted, Taught(len(captions), known, first_Q.double().mean().item(), said_Q.mean().item())
+    first, said = first_Q.double().mean().item(), said_Q.mean().item()
+    return fitted, CalibrationSummary(len(captions), known, first, said)
 
 
 def captions_of(rows: Path | str | Iterable[tuple[str, str] | Mapping[str, object]]) -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ from holmes.evidence.kinds import SMALL_GROUP
 from holmes.index.answer.answering import Found, compose_answers, compose_hits
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.base import Captions, Paths, SearchIndex, paths_of, unit_vectors
-from holmes.index.answer.calibration import Taught, captions_of, learn
+from holmes.index.answer.calibration import CalibrationSummary, captions_of, learn
 from holmes.index.answer.confidence import FILE, as_probes, judge_of, write_values
 from holmes.index.answer.duplicates import (
     DuplicateFinder,
@@ -142,11 +142,11 @@ class Index(SearchIndex):
         self.refresh()
         return summary
 
-    def calibrate(self, rows: Captions) -> Taught:
-        fitted, taught = learn(captions_of(rows), self.videos, self.embedder, self.every_score)
+    def calibrate(self, rows: Captions) -> CalibrationSummary:
+        fitted, summary = learn(captions_of(rows), self.videos, self.embedder, self.every_score)
         write_values(self.store.path / FILE, fitted.to_dict())
         self.__dict__.pop("_own_judge", None)
-        return taught
+        return summary
 
     def every_score(self, sentences: Sequence[str]) -> Scores:
         """Both branches' similarity of every sentence to every video, in the order of `videos`."""
