@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,10 +25,10 @@ ROWS = np.ones((3, 6), np.float32)
 
 
 def refusal(work: Callable[[], object]) -> str:
-    began = time.monotonic()
+    signal.alarm(60)  # what hangs ends the tests
     with pytest.raises(HolmesError) as caught:
         work()
-    assert time.monotonic() - began < 20, "it hangs"
+    signal.alarm(0)
     said = str(caught.value)
     assert "\n" not in said and len(said) < 600
     return said

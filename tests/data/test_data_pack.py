@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -294,37 +293,29 @@ def test_the_command_exits_2_with_one_line(tmp_path: Path) -> None:
 # --- stopping and going on -------------------------------------------------------------------------------
 
 
-SLOW_PACK = """
-import sys, time
-from pathlib import Path
-from holmes.data import feature_files, pack
-pack.COMMIT_VIDEOS, pack.COMMIT_QUERIES = 2, 3
-read = feature_files.HDF5Features.rows
-def slow(self, name):
-    time.sleep(0.05)
-    return read(self, name)
-feature_files.HDF5Features.rows = slow
-pack.pack(pack.Source(Path(sys.argv[1])), Path(sys.argv[2]))
-"""
-
-
 @pytest.mark.parametrize("after", ["videos", "queries"])
 def test_a_killed_pack_goes_on(tmp_path: Path, after: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = Miniature.make(tmp_path / "tiny").write()
     whole = pack(Source(tiny.folder), tmp_path / "whole")
-    process = subprocess.Popen([sys.executable, "-c", SLOW_PACK, str(tiny.folder), str(tmp_path / "store")])
     journal = tmp_path / ".store.building" / "journal.json"
-    deadline = time.monotonic() + 60
-    while not (journal.is_file() and json.loads(journal.read_text())[after] > 0):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.005)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    read = feature_files.HDF5Features.rows
+    monkeypatch.setattr("holmes.data.pack.COMMIT_VIDEOS", 2)
+    monkeypatch.setattr("holmes.data.pack.COMMIT_QUERIES", 3)
+    if (child := os.fork()) == 0:
+
+        def killed(self: feature_files.HDF5Features, name: str) -> feature_files.Array:
+            if journal.is_file() and json.loads(journal.read_text())[after] > 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return read(self, name)
+
+        feature_files.HDF5Features.rows = killed  # type: ignore[method-assign]
+        pack(Source(tiny.folder), tmp_path / "store")
+        os._exit(1)  # it was not killed
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     done = json.loads(journal.read_text())
     assert not (tmp_path / "store").exists() and done["queries"] < 7
 
     read_again: list[str] = []
-    read = feature_files.HDF5Features.rows
     monkeypatch.setattr(
         feature_files.HDF5Features, "rows", lambda self, name: (read_again.append(name), read(self, name))[1]
     )

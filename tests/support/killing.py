@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -21,6 +22,19 @@ CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.
 CHANGES |= {"shutil.rmtree"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 WHOLE, TORN = "", ", half written"
+
+
+def changes_files(event: str, arguments: tuple, folder: Path) -> bool:
+    """Whether an audit event is about to change files of a folder."""
+    if event == "open":
+        path, _, flags = arguments
+        if not (isinstance(path, str | bytes | os.PathLike) and flags & WRITING):
+            return False
+    elif event not in CHANGES:
+        return False
+    named = [os.fsdecode(path) for path in arguments if isinstance(path, str | bytes | os.PathLike)]
+    # Names without a folder are relative to an open one, which is ours.
+    return any(path.startswith(str(folder)) or not os.path.isabs(path) for path in named)
 
 
 class Witness:
@@ -35,15 +49,7 @@ class Witness:
         sys.addaudithook(self.on_event)
 
     def on_event(self, event: str, arguments: tuple) -> None:
-        if event == "open":
-            path, _, flags = arguments
-            if not (isinstance(path, str | bytes | os.PathLike) and flags & WRITING):
-                return
-        elif event not in CHANGES:
-            return
-        named = [os.fsdecode(path) for path in arguments if isinstance(path, str | bytes | os.PathLike)]
-        # Names without a folder are relative to an open one, which is ours.
-        if any(path.startswith(str(self.folder)) or not os.path.isabs(path) for path in named):
+        if changes_files(event, arguments, self.folder):
             with self.lock:
                 self.keep()
 
@@ -74,6 +80,20 @@ class Witness:
             os._exit(1)
         self.copying = False
         return kept
+
+
+def die_before(operation: int, folder: Path) -> None:
+    """Kill this process with SIGKILL before its operation of that number, counted from 1, on the folder."""
+    left = operation
+
+    def on_event(event: str, arguments: tuple) -> None:
+        nonlocal left
+        if changes_files(event, arguments, folder):
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(on_event)
 
 
 def observe(folder: Path, work: Callable[[], object], states: Path) -> None:
