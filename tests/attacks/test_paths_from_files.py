@@ -18,6 +18,7 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("av")
@@ -41,10 +42,14 @@ from holmes.index.storage.snapshots import snapshot_name
 from holmes.index.storage.store import IndexStore
 from holmes.index.storage.writer import IndexWriter
 from holmes.media.extraction import Failure
+from holmes.media.feature_folder import VideoFeatures, video_id
+from holmes.media.origin import Fingerprint
+from holmes.serve.settings import ServeSettings
 from holmes.training.resume import StateKeeper
 from holmes.training.run import train
 from holmes.worlds.rendered import RenderedWorld, RenderSettings, render_world
-from index_fakes import FILMS, FakeJoint, write_features
+from index_fakes import FILMS, RATE, WIDTH, FakeJoint, write_features
+from serve_fakes import PLENTY, client_of
 from tiny_runs import QUIET, tiny_settings, tiny_world
 from witness import FolderWitness
 
@@ -290,6 +295,25 @@ def test_links_in_the_place_of_our_files(ground: Ground, name: str) -> None:
     secret = [file for file in ground.place.rglob("*") if file.is_file() and not file.is_symlink()]
     assert not [file for file in secret if b"precious" in file.read_bytes()], "it was copied"
     ground.witness.seen()
+
+
+def test_a_served_index_gives_out_videos_only(ground: Ground, tmp_path: Path) -> None:
+    """An index names its videos by path, and may name a key: the server finds it and does not send it."""
+    key, film, clip = tmp_path / "id_rsa", tmp_path / "film", tmp_path / "clip.mp4"
+    key.write_text("-----BEGIN OPENSSH PRIVATE KEY-----")
+    film.write_bytes(b"\x1aE\xdf\xa3 a film without a suffix")
+    clip.write_bytes(b"a film by its name")
+    made = write_features(tmp_path / "features", {})
+    for at, source in enumerate((key, film, clip)):
+        rows = np.random.default_rng(at).normal(size=(8, WIDTH)).astype(np.float32)
+        times = np.arange(8, dtype=np.float32) / RATE
+        made.write(VideoFeatures(video_id(source), source, 4.0, rows, times), Fingerprint(1, 1))
+    build_index(tmp_path / "index", [made.path], ZeroShot(FakeJoint()))
+    index = open_index(tmp_path / "index", device="cpu")
+    with client_of(index, ServeSettings(limits=PLENTY)) as client:
+        sent = {path: client.get(f"/api/videos/{video_id(path)}/stream") for path in (key, film, clip)}
+    assert [answer.status_code for answer in sent.values()] == [404, 200, 200]
+    assert "PRIVATE KEY" not in sent[key].text and "is not a video" in sent[key].text
 
 
 def test_a_sharded_index_that_writes_into_a_home(ground: Ground, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def inside(folder: Path, *names: str) -> Path:
     """The path of a file or folder in `folder`; names and links that lead out of the folder are refused."""
     path = folder.joinpath(*names)
     if "\0" in str(path) or not path.resolve().is_relative_to(folder.resolve()):
-        name = shown(str(path), quoted=False)
+        name = shown("/".join(names))
         raise HolmesError(f"{name} leads out of {folder}; remove that link, or get the folder again.")
     return path
 

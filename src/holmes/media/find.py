@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from holmes.base.files import open_file
 from holmes.errors import HolmesError
 
 # Only for searching folders: a file that is named is tried whatever it is called.
@@ -16,6 +17,27 @@ SUFFIXES = (
     ".webm", ".wmv", ".y4m",
 )
 # fmt: on
+
+
+# How video files begin, each at its first byte or a few after it.
+BEGINNINGS = (
+    (0, b"\x1aE\xdf\xa3"), (4, b"ftyp"), (4, b"moov"), (4, b"mdat"), (0, b"RIFF"), (0, b"OggS"), (0, b"FLV"),
+    (0, b"\x30\x26\xb2\x75"), (0, b"\0\0\x01\xba"), (0, b"\0\0\x01\xb3"), (0, b"GIF8"), (0, b".RMF"),
+    (0, b"\x06\x0e\x2b\x34"), (0, b"YUV4MPEG2"),
+)  # fmt: skip
+
+
+def is_video_file(path: str) -> bool:
+    """Whether a file is named like a video or begins like one; it need not be one that can be decoded."""
+    if path.lower().endswith(SUFFIXES):
+        return True
+    try:
+        with open_file(Path(path)) as file:
+            head = file.read(400)
+    except (OSError, HolmesError):
+        return False
+    is_transport_stream = head[:377:188] == b"GGG" or head[4:389:192] == b"GGG"  # packets begin with it
+    return is_transport_stream or any(head[at : at + len(mark)] == mark for at, mark in BEGINNINGS)
 
 
 def find_videos(paths: Iterable[Path | str]) -> list[Path]:

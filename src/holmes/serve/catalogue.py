@@ -19,7 +19,7 @@ from pathlib import Path
 
 from holmes.errors import HolmesError
 from holmes.media.feature_folder import video_id
-from holmes.media.find import SUFFIXES
+from holmes.media.find import SUFFIXES, is_video_file
 
 FOLDERS_LISTED = 500
 
@@ -95,6 +95,8 @@ class VideoCatalogue:
         renamed = os.path.basename(real) != entry.title and not real.lower().endswith(SUFFIXES)
         if not stat.S_ISREG(mode) or not inside or renamed or not os.path.isabs(entry.name):
             raise NotFoundError("the file of this video is a link that leads out of the index's folders.")
+        if not is_video_file(real):  # an index may name any file; only videos are given out
+            raise NotFoundError("the file of this video is not a video.")
         return Path(real)
 
     def has_file(self, entry: Entry) -> bool:
