@@ -30,6 +30,7 @@ from holmes.training.protocol import Protocol
 
 RUN, RESULT, STATE, LOCK = "run.json", "result.json", "state.json", "lock"
 RANKS = "ranks.npz"
+TRAINED_BY = "run"  # among the extras of a run's checkpoint: the run it is of
 RUN_FORMAT = FileFormat(
     "holmes-run", 2, "a run", "restore the file, or begin another run", without_checksum=(1,)
 )
@@ -180,6 +181,11 @@ def read_run(path: Path) -> dict[str, Any]:
     """What a run says of itself; a foreign or damaged file is refused."""
     RUN_FORMAT.read(path, RunRecord)
     return dict(read_json(path))
+
+
+def trained_by(about: dict[str, Any]) -> dict[str, Any]:
+    """What a run's checkpoint remembers of the run, besides its settings."""
+    return {"seed": about["seed"], "data": about["data"]}
 
 
 def jsonable(value: Any) -> Any:

@@ -40,13 +40,17 @@ from holmes.training.protocol import Protocol, Splits, choose_splits, parse_prot
 from holmes.training.resume import (
     RANKS,
     RESULT,
+    RUN,
+    TRAINED_BY,
     Progress,
     StateKeeper,
     claim_run,
     read_result,
+    read_run,
     refuse_foreign_folder,
     seed_epoch,
     sole_owner,
+    trained_by,
     write_result,
 )
 from holmes.training.setup import build_objective, describe, extras_of, fit_to_store, should_compile, stage_of
@@ -248,6 +252,7 @@ class Run:
         current = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.model.load_state_dict(self.best)
         extras = extras_of(self.progress, self.bank.store, self.splits.fit)
+        extras[TRAINED_BY] = trained_by(read_run(self.out / RUN))
         save_checkpoint(self.out / "best", self.model, self.config, extras)
         self.model.load_state_dict(current)
         self.best = None

@@ -12,7 +12,6 @@ import torch
 
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
-from holmes.encoders.released import open_checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.confidence.corruptions import Reader
 from holmes.evaluation.confidence.measure import evaluate_uncertainty
@@ -70,7 +69,7 @@ def run_uncertainty(
     **options: Any,
 ) -> dict[str, Any]:
     """`evaluate_uncertainty` of a run's best checkpoint on a split of a store."""
-    checkpoint = open_checkpoint(run.checkpoint, str(device))
+    checkpoint = run.open_checkpoint(device)
     refuse_other_features(checkpoint, store)
     calibration = read_calibration(checkpoint.extras.get(EXTRA), checkpoint.digest)
     held, split = held_out_videos(run, store, checkpoint.config.training.held_out), store.split(split_name)

@@ -14,7 +14,6 @@ from holmes.base.devices import choose_device
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import Checkpoint
-from holmes.encoders.released import open_checkpoint
 from holmes.evaluation.intervals import over_seeds
 from holmes.evaluation.per_query import QueryTable, query_table
 from holmes.evaluation.runs.folders import RunFolder, find_runs, group_runs, refuse_other_features, store_of
@@ -93,7 +92,7 @@ def evaluate_runs(
 
 def evaluate_run(run: RunFolder, store: Store, split_name: str, device: torch.device) -> EvaluatedRun:
     """Load a run's best checkpoint and evaluate it."""
-    checkpoint = open_checkpoint(run.checkpoint, str(device))
+    checkpoint = run.open_checkpoint(device)
     config = checkpoint.config
     refuse_other_features(checkpoint, store)
     split = store.split(split_name)

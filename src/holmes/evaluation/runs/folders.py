@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from holmes.base.feature_origin import refuse_other_encoder
+from holmes.config.schema import to_dict
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import BEST, MANIFEST, Checkpoint
+from holmes.encoders.released import open_checkpoint
 from holmes.errors import HolmesError
 from holmes.training.protocol import Protocol
-from holmes.training.resume import RUN, read_run
+from holmes.training.resume import RUN, TRAINED_BY, jsonable, read_run, trained_by
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,19 @@ class RunFolder:
     @property
     def checkpoint(self) -> Path:
         return self.path if self.about is None else self.path / BEST
+
+    def open_checkpoint(self, device: torch.device) -> Checkpoint:
+        """The checkpoint; one that another run has trained is refused."""
+        checkpoint = open_checkpoint(self.checkpoint, str(device))
+        if self.about is not None:
+            known = checkpoint.extras.get(TRAINED_BY, trained_by(self.about))  # older ones do not know
+            same = jsonable(to_dict(checkpoint.config)) == jsonable(self.about["config"])
+            if known != trained_by(self.about) or not same:
+                raise HolmesError(
+                    f"{self.checkpoint} is the checkpoint of another run than {self.path / RUN} describes; "
+                    "restore the folder, or evaluate the checkpoint by itself."
+                )
+        return checkpoint
 
     @property
     def protocol(self) -> str | None:
