@@ -13,10 +13,12 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import holmes
+import holmes.extend
 
 PAGE = Path(__file__).parent.parent / "docs" / "api.md"
 WIDEST = 96  # characters of a signature in one line
@@ -73,6 +75,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "ComparedSystem", "PairedDifference", "QueryTable", "Checkpoint", "Store",
     ),
     "Settings": ("preset", "HolmesConfig", "RunOptions", "Protocol"),
+    "Add your own": (
+        "extend.loss", "extend.evidence_form", "extend.alignment", "extend.encoder", "extend.load",
+    ),
     "Errors": ("HolmesError",),
 }  # fmt: skip
 
@@ -82,7 +87,7 @@ def page() -> str:
     for title, names in SECTIONS.items():
         parts.append(f"## {title}\n")
         for name in names:
-            parts += described(name, getattr(holmes, name))
+            parts += described(name, attrgetter(name)(holmes))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
 
 

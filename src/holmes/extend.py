@@ -1,7 +1,7 @@
-"""Parts of your own: a loss, an encoder, an alignment or an evidence form, by a function and a line.
+"""Add your own loss, encoder, alignment or form of evidence, by a function and a name.
 
-The line gives the function a name, and from then on settings may use it: in Python, with `--set`, in a sweep.
-For the command line, put both into a file and run `holmes --use FILE.py train …`. See docs/extending.md.
+From then on the name is a setting: in Python, with `--set`, in a sweep. For the command line, put both into a
+file and run `holmes --use FILE.py train …`. See docs/extending.md.
 """
 
 from __future__ import annotations
@@ -25,44 +25,75 @@ Part = TypeVar("Part", bound=Callable[..., Any])
 
 
 def loss(name: str, term: ExtraLoss) -> None:
-    """`extra="name:weight"`: a term of the loss, from `LossInputs` to a number."""
+    """Add a term of the loss, from `LossInputs` to a number; the setting is `extra="name:weight"`.
+
+    Example:
+        >>> from holmes import extend
+        >>> extend.loss("small_queries", lambda inputs: inputs.query.query_QD.square().mean())
+        >>> holmes.preset("small").with_changes(extra="small_queries:0.1").extra
+        ('small_queries:0.1',)
+    """
     add("loss.extra", name, term, EXTRA_LOSSES)
 
 
 def evidence_form(name: str, form: EvidenceForm) -> None:
-    """`form="name"`: evidence from similarities and a temperature; at least 0."""
+    """Add a form of evidence: similarities and a temperature → evidence, at least 0; `form="name"`.
+
+    Example:
+        >>> from holmes import extend
+        >>> extend.evidence_form("gentle", lambda similarity_QV, t: (similarity_QV / t).exp().log1p())
+        >>> holmes.preset("small").with_changes(form="gentle").form
+        'gentle'
+    """
     add("evidence.form", name, form, EVIDENCE_FORMS)
 
 
 def alignment(name: str, align: Alignment) -> None:
-    """`alignment__kind="name"`: V × M × C similarities in [0, 1], mask of queries → rows that sum to 1."""
+    """Add an alignment of queries and clips; the setting is `alignment__kind="name"`.
+
+    It maps similarities in [0, 1], V × M × C, and the mask of the queries to rows that sum to 1.
+
+    Example:
+        >>> from holmes import extend
+        >>> extend.alignment("soft", lambda s_VMC, mask_VM: s_VMC.softmax(-1) * mask_VM.unsqueeze(-1))
+        >>> holmes.preset("small").with_changes(alignment__kind="soft").kind
+        'soft'
+    """
     add("alignment.kind", name, align, EXTRA_ALIGNMENTS)
 
 
 def encoder(name: str, build: Callable[[ModelConfig], HolmesModel]) -> None:
-    """`encoder="name"`: settings → a model that encodes videos and queries."""
+    """Add an encoder: settings → a model that encodes videos and queries; `encoder="name"`.
+
+    Example:
+        >>> from holmes import extend
+        >>> from holmes.encoders.model import HolmesModel
+        >>> extend.encoder("same", lambda config: HolmesModel(config))
+        >>> holmes.preset("small").with_changes(encoder="same").encoder
+        'same'
+    """
     add("model.encoder", name, build, ENCODERS)
 
 
 def add(setting: str, name: str, part: Part, parts: MutableMapping[str, Part]) -> None:
     if not name.isidentifier():
-        raise HolmesError(f"'{name}' cannot be the name of a part: use letters, digits and underscores.")
+        raise HolmesError(f"'{name}' is not a valid name: use letters, digits and underscores.")
     if name in NAMES[setting] and name not in OWN[setting]:
-        raise HolmesError(f"{setting} already has a part called '{name}'; choose another name.")
+        raise HolmesError(f"{setting} already has '{name}'; choose another name.")
     OWN[setting].add(name)
     if name not in NAMES[setting]:
         NAMES[setting].append(name)
     parts[name] = part
 
 
-OWN: dict[str, set[str]] = {setting: set() for setting in NAMES}  # a notebook may define it again
+OWN: dict[str, set[str]] = {setting: set() for setting in NAMES}  # added here; these may be added again
 
 
 def load(path: str | Path) -> None:
-    """Run a Python file that adds parts."""
+    """Run a Python file that calls `extend`, as `holmes --use FILE.py` does."""
     path = Path(path).resolve()
     if not path.is_file():
-        raise HolmesError(f"{path} does not exist; --use takes a Python file that adds parts of your own.")
+        raise HolmesError(f"{path} does not exist; --use takes a Python file that calls holmes.extend.")
     try:
         runpy.run_path(str(path))
     except HolmesError:

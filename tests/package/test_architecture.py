@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # A report's data, as the records that its figures draw.
     "report": {"config", "data", "encoders", "evaluation", "evaluation.confidence", "evaluation.runs"}
     | {"report.figures", "training", *MATHS, *LEAVES},
-    # Where parts of one's own are added to the tables of all parts.
+    # Adds to the tables of losses, encoders, alignments and forms of evidence.
     "extend": {*LEAVES, *MATHS, "config", "encoders", "losses", "training"},
     # The public functions: what `import holmes` offers.
     "api": {*LEAVES, "config", "data", "encoders", "evaluation.runs", "training", *INDEX},

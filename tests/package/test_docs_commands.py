@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from colour_films import Library, library  # noqa: F401 - a fixture
-from holmes import extend
 from holmes.cli import main
-from holmes.config.names import NAMES
 from holmes.data.export import export_store
 from holmes.training.run import train
-from holmes.training.setup import EXTRA_LOSSES
+from own_names import names_restored
 from tiny_runs import QUIET, TINY, tiny_settings, tiny_world
 
 ROOT = Path(__file__).parents[2]
@@ -174,11 +172,9 @@ def films(library: Library) -> Library:  # noqa: F811
 
 
 @pytest.fixture(autouse=True)
-def no_parts_of_our_own_stay():
-    yield
-    EXTRA_LOSSES.clear()
-    NAMES["loss.extra"].clear()
-    extend.OWN["loss.extra"].clear()
+def nothing_added_stays():
+    with names_restored():
+        yield
 
 
 @pytest.mark.parametrize("command", RUN_HERE)

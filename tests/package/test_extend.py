@@ -1,8 +1,9 @@
-"""Parts of one's own: the document's blocks, run as they stand, and what is refused."""
+"""Your own loss, encoder, alignment and evidence: the code of the page as it stands, and what is refused."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,45 +11,21 @@ import pytest
 from holmes import extend
 from holmes.base.files import read_json
 from holmes.cli import main
-from holmes.config import names
 from holmes.config.presets import preset
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
 from holmes.training.setup import build_objective
+from own_names import names_restored
 from tiny_runs import logged, set_options, tiny_world
 
 TEXT = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
 
 
 @pytest.fixture
-def clean(monkeypatch):
-    """What a test adds is gone after it."""
-    from holmes.encoders import build
-    from holmes.training import setup as assemble
-
-    for place, name in (
-        (assemble, "EVIDENCE_FORMS"),
-        (assemble, "EXTRA_ALIGNMENTS"),
-        (assemble, "EXTRA_LOSSES"),
-        (build, "ENCODERS"),
-    ):
-        table = getattr(place, name)
-        before = dict(table)
-        yield_back.append((table, before))
-    known = {setting: list(values) for setting, values in names.NAMES.items()}
-    yield
-    for table, before in yield_back:
-        table.clear()
-        table.update(before)
-    yield_back.clear()
-    for setting, values in known.items():
-        names.NAMES[setting][:] = values
-        extend.OWN[setting].clear()
-    names.FILES.clear()
-
-
-yield_back: list[tuple[dict, dict]] = []
+def clean() -> Iterator[None]:
+    with names_restored():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +52,9 @@ def test_every_block_of_the_document_runs(clean, store, tmp_path, capsys):
         }.items()
     )  # fmt: skip
     assert entry["total"] == pytest.approx(others + 0.5 * entry["branches_agree"], rel=1e-5)
-    assert "branches_agree" in capsys.readouterr().out, "the listener heard of it"
+    printed = capsys.readouterr().out
+    assert "inter_fused" in printed, "on_epoch was called"
+    assert "term (1 run): SumR" in printed and "p = " in printed
     loaded = load_checkpoint(tmp_path / "mean" / "best").model
     assert type(loaded.clip_branch).__name__ == "MeanBranch"
     assert build_objective(scope["gentler"]).evidence is scope["gentle_evidence"]
@@ -107,9 +86,9 @@ def test_a_file_of_parts_serves_the_command_line_and_its_workers(clean, store, t
 
 
 def test_mistakes_are_refused_in_one_line(clean, tmp_path):
-    with pytest.raises(HolmesError, match=r"evidence\.form already has a part called 'sharp'"):
+    with pytest.raises(HolmesError, match=r"evidence\.form already has 'sharp'"):
         extend.evidence_form("sharp", lambda s, t: s)
-    with pytest.raises(HolmesError, match="'my form' cannot be the name of a part"):
+    with pytest.raises(HolmesError, match="'my form' is not a valid name"):
         extend.evidence_form("my form", lambda s, t: s)
     with pytest.raises(HolmesError, match=r"unknown value of loss.extra 'mine'. Known: denoising"):
         preset("small").with_changes(extra="mine:1")

@@ -9,9 +9,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from holmes import extend
-from holmes.config.names import NAMES
-from holmes.training.setup import EXTRA_LOSSES
+from own_names import names_restored
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "first_steps.ipynb"
 SIZES = "VIDEOS, EPOCHS, WIDTH = 160, 16, 48"
@@ -23,10 +21,8 @@ def cells() -> list[dict]:
 
 @pytest.fixture
 def clean():
-    yield
-    EXTRA_LOSSES.clear()
-    NAMES["loss.extra"].clear()
-    extend.OWN["loss.extra"].clear()
+    with names_restored():
+        yield
 
 
 def test_every_cell_runs_in_order(clean, tmp_path, monkeypatch, capsys):

@@ -73,7 +73,7 @@ def holmes(
     use: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="FILE.py", help="A Python file with parts of your own (docs/extending.md). Repeatable."
+            metavar="FILE.py", help="A Python file that calls holmes.extend (docs/extending.md). Repeatable."
         ),
     ] = None,
     version: Annotated[

@@ -1,4 +1,4 @@
-"""The parts that settings may name. Parts of one's own (`holmes.extend`) are added here too."""
+"""The names that settings may take, built in or added with `holmes.extend`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES: dict[str, list[str]] = {
     "alignment.kind": ["flexible", "plain", "softmax", "best_clip"],
     "loss.extra": [*ENCODER_OF_LOSS],
 }
-FILES: list[Path] = []  # files with parts of one's own, for the processes that must load them too
+FILES: list[Path] = []  # files that add names, for child processes to run too
 
 
 def require_known(setting: str, name: str) -> None:

@@ -129,7 +129,7 @@ def build_objective(config: HolmesConfig) -> Objective:
 
 
 def extra_loss(name: str, config: HolmesConfig) -> ExtraLoss:
-    """A further term by its name: of a baseline, or of one's own."""
+    """A further term by its name: of a baseline, or added with `holmes.extend`."""
     made = BASELINE_LOSSES.get(name)
     return EXTRA_LOSSES[name] if made is None else made(config)
 
