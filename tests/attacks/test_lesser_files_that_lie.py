@@ -38,7 +38,7 @@ from holmes.index.ingest.skipped import read_skipped, record_skipped
 from holmes.media.extraction import Failure
 from holmes.media.pictures import ThumbnailStrip
 from holmes.media.reader import ReadingPlace
-from holmes.media.unfinished import Unfinished, keep, take_up
+from holmes.media.saved_progress import SavedProgress, load_progress, save_progress
 from holmes.report.experiments import read_sweeps, write_sweeps
 from holmes.report.figures.sweep_curves import sweep_figure
 from holmes.worlds.rendered import RenderedWorld, RenderSettings, render_world
@@ -186,8 +186,8 @@ def test_half_extracted_films_that_lie(tmp_path: Path) -> None:
     path, place = tmp_path / ".film.unfinished", ReadingPlace(7, 8, 1.5, 0.0, 0.0, 3, 3)
     rows = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
     strip = ThumbnailStrip.resumed([(0.25, b"jpeg"), (1.25, b"more")], 1, 3)
-    keep(path, "made of this", Unfinished(rows, np.arange(3.0), strip, place))
-    assert take_up(path, "made of this").place == place
+    save_progress(path, "made of this", SavedProgress(rows, np.arange(3.0), strip, place))
+    assert load_progress(path, "made of this").place == place
     content = path.read_bytes()
     (size,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + size])
@@ -203,10 +203,10 @@ def test_half_extracted_films_that_lie(tmp_path: Path) -> None:
             if new is VALUES["there twice"] or json.loads(lie) == record:
                 continue
             write(json.dumps(header | {"__metadata__": {"unfinished": lie}}))
-            assert take_up(path, "made of this") is None, (at, new)
+            assert load_progress(path, "made of this") is None, (at, new)
         for at in places(header):
             write(altered(header, at, new))
-            found = take_up(path, "made of this")
+            found = load_progress(path, "made of this")
             assert (
                 found is None or found.rows.tobytes() == rows.astype(np.float16).astype(np.float32).tobytes()
             )

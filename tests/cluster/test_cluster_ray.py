@@ -26,7 +26,7 @@ from holmes.cli.main import main
 from holmes.cluster import hedging
 from holmes.cluster.actors import RayClient
 from holmes.cluster.cache import cached_folder
-from holmes.cluster.extract import crew_at
+from holmes.cluster.extract import executor_at
 from holmes.cluster.hedging import Replica
 from holmes.cluster.index import ShardedIndex
 from holmes.cluster.write import build_shards, publish_shards, shard_name, split_index
@@ -344,7 +344,7 @@ def test_extraction_on_a_cluster_gives_the_bytes_of_one_machine(
     assert sum(name == "crash.mp4" for name, _ in begun) == 3
     assert sorted(name for name, _ in notes(notebook / "done")) == [f"film{n}.mp4" for n in range(9)]
     (films / "crash.mp4").unlink()
-    again = extract([films], tmp_path / "there", "shades", crew=crew_at(cluster.address))
+    again = extract([films], tmp_path / "there", "shades", executor=executor_at(cluster.address))
     assert len(again.reused) == 9 and not again.extracted and len(again.failures) == 1
     assert len(notes(notebook / "done")) == 9
 
@@ -357,7 +357,7 @@ def test_a_killed_nodes_videos_are_done_elsewhere_once_each(
     summary: list[Any] = []
 
     def work() -> None:
-        summary.append(extract([films], tmp_path / "there", "shades", crew=crew_at(cluster.address)))
+        summary.append(extract([films], tmp_path / "there", "shades", executor=executor_at(cluster.address)))
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -381,7 +381,7 @@ def test_an_index_built_on_a_cluster_is_the_one_built_here(
     cluster: SmallCluster, films: Path, notebook: Path, tmp_path: Path
 ) -> None:
     embedder: Any = ZeroShot(Shades())  # type: ignore[arg-type]
-    there = build_shards(tmp_path / "there", [films], embedder, 2, crew=crew_at(cluster.address))
+    there = build_shards(tmp_path / "there", [films], embedder, 2, executor=executor_at(cluster.address))
     here = build_shards(tmp_path / "here", [tmp_path / "there" / "features"], embedder, 2)
     build_index(tmp_path / "index", [tmp_path / "there" / "features"], embedder)
     assert there.added == here.added == 9
@@ -399,7 +399,7 @@ def test_an_index_built_on_a_cluster_is_the_one_built_here(
     said = [[bits(answer) for answer in index.search_many(SENTENCES)] for index in asked]
     assert said[0] == said[1] == said[2] == said[3]
     assert len(FeatureFolder.open(tmp_path / "there" / "features")) == 9
-    again = build_shards(tmp_path / "there", [films], embedder, 2, crew=crew_at(cluster.address))
+    again = build_shards(tmp_path / "there", [films], embedder, 2, executor=executor_at(cluster.address))
     assert again.added == 0 and again.unchanged == 9 and len(notes(notebook / "done")) == 9
 
 

@@ -21,12 +21,11 @@ SCENES = [(scene, name) for name, scenes in FILMS.items() for scene, _ in scenes
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
-    monkeypatch.setattr("holmes.index.embedders.loading.load_visual", lambda name, **how: FakeJoint())
+def index(tmp_path: Path) -> Index:
     build_index(
         tmp_path / "index", [write_features(tmp_path / "features", FILMS).path], ZeroShot(FakeJoint())
     )
-    return open_single_index(tmp_path / "index", device="cpu")
+    return open_single_index(tmp_path / "index", device="cpu", model=FakeJoint())
 
 
 def test_every_score_is_the_best_match_over_the_stored_rows(index: Index) -> None:
@@ -53,7 +52,8 @@ def test_a_guess_that_an_earlier_version_kept_is_not_used(index: Index) -> None:
     values = json.loads((index.store.path / FILE).read_bytes())
     del values["checksum"]
     write_values(index.store.path / FILE, {**values, "rough": True})
-    assert open_single_index(index.store.path, device="cpu").search("dog").diagnosis.probability is None
+    opened = open_single_index(index.store.path, device="cpu", model=FakeJoint())
+    assert opened.search("dog").diagnosis.probability is None
 
 
 def test_own_sentences_teach_an_index(index: Index) -> None:
@@ -61,7 +61,7 @@ def test_own_sentences_teach_an_index(index: Index) -> None:
     taught = index.calibrate(captions)
     assert (taught.sentences, taught.videos, taught.found_first) == (30, 3, 1.0)
     assert taught.mean_probability > 0.8
-    answer = open_single_index(index.store.path, device="cpu").search("dog runs beach")
+    answer = open_single_index(index.store.path, device="cpu", model=FakeJoint()).search("dog runs beach")
     assert not answer.diagnosis.rough and answer.diagnosis.kind == "precise"
 
 
@@ -76,7 +76,7 @@ def test_what_cannot_teach_is_one_line(index: Index, tmp_path: Path) -> None:
             read_captions(tmp_path / name)
     (index.store.path / FILE).write_text("{")
     with pytest.raises(HolmesError, match=r"calibration\.json is damaged"):
-        open_single_index(index.store.path, device="cpu").search("dog")
+        open_single_index(index.store.path, device="cpu", model=FakeJoint()).search("dog")
 
 
 def test_captions_are_read_from_csv_and_jsonl(tmp_path: Path) -> None:

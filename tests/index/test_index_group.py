@@ -10,7 +10,6 @@ import holmes
 from holmes.evidence.calibration import Calibration
 from holmes.evidence.judging import CalibratedJudge
 from holmes.index.answer.searcher import Index
-from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import add_videos, build_index
 from index_fakes import FILMS, FakeJoint, write_features
@@ -31,20 +30,19 @@ SURE = CalibratedJudge(
 )
 
 
-def opened(folder: Path, films: dict[str, list[tuple[str, float]]], monkeypatch: pytest.MonkeyPatch) -> Index:
-    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+def opened(folder: Path, films: dict[str, list[tuple[str, float]]]) -> Index:
     build_index(folder / "index", [write_features(folder / "features", films).path], ZeroShot(FakeJoint()))
-    return holmes.open_index(folder / "index", device="cpu", diagnose=SURE)
+    return holmes.open_index(folder / "index", device="cpu", model=FakeJoint(), diagnose=SURE)
 
 
 def test_copies_of_one_moment_are_one_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    index = opened(tmp_path, FILMS, monkeypatch)
+    index = opened(tmp_path, FILMS)
     alone = index.search("dog runs beach")
     assert (alone.diagnosis.kind, alone.diagnosis.group) == ("precise", 1)
 
     # The same ten seconds in another film, between other scenes, and with other noise.
     again = {"album": [("cars stand still", 30), ("dog runs beach", 9), ("hens eat corn", 25)]}
-    add_videos(index.store.path, [write_features(tmp_path / "more", again).path])
+    add_videos(index.store.path, [write_features(tmp_path / "more", again).path], index.embedder)
     assert index.refresh()
     both = index.search("dog runs beach")
     assert {hit.video for hit in both.group} == {"/films/coast.mp4", "/films/album.mp4"}
@@ -57,11 +55,9 @@ def test_copies_of_one_moment_are_one_answer(tmp_path: Path, monkeypatch: pytest
     assert index.search("dog runs beach").diagnosis.kind == "several_fit"
 
 
-def test_what_fits_as_well_but_looks_different_is_no_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_fits_as_well_but_looks_different_is_no_copy(tmp_path: Path) -> None:
     films = FILMS | {"yard": [("ball dog", 20)], "lawn": [("ball rabbit", 20)]}
-    answer = opened(tmp_path, films, monkeypatch).search("ball dog rabbit")
+    answer = opened(tmp_path, films).search("ball dog rabbit")
     assert {hit.video for hit in answer.group} == {"/films/yard.mp4", "/films/lawn.mp4"}
     assert answer.diagnosis.kind == "several_fit"
     assert answer.diagnosis.advice.startswith("Is it ")

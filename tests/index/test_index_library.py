@@ -172,8 +172,8 @@ def test_a_folder_that_was_really_deleted_is_removed(library: Library) -> None:
 def test_a_copy_of_what_is_away_is_a_duplicate(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(library.films / "a.mp4", library.root / "kept.mp4")
     (library.films / "a.mp4").unlink()
-    monkeypatch.setattr(origin, "is_away", lambda origin: True)
-    monkeypatch.setattr("holmes.index.ingest.file_identity.is_away", lambda origin: True)
+    monkeypatch.setattr(origin, "is_disconnected", lambda origin: True)
+    monkeypatch.setattr("holmes.index.ingest.file_identity.is_disconnected", lambda origin: True)
     summary = add_videos(library.index, [library.root / "kept.mp4"])
     assert [copy.same_as.name for copy in summary.duplicates] == ["a.mp4"]
     assert "films/a.mp4" in names(library)

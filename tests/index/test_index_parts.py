@@ -17,7 +17,6 @@ from holmes.evidence.judging import CalibratedJudge, Candidates
 from holmes.index.answer.duplicates import moment_frames
 from holmes.index.answer.searcher import Index
 from holmes.index.answer.timeline import frames_of
-from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.engine.gallery import open_gallery
 from holmes.index.engine.nearest import nearest_videos
@@ -134,11 +133,10 @@ def test_a_film_full_of_good_parts_does_not_crowd_the_others_out(tmp_path: Path)
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
-    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+def index(tmp_path: Path) -> Index:
     features = write_features(tmp_path / "features", LONG)
     build_index(tmp_path / "index", [features.path], ZeroShot(FakeJoint()))
-    return holmes.open_index(tmp_path / "index", device="cpu")
+    return holmes.open_index(tmp_path / "index", device="cpu", model=FakeJoint())
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ import holmes
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Candidates, Diagnosis
 from holmes.index.answer.searcher import Index
-from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.engine import gallery
 from holmes.index.engine.nearest import nearest_videos
@@ -28,11 +27,10 @@ from index_fakes import FILMS, FakeJoint, write_features
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
-    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+def index(tmp_path: Path) -> Index:
     features = write_features(tmp_path / "features", FILMS)
     build_index(tmp_path / "index", [features.path], ZeroShot(FakeJoint()))
-    return holmes.open_index(tmp_path / "index", device="cpu")
+    return holmes.open_index(tmp_path / "index", device="cpu", model=FakeJoint())
 
 
 @pytest.mark.parametrize(
@@ -120,7 +118,7 @@ def test_an_open_index_answers_as_it_was_until_refreshed(index: Index, tmp_path:
     assert "/films/coast.mp4" not in index.videos and len(index) == 2
     assert len(index.search("dog runs beach").hits) == 2
     more = write_features(tmp_path / "more", {"farm": [("dog runs beach", 9)]})
-    add_videos(index.store.path, [more.path])
+    add_videos(index.store.path, [more.path], index.embedder)
     assert index.refresh() and index.search("dog runs beach").hits[0].video == "/films/farm.mp4"
 
 
@@ -149,7 +147,7 @@ def test_a_diagnosis_can_be_plugged_in_and_abstains(
 ) -> None:
     monkeypatch.setattr(ZeroShot, "part_seconds", 1000.0)  # every film in one piece
     build_index(tmp_path / "whole", [tmp_path / "features"], ZeroShot(FakeJoint()))
-    index, judge = holmes.open_index(tmp_path / "whole", device="cpu"), Judge()
+    index, judge = holmes.open_index(tmp_path / "whole", device="cpu", model=FakeJoint()), Judge()
     index.diagnose = judge
     answer = index.search("dog runs beach", top=3)
     assert judge.case.scores.frame_QV.shape == judge.case.scores.clip_QV.shape == (1, 2)
@@ -201,7 +199,7 @@ def test_damaged_times_are_reported(index: Index) -> None:
     spans = next(index.store.path.rglob("spans.f32"))
     spans.write_bytes(b"\xff" * spans.stat().st_size)
     with pytest.raises(HolmesError, match="index check"):
-        holmes.open_index(index.store.path, device="cpu").search("dog")
+        holmes.open_index(index.store.path, device="cpu", model=FakeJoint()).search("dog")
 
 
 def test_importing_holmes_is_instant() -> None:

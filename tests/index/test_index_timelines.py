@@ -13,19 +13,17 @@ import holmes
 from holmes.base.threads import in_threads, one_thread_per_operation
 from holmes.errors import HolmesError
 from holmes.index.answer.searcher import Index
-from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
 from index_fakes import FILMS, FakeJoint, meaning, write_features
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
-    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+def index(tmp_path: Path) -> Index:
     films = {**FILMS, "pier": [("rain falls", 30), ("dog runs beach", 12)]}
     features = write_features(tmp_path / "features", films)
     build_index(tmp_path / "index", [features.path], ZeroShot(FakeJoint()))
-    return holmes.open_index(tmp_path / "index", device="cpu")
+    return holmes.open_index(tmp_path / "index", device="cpu", model=FakeJoint())
 
 
 def test_a_timeline_covers_the_video_and_is_high_where_the_sentence_is_true(index: Index) -> None:

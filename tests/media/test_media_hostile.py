@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("av")
 from holmes.errors import HolmesError
-from holmes.media import one_video, reader
+from holmes.media import encode_video, reader
 from holmes.media.extraction import extract
 from holmes.media.feature_folder import FeatureFolder, video_id
 from holmes.media.reader import LARGEST_SHAPE, VideoReader
@@ -64,11 +64,11 @@ def test_frames_held_at_once_are_bounded_by_their_bytes(
 ) -> None:
     noise = [np.random.default_rng(n).integers(0, 255, (48, 64, 3), np.uint8) for n in range(12)]
     film = video(tmp_path / "film.mkv", noise, [n / 2 for n in range(12)])
-    monkeypatch.setattr(one_video, "BYTES_AT_ONCE", 3 * 48 * 64 * 3)
+    monkeypatch.setattr(encode_video, "BYTES_AT_ONCE", 3 * 48 * 64 * 3)
 
     class Watched(MeanColour):
         def frames(self, images: list[np.ndarray]) -> np.ndarray:
-            assert sum(image.nbytes for image in images) <= one_video.BYTES_AT_ONCE
+            assert sum(image.nbytes for image in images) <= encode_video.BYTES_AT_ONCE
             return super().frames(images)
 
     assert not extract([film], tmp_path / "features", Watched()).failures

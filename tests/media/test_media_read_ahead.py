@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holmes.media.one_video import read_ahead
+from holmes.media.encode_video import read_ahead
 
 
 def test_the_next_item_is_made_while_this_one_is_in_use() -> None:

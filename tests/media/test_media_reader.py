@@ -14,9 +14,8 @@ import av
 from PIL import Image as Pillow
 
 from holmes.media.containers import VideoError
-from holmes.media.reader import LONGEST_HOLD, VideoReader
+from holmes.media.reader import LONGEST_HOLD, Scaler, VideoReader
 from holmes.media.sampled_packets import SampledPackets
-from holmes.media.scaling import Scaler
 from media_files import gray_video, long_sound, moving_video, sound, turn_clockwise, video
 
 

@@ -59,11 +59,11 @@ def read_origin(folder: Path, visual_set: str, text_set: str) -> FeatureOrigin:
     """What made these two feature sets of a collection, as far as its folder says."""
     if not (folder / ENCODERS).is_file():
         return UNKNOWN
-    told = FORMAT.read(folder / ENCODERS, CollectionOrigin)
-    origin = told.origin
-    if told.visual_set != visual_set:
+    recorded = FORMAT.read(folder / ENCODERS, CollectionOrigin)
+    origin = recorded.origin
+    if recorded.visual_set != visual_set:
         origin = replace(origin, visual=None, rate=None)
-    return origin if told.text_set == text_set else replace(origin, text=None)
+    return origin if recorded.text_set == text_set else replace(origin, text=None)
 
 
 def refuse_other_encoder(

@@ -5,6 +5,7 @@ POSIX only: a rename is made durable by syncing its folder, and modes are set by
 
 from __future__ import annotations
 
+import csv
 import ctypes
 import errno
 import hashlib
@@ -21,6 +22,7 @@ from typing import Any, BinaryIO
 from holmes.base.printing import shown
 from holmes.errors import HolmesError
 
+JSON_LINES = (".jsonl", ".ndjson", ".json")  # suffixes of files with one JSON object per line
 LARGEST_JSON = 256 << 20  # bytes; the captions of a million videos fit
 UMASK = os.umask(0)
 os.umask(UMASK)  # the mask can only be read by setting it
@@ -146,3 +148,20 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def sha256_file(path: Path) -> str:
     with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a CSV file with a header, or of JSON lines, by column. The caller checks the values."""
+    try:
+        text = path.read_text("utf-8-sig")
+    except FileNotFoundError:
+        raise HolmesError(f"{path} does not exist.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise HolmesError(f"{path} cannot be read as UTF-8 text ({type(error).__name__}).") from None
+    if path.suffix.lower() not in JSON_LINES:
+        return list(csv.DictReader(text.splitlines()))
+    try:
+        rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError:
+        raise HolmesError(f"{path} does not contain one JSON object per line.") from None
+    return [row if isinstance(row, dict) else {} for row in rows]  # only an object has columns

@@ -50,12 +50,12 @@ def in_threads(
         return [work(piece) for piece in pieces]
     allowed, inference = torch.get_num_threads(), torch.is_inference_mode_enabled()
 
-    def apart(piece: Piece) -> Result:
+    def run(piece: Piece) -> Result:
         with torch.inference_mode(inference):  # every thread has its own
             return work(piece)
 
     try:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(apart, pieces))
+            return list(pool.map(run, pieces))
     finally:
         torch.set_num_threads(allowed)  # threads that start later inherit it

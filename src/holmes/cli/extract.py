@@ -39,12 +39,14 @@ def extract(
     """
     from holmes.media.extraction import extract as run
 
-    crew = None
+    executor = None
     if ray is not None:
-        from holmes.cluster.extract import crew_at
+        from holmes.cluster.extract import executor_at
 
-        crew = crew_at(ray)
-    summary = run(videos, out, backbone, rate=rate, fast=fast, workers=workers, progress=True, crew=crew)
+        executor = executor_at(ray)
+    summary = run(
+        videos, out, backbone, rate=rate, fast=fast, workers=workers, progress=True, executor=executor
+    )
     say_files(summary.partial, summary.failures)
     say(
         f"{counted(len(summary.extracted), 'video')} extracted in {summary.seconds:.0f} s, "

@@ -109,9 +109,9 @@ def build(
     embedder = load_embedder(model, visual, text)
     how: dict[str, Any] = {"rate": rate, "fast": fast, "workers": workers, "progress": True}
     if ray is not None:
-        from holmes.cluster.extract import crew_at
+        from holmes.cluster.extract import executor_at
 
-        how["crew"] = crew_at(ray)
+        how["executor"] = executor_at(ray)
     if shards is not None:
         from holmes.cluster.write import build_shards
 

@@ -20,9 +20,9 @@ import holmes
 from holmes.cluster.connect import check_version, connect, import_ray, reason_of
 from holmes.errors import HolmesError
 from holmes.media.backbones import VisualBackbone, load_visual
-from holmes.media.extraction import Crew, Work
+from holmes.media.encode_video import Outcome, Sign, extract_video, outcome_of
+from holmes.media.extraction import Executor, Work
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures, video_id
-from holmes.media.one_video import Outcome, Sign, extract_video, outcome_of
 from holmes.media.pool import SILENCE
 
 RETRIES = 2  # of a video whose worker or node died
@@ -30,8 +30,8 @@ CPUS = 0.95  # CPUs of a node that a task reserves: a core, less what shards on 
 PER_CORE = 2  # tasks under way, so that no core waits for this process
 
 
-def crew_at(address: str, share_of_gpu: float | None = None) -> Crew:
-    """A crew for `holmes.media.extraction`, on the cluster at `address`.
+def executor_at(address: str, share_of_gpu: float | None = None) -> Executor:
+    """A executor for `holmes.media.extraction`, on the cluster at `address`.
 
     Where nodes have GPUs, their cores share them, unless `share_of_gpu` says how much of one a video takes.
     """

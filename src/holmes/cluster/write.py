@@ -49,7 +49,7 @@ from holmes.index.storage.segments import StoredVideo, video_key
 from holmes.index.storage.snapshots import drop_snapshots, take_snapshot
 from holmes.index.storage.store import FEATURES, IndexStore, fitting, no_video_fits
 from holmes.index.storage.writer import IndexWriter, create_index
-from holmes.media.extraction import Crew
+from holmes.media.extraction import Executor
 from holmes.media.feature_folder import MANIFEST, SUFFIX, VIDEOS
 from holmes.records import Scores
 
@@ -314,7 +314,7 @@ def build_shards(
     fast: bool = False,
     workers: int | None = None,
     progress: bool = False,
-    crew: Crew | None = None,
+    executor: Executor | None = None,
 ) -> BuildSummary:
     """Make a sharded index of `videos`, or add them to one, and publish it."""
     path, videos = Path(path), list(videos)
@@ -335,7 +335,7 @@ def build_shards(
         fast=fast,
         workers=workers,
         progress=progress,
-        crew=crew,
+        executor=executor,
         writer=ShardsWriter,
     )
     publish_shards(path)

@@ -18,9 +18,9 @@ from holmes.base.progress import listener
 from holmes.errors import HolmesError
 from holmes.media.backbones import DEFAULT, load_visual
 from holmes.media.backbones.base import VisualBackbone, identify
+from holmes.media.encode_video import Outcome, Sign, extract_video, outcome_of
 from holmes.media.feature_folder import FeatureFolder, check_rate
 from holmes.media.find import find_videos
-from holmes.media.one_video import Outcome, Sign, extract_video, outcome_of
 from holmes.media.pool import extract_in_workers
 from holmes.media.shared_encoder import is_shared
 
@@ -137,7 +137,7 @@ class Work:
     fast: bool
 
 
-Crew = Callable[[Work], Iterator[Outcome]]  # what became of each source, in the order they finish
+Executor = Callable[[Work], Iterator[Outcome]]  # what became of each source, in the order they finish
 
 
 def extract(
@@ -151,7 +151,7 @@ def extract(
     device: str = "auto",
     progress: bool = False,
     finished: Callable[[Path], None] = lambda source: None,
-    crew: Crew | None = None,
+    executor: Executor | None = None,
 ) -> ExtractionSummary:
     """Features of all `videos` (files and folders) in the folder `out`, which is made or continued.
 
@@ -159,9 +159,8 @@ def extract(
     by this one, which then encodes what the others decode; one given as an object runs in this process.
     `device` is auto, cpu or cuda, for an encoder that can use a GPU.
     `rate` is in samples per second (default: the encoder's own); `fast` decodes only key frames if they are
-    dense. `finished` hears of each video as soon as its features are there. Running it again does what is
-    left; killing it at any moment loses only the last seconds of the videos under way. A `crew` does the work
-    in place of processes of this machine.
+    dense. `finished` is called with each video as soon as its features are there. Run it again to continue:
+    progress is saved every 20 seconds. An `executor` does the work in place of processes of this machine.
     """
     began = time.monotonic()
     encoder = load_visual(backbone, device=device) if isinstance(backbone, str) else backbone
@@ -173,8 +172,10 @@ def extract(
     waiting = [source for source in sources if source not in reused]
     extracted, failures, partial = [], [], []
     with film_bar(waiting, len(reused), progress) as shown:
-        if crew is not None:
-            outcomes = crew(Work(waiting, folder, str(backbone), fast))
+        if executor is not None:
+            if not isinstance(backbone, str):
+                raise HolmesError("other machines load encoders by name; an encoder object works only here.")
+            outcomes = executor(Work(waiting, folder, backbone, fast))
         else:
             outcomes = _outcomes(waiting, folder, encoder, backbone, workers, fast, device, shown.sign)
         for outcome in outcomes:

@@ -56,6 +56,6 @@ def mount_point(path: Path) -> str:
     return folder
 
 
-def is_away(origin: Origin) -> bool:
+def is_disconnected(origin: Origin) -> bool:
     """Whether the file cannot be seen because its disk or share is not there, and so may well exist."""
     return bool(origin.mount) and not os.path.ismount(origin.mount)

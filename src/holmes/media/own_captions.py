@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from holmes.base.rows import read_rows
+from holmes.base.files import read_rows
 from holmes.data.pack import Source, pack
 from holmes.data.store import Store
 from holmes.errors import HolmesError, unknown

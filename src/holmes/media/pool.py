@@ -17,8 +17,8 @@ from typing import Any
 from holmes.base import processes
 from holmes.base.processes import Child, Listener, Parent
 from holmes.media.backbones import VisualBackbone, load_visual
+from holmes.media.encode_video import Outcome, Sign, extract_video, outcome_of
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures
-from holmes.media.one_video import Outcome, Sign, extract_video, outcome_of
 from holmes.media.shared_encoder import (
     SERVED_AT_ONCE,
     RemoteEncoder,

@@ -18,7 +18,7 @@ import numpy as np
 from holmes.errors import HolmesError
 from holmes.media.backbones.base import Image, Matrix, VisualBackbone, identify
 
-ROOM = 2**29  # bytes of address space for one worker's frames; memory is taken when it is written to
+SHARED_BYTES = 2**29  # bytes of address space for one worker's frames; memory is taken when it is written to
 SERVED_AT_ONCE = 4
 IN_MEMORY = Path("/dev/shm")  # where this folder exists, its files are memory
 
@@ -40,7 +40,7 @@ def describe(encoder: VisualBackbone) -> dict[str, Any]:
 def open_shared_memory() -> IO[bytes]:
     """Memory to share with one worker: a file without a name, which is gone when nobody has it open."""
     file = tempfile.TemporaryFile(dir=IN_MEMORY if IN_MEMORY.is_dir() else None)  # noqa: SIM115
-    file.truncate(ROOM)
+    file.truncate(SHARED_BYTES)
     return file
 
 
@@ -48,11 +48,11 @@ class SharedMemory:
     """The shared memory, mapped by one side."""
 
     def __init__(self, descriptor: int) -> None:
-        self._map = mmap.mmap(descriptor, ROOM)
+        self._map = mmap.mmap(descriptor, SHARED_BYTES)
 
     def put(self, arrays: Sequence[np.ndarray]) -> list[list[int]]:
         """Arrays one after the other; their shapes, which `images` needs."""
-        if sum(array.nbytes for array in arrays) > ROOM:
+        if sum(array.nbytes for array in arrays) > SHARED_BYTES:
             raise HolmesError("its frames are too large to be encoded together")
         self._map.seek(0)
         for array in arrays:

@@ -26,32 +26,32 @@ def write_tensors(path: Path, name: str, record: DataclassInstance, tensors: Arr
     """Write a file that appears when it is complete; the record is in its header, under `name`."""
     from safetensors.numpy import save
 
-    told = asdict(record)
+    body = asdict(record)
     # ASCII JSON: file names that are not valid text (lone surrogates) survive as escapes.
-    header = json.dumps(told | {DIGEST: digest_of(tensors, told)})
+    header = json.dumps(body | {DIGEST: digest_of(tensors, body)})
     with atomic_file(path) as file:
         file.write(save(tensors, {name: header}))
 
 
 def read_tensors(path: Path, name: str, kind: type[T]) -> tuple[T, Arrays]:
     """The record and the arrays; a file that is damaged in any way is refused."""
-    told, tensors = _load(path, name, arrays=True)
-    if told.pop(DIGEST, None) != digest_of(tensors, told):
+    body, tensors = _load(path, name, arrays=True)
+    if body.pop(DIGEST, None) != digest_of(tensors, body):
         raise damaged(path)
-    return _built(path, told, kind), tensors
+    return _built(path, body, kind), tensors
 
 
 def read_record(path: Path, name: str, kind: type[T]) -> T:
     """The record alone, from the header; whether the arrays are whole is not looked at."""
-    told, _ = _load(path, name, arrays=False)
-    told.pop(DIGEST, None)
-    return _built(path, told, kind)
+    body, _ = _load(path, name, arrays=False)
+    body.pop(DIGEST, None)
+    return _built(path, body, kind)
 
 
-def digest_of(tensors: Arrays, told: dict[str, Any]) -> str:
+def digest_of(tensors: Arrays, body: dict[str, Any]) -> str:
     """A digest of all that is kept: arrays that changed on the disk must not pass for a video's."""
     kinds = {name: (tensor.dtype.str, tensor.shape) for name, tensor in tensors.items()}
-    digest = hashlib.sha256(json.dumps([told, kinds], sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps([body, kinds], sort_keys=True).encode())
     for name in sorted(tensors):
         digest.update(np.ascontiguousarray(tensors[name]).data)
     return digest.hexdigest()
@@ -66,17 +66,17 @@ def _load(path: Path, name: str, arrays: bool) -> tuple[dict[str, Any], Arrays]:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            told = json.loads(file.metadata()[name])
+            body = json.loads(file.metadata()[name])
             tensors = {key: file.get_tensor(key) for key in file.keys() if arrays}  # noqa: SIM118
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
         raise damaged(path) from None
-    if not isinstance(told, dict):
+    if not isinstance(body, dict):
         raise damaged(path)
-    return told, tensors
+    return body, tensors
 
 
-def _built(path: Path, told: dict[str, Any], kind: type[T]) -> T:
+def _built(path: Path, body: dict[str, Any], kind: type[T]) -> T:
     try:
-        return build(kind, told)
+        return build(kind, body)
     except HolmesError:
         raise damaged(path) from None

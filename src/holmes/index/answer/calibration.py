@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from holmes.base.rows import read_rows
+from holmes.base.files import read_rows
 from holmes.errors import HolmesError
 from holmes.evidence.calibration import Calibration
 from holmes.evidence.fitting import FEWEST_QUERIES, fit_calibration, judge_all

@@ -41,7 +41,7 @@ from holmes.index.storage.segments import StoredVideo
 from holmes.index.storage.store import FEATURES
 from holmes.index.storage.writer import IndexWriter, create_index
 from holmes.media.backbones.base import identify
-from holmes.media.extraction import Crew, Failure, extract
+from holmes.media.extraction import Executor, Failure, extract
 from holmes.media.feature_folder import MANIFEST as FEATURE_MANIFEST
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures, video_id
 from holmes.media.find import find_videos
@@ -167,14 +167,14 @@ def build_index(
     fast: bool = False,
     workers: int | None = None,
     progress: bool = False,
-    crew: Crew | None = None,
+    executor: Executor | None = None,
 ) -> BuildSummary:
     """Make an index of `videos` (files, folders, or feature folders), or continue an unfinished one."""
     path, videos = Path(path), list(videos)
     if not (path / FILE_NAME).exists():
         create_index(path, first_manifest(videos, embedder, rate))
     return add_videos(
-        path, videos, embedder, rate=rate, fast=fast, workers=workers, progress=progress, crew=crew
+        path, videos, embedder, rate=rate, fast=fast, workers=workers, progress=progress, executor=executor
     )
 
 
@@ -203,15 +203,15 @@ def add_videos(
     fast: bool = False,
     workers: int | None = None,
     progress: bool = False,
-    crew: Crew | None = None,
+    executor: Executor | None = None,
     writer: Callable[[Path], Any] = IndexWriter,
 ) -> BuildSummary:
     """Extract what is new or changed, embed it and add it, as the videos finish.
 
-    `crew` extracts in place of processes of this machine, `writer` writes to something like an index.
+    `executor` extracts in place of processes of this machine, `writer` writes to something like an index.
     """
     folders, files = _split_sources(videos)
-    how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress, "crew": crew}
+    how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress, "executor": executor}
     with open_session(path, embedder, rate=rate, writer=writer, **how) as session:
         for features in folders:
             _check_features(features, session.writer.store.manifest)
@@ -231,7 +231,7 @@ class Session:
     fast: bool
     workers: int | None
     progress: bool
-    crew: Crew | None = None
+    executor: Executor | None = None
 
     def add_features(self, features: FeatureFolder) -> None:
         """All videos of a feature folder."""
@@ -295,7 +295,7 @@ class Session:
             device=self.embedder.device,
             progress=self.progress,
             finished=lambda source: self.pending.offer(video_id(source), features),
-            **({} if self.crew is None else {"crew": self.crew}),
+            **({} if self.executor is None else {"executor": self.executor}),
         )
         for source in (*summary.reused, *summary.extracted):
             if not self.pending.has_seen(source):
@@ -313,7 +313,7 @@ def open_session(
     fast: bool = False,
     workers: int | None = None,
     progress: bool = False,
-    crew: Crew | None = None,
+    executor: Executor | None = None,
     writer: Callable[[Path], Any] = IndexWriter,
 ) -> Iterator[Session]:
     """An index to add to, with the model it was made with; `model` is that model, or where it is now."""
@@ -323,7 +323,8 @@ def open_session(
         _check_extraction(path, manifest, rate)
         embedder = embedder or recorded_embedder(manifest.model, model)
         check_same_model(manifest.model, embedder)
-        yield Session(path, opened, embedder, PendingVideos(opened, embedder), fast, workers, progress, crew)
+        pending = PendingVideos(opened, embedder)
+        yield Session(path, opened, embedder, pending, fast, workers, progress, executor)
 
 
 def feature_folder(session: Session) -> FeatureFolder:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holmes.index.storage.store import IndexStore
 from holmes.media.feature_folder import FeatureFolder, video_id
-from holmes.media.origin import Fingerprint, Origin, content_digest, is_away
+from holmes.media.origin import Fingerprint, Origin, content_digest, is_disconnected
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def old_name(source: Path, catalogue: FeatureCatalogue, store: IndexStore) -> st
     if origin is None or not origin.content or str(source) in store:
         return None
     for _, other in catalogue.with_content(origin.fingerprint.size, origin.content):
-        gone = not os.path.exists(other.source) and not is_away(other)
+        gone = not os.path.exists(other.source) and not is_disconnected(other)
         if other.source != source and str(other.source) in store and gone:
             return str(other.source)
     return None
@@ -150,7 +150,7 @@ def _stands(origin: Origin, store: IndexStore) -> bool:
     try:
         return Fingerprint.of(origin.source) == origin.fingerprint
     except OSError:
-        return is_away(origin)
+        return is_disconnected(origin)
 
 
 def _size(source: Path) -> int | None:

@@ -21,7 +21,7 @@ from holmes.index.ingest.builder import BuildSummary, Session, feature_folder, o
 from holmes.index.ingest.file_identity import FeatureCatalogue
 from holmes.index.storage.writer import IndexWriter
 from holmes.media.find import walk_videos
-from holmes.media.origin import Origin, is_away
+from holmes.media.origin import Origin, is_disconnected
 
 GONE = {errno.ENOENT, errno.ENOTDIR}
 
@@ -107,7 +107,7 @@ def _missing(
 
 def _may_be_away(name: str, origin: Origin | None) -> bool:
     """Whether a file that is not found may still exist on a disk or share that is not connected."""
-    if origin is not None and is_away(origin):
+    if origin is not None and is_disconnected(origin):
         return True
     try:
         os.stat(name)

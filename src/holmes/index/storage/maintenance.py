@@ -10,7 +10,7 @@ from holmes.index.storage.manifest import read_manifest
 from holmes.index.storage.store import FEATURES, IndexStore
 from holmes.index.storage.writer import IndexWriter
 from holmes.media.feature_folder import MANIFEST, VIDEOS, FeatureFolder, video_id
-from holmes.media.unfinished import SUFFIX as UNFINISHED
+from holmes.media.saved_progress import SUFFIX as UNFINISHED
 
 
 def index_faults(path: Path | str) -> tuple[IndexStore, list[str]]:

@@ -1,8 +1,8 @@
-"""What a film has given so far, saved from time to time so that an interrupted extraction can continue.
+"""The progress of extracting one video, saved now and then so that an interrupted extraction continues.
 
     FEATURES/videos/.ID.unfinished    rows, times and thumbnails up to a place in the film, and that place
 
-Only for the very same content, sampled in the same way, and only if the reader finds the place again.
+It is used only for the same content, sampled in the same way, and only if the reader finds the place again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SUFFIX, HEADER = ".unfinished", "unfinished"
 
 
 @dataclass(frozen=True)
-class Unfinished:
+class SavedProgress:
     rows: Matrix
     times: np.ndarray
     strip: ThumbnailStrip
@@ -40,11 +40,11 @@ class Record:
     place: ReadingPlace
 
 
-def unfinished_file(videos: Path, id: str) -> Path:
+def progress_file(videos: Path, id: str) -> Path:
     return videos / f".{id}{SUFFIX}"
 
 
-def keep(path: Path, made_of: str, so_far: Unfinished) -> None:
+def save_progress(path: Path, made_of: str, so_far: SavedProgress) -> None:
     """`made_of` names all that decides the rows: the content of the file, the encoder, how it is sampled."""
     kept, step, seen = so_far.strip.state()
     tensors: Arrays = {
@@ -57,8 +57,8 @@ def keep(path: Path, made_of: str, so_far: Unfinished) -> None:
     write_tensors(path, HEADER, Record(made_of, step, seen, so_far.place), tensors)
 
 
-def take_up(path: Path, made_of: str) -> Unfinished | None:
-    """What was kept, if it was made of the same things and is whole; otherwise extraction begins again."""
+def load_progress(path: Path, made_of: str) -> SavedProgress | None:
+    """What was saved, if it is intact and made of the same; otherwise None, and extraction begins again."""
     try:
         record, tensors = read_tensors(path, HEADER, Record)
         if record.made_of != made_of:
@@ -69,6 +69,6 @@ def take_up(path: Path, made_of: str) -> Unfinished | None:
         rows = tensors["rows"].astype(np.float32)
         if len(rows) != len(tensors["times"]) or not np.isfinite(rows).all():
             return None
-        return Unfinished(rows, tensors["times"], strip, record.place)
+        return SavedProgress(rows, tensors["times"], strip, record.place)
     except (HolmesError, OSError, KeyError, TypeError, ValueError):
         return None

@@ -21,7 +21,7 @@ from holmes.media.feature_folder import FeatureFolder, FolderGoneError, Thumbnai
 from holmes.media.origin import Fingerprint, Origin
 from holmes.media.pictures import ThumbnailStrip
 from holmes.media.reader import PlaceLostError, ReadingPlace, Sample, VideoReader
-from holmes.media.unfinished import Unfinished, keep, take_up, unfinished_file
+from holmes.media.saved_progress import SavedProgress, load_progress, progress_file, save_progress
 
 T = TypeVar("T")
 
@@ -39,9 +39,9 @@ def read_ahead(items: Iterator[T]) -> Iterator[T]:
 ROWS_AT_ONCE = 16  # rows encoded together; with the encoder's window, the decoded frames held at a time
 BYTES_AT_ONCE = 2**27  # of decoded frames, however large each is
 SAMPLES_AT_ONCE = 2**12  # where one picture stays for a long time
-KEEP_EVERY = 20.0  # seconds of work that an interrupt may lose
-LEAST_ROOM = 2**20  # bytes that must be free for a video's features
-NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}  # other videos would fail in the same way
+SAVE_EVERY = 20.0  # seconds of work that an interrupt may lose
+LEAST_FREE = 2**20  # bytes that must be free for a video's features
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}  # other videos would fail in the same way
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def encode_video(
     if source.is_file():  # the reader will name what is not a file
         origin = Origin.of(source, lambda: report(Sign(source)))
     made_of = f"{origin.content} {backbone.digest} {sampling.rate} {sampling.fast}"
-    earlier = take_up(unfinished, made_of) if unfinished is not None and origin.content else None
+    earlier = load_progress(unfinished, made_of) if unfinished is not None and origin.content else None
     try:
         features = _encode(source, backbone, sampling, made_of, earlier, unfinished, report)
     except PlaceLostError:
@@ -104,7 +104,7 @@ def _encode(
     backbone: VisualBackbone,
     sampling: Sampling,
     made_of: str,
-    earlier: Unfinished | None,
+    earlier: SavedProgress | None,
     unfinished: Path | None,
     report: Callable[[Sign], None],
 ) -> VideoFeatures:
@@ -131,10 +131,10 @@ def _encode(
         rows.append(encode_distinct([sample.image for sample in block], backbone))
         times.append(np.array([sample.time for sample in block]).reshape(-1, backbone.window).mean(axis=1))
         report(Sign(source, block[-1].time, min(1.0, block[-1].time / max(reader.promised, 1e-9))))
-        if unfinished is not None and whole and time.monotonic() - kept_at >= KEEP_EVERY:
+        if unfinished is not None and whole and time.monotonic() - kept_at >= SAVE_EVERY:
             if reached is not None:
                 rows, times = [np.concatenate(rows)], [np.concatenate(times)]
-                keep(unfinished, made_of, Unfinished(rows[0], times[0], strip, reached))
+                save_progress(unfinished, made_of, SavedProgress(rows[0], times[0], strip, reached))
             kept_at = time.monotonic()
     return VideoFeatures(
         id=video_id(source),
@@ -188,9 +188,9 @@ def extract_video(
     fast: bool = False,
 ) -> VideoFeatures:
     """Read, encode and keep one video in `folder`, continuing where an interrupted attempt was."""
-    if shutil.disk_usage(folder.path).free < LEAST_ROOM:  # found out before hours of decoding, not after
+    if shutil.disk_usage(folder.path).free < LEAST_FREE:  # found out before hours of decoding, not after
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder.path))
-    unfinished = unfinished_file(folder.videos, video_id(source))
+    unfinished = progress_file(folder.videos, video_id(source))
     features, origin = encode_video(
         source, backbone, Sampling(folder.rate, fast, threads), unfinished, report
     )
@@ -210,7 +210,7 @@ def outcome_of(source: Path, work: Callable[[Path], VideoFeatures]) -> Outcome:
     except HolmesError as error:
         reason = str(error)
     except OSError as error:
-        fatal = error.errno in NO_ROOM
+        fatal = error.errno in DISK_ERRORS
         reason = f"reading or writing failed ({error.strerror or error})"
         if fatal:
             reason = f"{error.strerror}: {error.filename}"

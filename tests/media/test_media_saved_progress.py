@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 pytest.importorskip("av")
-from holmes.media import one_video
+from holmes.media import encode_video
+from holmes.media.encode_video import Outcome, Sign
 from holmes.media.extraction import FilmProgress, extract
 from holmes.media.feature_folder import FeatureFolder, video_id
-from holmes.media.one_video import Outcome, Sign
 from mean_colour import MeanColour
 from media_files import video
 
@@ -33,7 +33,7 @@ class Interrupted(MeanColour):
 @pytest.fixture
 def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Forty seconds in which every picture differs, with B-frames and few key frames."""
-    monkeypatch.setattr(one_video, "KEEP_EVERY", 0.0)
+    monkeypatch.setattr(encode_video, "SAVE_EVERY", 0.0)
     rng = np.random.default_rng(0)
     images = [
         np.kron(rng.integers(0, 255, (6, 8, 3)), np.ones((8, 8, 1))).astype(np.uint8) for _ in range(400)
@@ -105,7 +105,7 @@ def test_a_place_that_looks_different_is_begun_anew(
 def test_progress_is_told_within_a_film(tmp_path: Path, film: Path) -> None:
     signs: list[Sign] = []
     folder = FeatureFolder.create(tmp_path / "features", *_identity(MeanColour()))
-    one_video.extract_video(film, folder, MeanColour(), report=signs.append)
+    encode_video.extract_video(film, folder, MeanColour(), report=signs.append)
     shares = [sign.share for sign in signs if sign.seconds]
     assert len(shares) == 5 and shares == sorted(shares) and 0.15 < shares[0] < 0.25 and shares[-1] > 0.95
 
