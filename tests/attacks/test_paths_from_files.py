@@ -109,6 +109,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     features = write_features(place / "features", FILMS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+        patch.setattr(os, "fsync", lambda descriptor: None)  # nothing here survives a crash
         build_index(place / "index", [features.path], ZeroShot(FakeJoint()))
         shutil.copytree(place / "features", place / "index/features")
         record_skipped(place / "index", [Failure(Path("/films/x.mp4"), "empty")], [], set())
