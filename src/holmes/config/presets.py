@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+from holmes.base.files import read_json, write_json
 from holmes.config.baseline_presets import baseline_presets
 from holmes.config.schema import (
     EvidenceConfig,
@@ -13,8 +15,10 @@ from holmes.config.schema import (
     ModelConfig,
     ScoreConfig,
     TrainingConfig,
+    from_dict,
+    to_dict,
 )
-from holmes.errors import unknown
+from holmes.errors import HolmesError, unknown
 
 
 def activitynet() -> HolmesConfig:
@@ -133,12 +137,44 @@ PRESETS |= PLUS_PRESETS
 
 
 def preset(name: str) -> HolmesConfig:
-    """The settings behind published numbers, by the name of their data set.
+    """The settings behind published numbers, by the name of their data set, or those that `holmes tune` found.
 
     Example:
         >>> holmes.preset("activitynet").learning_rate
         0.00025
+        >>> holmes.preset("FOLDER/best.json").dropout  # doctest: +SKIP
+        0.5
     """
+    if name.endswith(".json"):
+        return read_settings(Path(name))
     if name not in PRESETS:
         raise unknown("preset", name, PRESETS)
     return PRESETS[name]()
+
+
+SETTINGS_FORMAT, SETTINGS_VERSION = "holmes-settings", 1
+
+
+def save_settings(path: Path, config: HolmesConfig) -> None:
+    """Write settings as a file that `preset` reads and people can edit."""
+    body = {"format": SETTINGS_FORMAT, "version": SETTINGS_VERSION, "config": to_dict(config)}
+    write_json(path, body)
+
+
+def read_settings(path: Path) -> HolmesConfig:
+    body = read_json(path)
+    if (
+        not isinstance(body, dict)
+        or body.get("format") != SETTINGS_FORMAT
+        or not isinstance(body.get("config"), dict)
+    ):
+        raise HolmesError(f"{path} contains no settings (its format is not '{SETTINGS_FORMAT}').")
+    if body.get("version") != SETTINGS_VERSION:
+        raise HolmesError(
+            f"{path} contains settings of version {str(body.get('version'))[:20]}; this version of Holmes reads "
+            f"version {SETTINGS_VERSION}."
+        )
+    try:
+        return from_dict(body["config"])
+    except HolmesError as error:
+        raise HolmesError(f"{path}: {error}") from None

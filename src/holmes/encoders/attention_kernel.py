@@ -103,14 +103,15 @@ def launch(projected_NLKGD: Tensor, heads: int, dropout_rate: float) -> tuple[tu
     tile = max(16, triton.next_power_of_2(length))
     sizes = {
         "G": blocks,
-        "N": sequences,
+        "N": sequences,  # at run time, like the dropout: another batch or rate needs no other kernel
         "L": length,
         "H": heads,
         "E": width // heads,
         "TILE_L": tile,
         "TILE_E": max(16, triton.next_power_of_2(width // heads)),
         "SCALE": 1 / math.sqrt(width // heads),
-        "THRESHOLD": round(dropout_rate * 2**24),
+        "threshold": round(dropout_rate * 2**24),
+        "DROPS": dropout_rate > 0,
         "PADDED": PADDED,
         "num_warps": 8 if tile >= 128 else 4,
     }
@@ -164,19 +165,19 @@ if HAS_TRITON:
         return power_LL / tl.sum(power_LL, axis=1)[:, None]
 
     @triton.jit
-    def kept(seed, program, TILE_L: tl.constexpr, THRESHOLD: tl.constexpr):
+    def kept(seed, program, threshold, TILE_L: tl.constexpr):
         """1/(1 - rate) where a weight is kept, 0 where it is dropped: a hash is random enough for this."""
         at_L = tl.arange(0, TILE_L)
         hash_LL = (program * TILE_L * TILE_L + at_L[:, None] * TILE_L + at_L[None, :]).to(tl.uint32)
         hash_LL = (hash_LL * 0x9E3779B1) ^ tl.load(seed).to(tl.uint32)
         hash_LL = (hash_LL ^ (hash_LL >> 16)) * 0x85EBCA6B
         hash_LL = (hash_LL ^ (hash_LL >> 13)) * 0xC2B2AE35
-        keep_LL = ((hash_LL ^ (hash_LL >> 16)) >> 8) >= THRESHOLD
-        return tl.where(keep_LL, 1.0 / (1.0 - THRESHOLD / 16777216.0), 0.0)
+        keep_LL = ((hash_LL ^ (hash_LL >> 16)) >> 8) >= threshold
+        return tl.where(keep_LL, 1.0 / (1.0 - threshold / 16777216.0), 0.0)
 
     @triton.jit
     def places(
-        program, G: tl.constexpr, N: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
+        program, N, G: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
         TILE_L: tl.constexpr, TILE_E: tl.constexpr,
     ):  # fmt: skip
         """Where a program's head lies in the bias, in the projections and in the context."""
@@ -192,8 +193,8 @@ if HAS_TRITON:
 
     @triton.jit
     def load_inputs(
-        program, projected, bias, weights, mask, at_bias_E, at_projected_LE,
-        G: tl.constexpr, N: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
+        program, projected, bias, weights, mask, at_bias_E, at_projected_LE, N,
+        G: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
         TILE_L: tl.constexpr, TILE_E: tl.constexpr, SCALE: tl.constexpr, PADDED: tl.constexpr,
     ):  # fmt: skip
         """Query, key and value of a head, its Gaussian weights, and its attention before dropout."""
@@ -216,45 +217,45 @@ if HAS_TRITON:
         attention_LL = attention_of(query_LE, key_LE, weights_LL, padded_L, inside_L, SCALE)
         return query_LE, key_LE, value_LE, weights_LL, attention_LL
 
-    @triton.jit
+    @triton.jit(do_not_specialize=["N", "threshold"])
     def forward_kernel(
-        projected, bias, weights, mask, seed, context,
-        G: tl.constexpr, N: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
-        TILE_L: tl.constexpr, TILE_E: tl.constexpr, SCALE: tl.constexpr, THRESHOLD: tl.constexpr,
+        projected, bias, weights, mask, seed, context, N, threshold,
+        G: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
+        TILE_L: tl.constexpr, TILE_E: tl.constexpr, SCALE: tl.constexpr, DROPS: tl.constexpr,
         PADDED: tl.constexpr,
     ):  # fmt: skip
         program = tl.program_id(0)
-        at_bias_E, at_projected_LE, at_context_LE = places(program, G, N, L, H, E, TILE_L, TILE_E)
+        at_bias_E, at_projected_LE, at_context_LE = places(program, N, G, L, H, E, TILE_L, TILE_E)
         inside_LE = (tl.arange(0, TILE_L) < L)[:, None] & (tl.arange(0, TILE_E) < E)[None, :]
         _, _, value_LE, _, attention_LL = load_inputs(
-            program, projected, bias, weights, mask, at_bias_E, at_projected_LE,
-            G, N, L, H, E, TILE_L, TILE_E, SCALE, PADDED,
+            program, projected, bias, weights, mask, at_bias_E, at_projected_LE, N,
+            G, L, H, E, TILE_L, TILE_E, SCALE, PADDED,
         )  # fmt: skip
-        if THRESHOLD > 0:
-            attention_LL *= kept(seed, program, TILE_L, THRESHOLD)
+        if DROPS:
+            attention_LL *= kept(seed, program, threshold, TILE_L)
         context_LE = tl.dot(attention_LL.to(value_LE.dtype), value_LE)
         tl.store(context + at_context_LE, context_LE, mask=inside_LE)
 
-    @triton.jit
+    @triton.jit(do_not_specialize=["N", "threshold"])
     def backward_kernel(
-        gradient, projected, bias, weights, mask, seed, projected_gradient, bias_gradient,
-        G: tl.constexpr, N: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
-        TILE_L: tl.constexpr, TILE_E: tl.constexpr, SCALE: tl.constexpr, THRESHOLD: tl.constexpr,
+        gradient, projected, bias, weights, mask, seed, projected_gradient, bias_gradient, N, threshold,
+        G: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
+        TILE_L: tl.constexpr, TILE_E: tl.constexpr, SCALE: tl.constexpr, DROPS: tl.constexpr,
         PADDED: tl.constexpr,
     ):  # fmt: skip
         program = tl.program_id(0)
-        at_bias_E, at_projected_LE, at_context_LE = places(program, G, N, L, H, E, TILE_L, TILE_E)
+        at_bias_E, at_projected_LE, at_context_LE = places(program, N, G, L, H, E, TILE_L, TILE_E)
         inside_E = tl.arange(0, TILE_E) < E
         inside_LE = (tl.arange(0, TILE_L) < L)[:, None] & inside_E[None, :]
         query_LE, key_LE, value_LE, weights_LL, attention_LL = load_inputs(
-            program, projected, bias, weights, mask, at_bias_E, at_projected_LE,
-            G, N, L, H, E, TILE_L, TILE_E, SCALE, PADDED,
+            program, projected, bias, weights, mask, at_bias_E, at_projected_LE, N,
+            G, L, H, E, TILE_L, TILE_E, SCALE, PADDED,
         )  # fmt: skip
         gradient_LE = tl.load(gradient + at_context_LE, mask=inside_LE, other=0.0)
 
         passed_LL = tl.dot(gradient_LE, tl.trans(value_LE))
-        if THRESHOLD > 0:
-            kept_LL = kept(seed, program, TILE_L, THRESHOLD)
+        if DROPS:
+            kept_LL = kept(seed, program, threshold, TILE_L)
             value_gradient_LE = tl.dot(tl.trans((attention_LL * kept_LL).to(value_LE.dtype)), gradient_LE)
             passed_LL *= kept_LL
         else:

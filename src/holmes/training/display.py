@@ -109,3 +109,48 @@ class StudyDisplay:
         self.ended += 1
         self.bar.update(self.all, completed=self.ended)
         self.say(f"{self.ended} of {self.runs}  {name}  {how}")
+
+
+class TuningDisplay:
+    """Many trials: a bar for all, one for each that is being trained, a line for each that has ended."""
+
+    def __init__(self, total: int, done: int, progress: bool = True, what: str = "trials") -> None:
+        self.console = Console(stderr=True, quiet=not progress)
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[unit]}"),
+            TimeElapsedColumn(),
+            console=self.console,
+            transient=True,
+        )
+        self.all = self.bar.add_task(what, total=total, completed=done, unit="")
+        self.ended, self.total = done, total
+        self.tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> TuningDisplay:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def say(self, line: str) -> None:
+        self.console.print(Text(printable_lines(line)), highlight=False)
+
+    def begin(self, name: str, epochs: int, done: int = 0) -> None:
+        self.tasks[name] = self.bar.add_task(
+            escape(printable(name)), total=epochs, completed=done, unit="epochs"
+        )
+
+    def epoch(self, name: str, epochs_done: int) -> None:
+        self.bar.update(self.tasks[name], completed=epochs_done)
+
+    def end(self, name: str, how: str) -> None:
+        self.bar.remove_task(self.tasks.pop(name))
+        self.ended += 1
+        self.bar.update(self.all, completed=self.ended)
+        self.say(f"{self.ended} of {self.total}  {name}  {how}")

@@ -1,0 +1,559 @@
+"""Find the settings that suit a collection: trials on held-out training videos, the poor ones stopped early.
+
+    trial: settings → four folds of the train split → mean SumR of the held-out videos
+    search: Optuna suggests settings (TPE) and stops trials that fall behind (successive halving)
+    then: what each setting is worth → the chosen settings trained with every seed → test once
+
+The test split is not touched before the last step. FOLDER has `tune.json` what is searched, `trials.journal`
+every trial (Optuna's storage), `best.json` the best settings so far, `trials.json` the result of the search,
+`chosen/` the final runs. The same call, made again, continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from holmes.base.devices import choose_device, device_named
+from holmes.base.files import write_json
+from holmes.base.locks import hold
+from holmes.base.manifests import Form
+from holmes.base.parallel import ALONE
+from holmes.base.processes import Answer, Child, Finished, Parent, run_jobs
+from holmes.base.validation import Sha256
+from holmes.config.names import FILES
+from holmes.config.presets import save_settings
+from holmes.config.schema import HolmesConfig, from_dict, to_dict
+from holmes.config.search_space import Dimension, apply, label, own_values, setting_of, space_for, suggest
+from holmes.data.store import Split, Store
+from holmes.errors import HolmesError
+from holmes.evaluation.recall import retrieval_metrics
+from holmes.training.display import TrainingDisplay, TuningDisplay
+from holmes.training.experiments import Study, train_seeds
+from holmes.training.protocol import Splits
+from holmes.training.run import Run, RunOptions
+from holmes.training.setup import fit_to_store
+
+FOLDS = 4
+# Where successive halving looks: half way through the first fold, after it, and after three. At each of these
+# rungs the best third of the trials goes on. Optuna counts rungs in powers of three.
+HALF_WAY, KEPT = 1, 3
+
+
+def step_after(folds: int) -> int:
+    return KEPT * folds
+
+
+SEARCH, JOURNAL, BEST, TRIALS, CHOSEN, LOCK = (
+    "tune.json", "trials.journal", "best.json", "trials.json", "chosen", "lock",
+)  # fmt: skip
+SEARCH_FORM = Form("holmes-search", 1, "a search for settings", "use a new --out folder")
+GIB = 1 << 30
+MOST_AT_ONCE = 12  # more processes than this do not make a GPU faster
+OWN = "preset"  # marks the trial of the preset's own values: it is never stopped early
+COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"
+
+
+@dataclass(frozen=True)
+class SearchRecord:
+    """What `tune.json` says: a folder continues only the search that began it."""
+
+    store: Sha256
+    config: HolmesConfig
+    settings: tuple[str, ...]  # that are searched
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Some settings and how they did on held-out training videos."""
+
+    number: int
+    changes: dict[str, Any]  # setting → value; empty for the preset itself
+    state: str  # complete, stopped early, or failed
+    sums: tuple[float, ...]  # SumR of each fold that was trained to its end
+    half: float | None = None  # SumR half way through the first fold
+    reason: str = ""  # of a failure
+    seconds: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.sums)) if self.sums else float("-inf")
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search found."""
+
+    preset: HolmesConfig
+    config: HolmesConfig  # the best settings
+    space: tuple[Dimension, ...]
+    trials: tuple[Trial, ...]
+    best: Trial
+    worth: dict[str, tuple[float, ...]] = field(default_factory=dict)  # setting → SumR lost in each fold
+    summary: dict[str, Any] | None = None  # of the final runs: their figures on test
+
+    @property
+    def start(self) -> Trial | None:
+        """The trial of the preset itself."""
+        return next((trial for trial in self.trials if not trial.changes), None)
+
+
+Jobs = Iterable[tuple[str, dict[str, Any]]]  # a job's name, and what its process is sent
+Report = Callable[[str, Any], None]
+# Runs jobs in processes, here or on other machines: (setup, jobs, at once, answer, report) → finished jobs.
+Runner = Callable[[dict[str, Any], Jobs, int, Answer, Report], Iterator[Finished[str]]]
+WORKER = "holmes.training.tuning:trial_worker"
+
+
+def tune(
+    store: Store | Path | str,
+    config: HolmesConfig,
+    out: Path | str,
+    *,
+    trials: int = 60,
+    minutes: float | None = None,
+    jobs: int = 0,
+    seeds: Sequence[int] = (0,),
+    fixed: Iterable[str] = (),
+    worth: bool = True,
+    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+    runner: Runner | None = None,
+) -> Tuned:
+    """Search the best settings, and train and test them with every seed; no seeds end with the search."""
+    import_optuna()
+    store, out = store if isinstance(store, Store) else Store.open(store), Path(out)
+    config = fit_to_store(config, store)
+    if len(store.split("train").videos) < 2 * FOLDS:
+        raise HolmesError(
+            f"{store.path} has too few training videos to hold some out: {2 * FOLDS} are needed."
+        )
+    deadline = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
+    at_once = jobs or (jobs_that_fit(store, config, options.device) if runner is None else 1)
+    out.mkdir(parents=True, exist_ok=True)
+    lock = hold(
+        out / LOCK,
+        f"{out} is being searched by another process; wait until it is done, or give another --out.",
+    )
+    try:
+        search = Search(store, config, out, tuple(fixed), options)
+        run = partial(runner or run_here, search.setup)
+        search.go(run, trials, deadline, at_once)
+        if worth and search.complete():
+            search.measure_worth(run, deadline, at_once)
+        found = search.result()
+    finally:
+        lock.release()
+    if not seeds:
+        return found
+    final = Study(store, found.config, out / CHOSEN, tuple(seeds), options=options, jobs=jobs)
+    return search.result(train_seeds(final))
+
+
+def import_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise HolmesError("Optuna is not installed; it comes with: pip install 'holmes[tune]'.") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+class Search:
+    """A search under way: Optuna's study, and the trials that are being trained."""
+
+    def __init__(
+        self, store: Store, config: HolmesConfig, out: Path, fixed: tuple[str, ...], options: RunOptions
+    ) -> None:
+        self.store, self.config, self.out, self.options = store, config, out, options
+        self.space = space_for(config, fixed)
+        if not self.space:
+            raise HolmesError("--set fixes every setting of the search space; leave some to be searched.")
+        claim(out, SearchRecord(store.info.digest, config, tuple(each.setting for each in self.space)))
+        self.study = open_study(out / JOURNAL, own_values(config, self.space))
+        self.running: dict[str, Any] = {}  # name of the job → Optuna's trial
+        self.lock = threading.Lock()  # processes ask from threads of their own
+        self.display: TuningDisplay | None = None
+        self.setup = {
+            "store": str(store.path.resolve()),
+            "device": options.device,
+            "use": [str(path) for path in FILES],
+        }
+
+    def go(
+        self, run: Callable[..., Iterator[Finished[str]]], trials: int, deadline: float, at_once: int
+    ) -> None:
+        """Train trials until there are enough, or time is up."""
+        done = len(self.ended())
+        with TuningDisplay(trials, done, self.options.progress) as self.display:
+            if done:
+                self.display.say(f"continuing after {done} trials; {self.best_so_far()}")
+            self.work(run, self.new_trials(trials, deadline), deadline, at_once, self.end)
+
+    def work(
+        self,
+        run: Callable[..., Iterator[Finished[str]]],
+        jobs: Jobs,
+        deadline: float,
+        at_once: int,
+        end: Callable[[Finished[str]], None],
+    ) -> None:
+        def report(name: str, epochs: Any) -> None:
+            if time.monotonic() > deadline:
+                raise OutOfTime
+            if self.display is not None:
+                self.display.epoch(name, epochs)
+
+        with suppress(OutOfTime):  # what is being trained stays in the journal, and is taken up again
+            for finished in run(jobs, at_once, self.answer, report):
+                end(finished)
+
+    def new_trials(self, trials: int, deadline: float) -> Iterator[tuple[str, dict[str, Any]]]:
+        """One trial after another, each suggested when a process is free to train it."""
+        while time.monotonic() < deadline:
+            with self.lock:
+                if len(self.ended()) + len(self.running) >= trials:
+                    return
+                trial = self.study.ask()
+                changes = suggest(trial, self.space)
+                own = trial.user_attrs.get(OWN, False)
+                sums = list(trial.user_attrs.get("sums", ()))
+                name = f"trial {trial.number}"
+                self.running[name] = trial
+            settings = apply(self.config, {} if own else changes)
+            yield name, self.order(name, settings, sums)
+
+    def order(self, name: str, config: HolmesConfig, sums: Sequence[float] = ()) -> dict[str, Any]:
+        if self.display is not None:
+            self.display.begin(name, FOLDS * config.training.epochs, len(sums) * config.training.epochs)
+        return {"name": name, "config": to_dict(config), "sums": list(sums)}
+
+    def answer(self, asked: Any, send: Callable[[Any], None]) -> None:
+        """A process asks at a rung whether its trial is good enough to go on."""
+        with self.lock:
+            trial = self.running.get(asked["name"])
+            if trial is None:  # not of the search: it is trained to its end
+                send(True)
+                return
+            trial.set_user_attr("sums", asked["sums"])
+            trial.report(asked["value"], asked["step"])
+            send(bool(trial.user_attrs.get(OWN)) or not trial.should_prune())
+
+    def end(self, finished: Finished[str]) -> None:
+        from optuna.trial import TrialState
+
+        with self.lock:
+            trial = self.running.pop(finished.job)
+            if finished.failure:
+                trial.set_user_attr("reason", finished.failure)
+                self.study.tell(trial, state=TrialState.FAIL)
+                how = f"failed: {finished.failure}"
+            else:
+                sums = finished.result["sums"]
+                whole = len(sums) == FOLDS
+                trial.set_user_attr("sums", sums)
+                if whole:
+                    self.study.tell(trial, float(np.mean(sums)))
+                    self.save_best()
+                    how = f"SumR {np.mean(sums):.1f}"
+                else:
+                    self.study.tell(trial, state=TrialState.PRUNED)
+                    how = f"stopped at {last_value(trial):.1f}"
+        if self.display is not None:
+            self.display.end(finished.job, f"{how}; {self.best_so_far()}")
+
+    def ended(self) -> list[Trial]:
+        """Every trial that was carried out; one that was cut off by a kill is carried out anew."""
+        known = [trial_of(each, self.space) for each in self.study.get_trials(deepcopy=False)]
+        return [trial for trial in known if trial is not None]
+
+    def complete(self) -> list[Trial]:
+        return [trial for trial in self.ended() if trial.state == COMPLETE]
+
+    def best(self) -> Trial:
+        """The best of the trials that were trained on the most folds."""
+        ended = self.ended()
+        judged = [trial for trial in ended if trial.sums]
+        if not judged:
+            failed = [trial for trial in ended if trial.state == FAILED]
+            raise HolmesError(
+                f"all {len(failed)} trials failed; the first: {failed[0].reason}"
+                if failed and len(failed) == len(ended)
+                else "no trial has finished a fold in this time; run the same command again to go on, with more "
+                "--minutes."
+            )
+        most = max(len(trial.sums) for trial in judged)
+        return max((trial for trial in judged if len(trial.sums) == most), key=lambda trial: trial.mean)
+
+    def best_so_far(self) -> str:
+        found = self.complete()
+        if not found:
+            return "none is complete yet"
+        best = max(found, key=lambda trial: trial.mean)
+        return f"best {best.mean:.1f} (trial {best.number})"
+
+    def chosen(self, best: Trial) -> HolmesConfig:
+        return apply(self.config, best.changes, f"{self.config.name.removesuffix('_tuned')[:190]}_tuned")
+
+    def save_best(self) -> None:
+        save_settings(self.out / BEST, self.chosen(self.best()))
+
+    def measure_worth(
+        self, run: Callable[..., Iterator[Finished[str]]], deadline: float, at_once: int
+    ) -> None:
+        """Put each setting of the best trial back to the preset's value, alone, and train all folds."""
+        best = self.best()
+        if not best.changes:
+            return
+        names = {
+            f"without {name}": name
+            for name in best.changes
+            if self.worth_key(best, name) not in self.study.user_attrs
+            and label(best.changes[name]) != label(setting_of(self.config, name))
+        }
+
+        def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
+            for job, name in names.items():
+                changes = {key: value for key, value in best.changes.items() if key != name}
+                yield job, self.order(job, apply(self.config, changes))
+
+        def end(finished: Finished[str]) -> None:
+            if not finished.failure:
+                key = self.worth_key(best, names[finished.job])
+                self.study.set_user_attr(key, finished.result["sums"])
+            if self.display is not None:
+                how = finished.failure or f"SumR {np.mean(finished.result['sums']):.1f}"
+                self.display.end(finished.job, how)
+
+        with TuningDisplay(len(names), 0, self.options.progress, "settings") as self.display:
+            self.work(run, jobs(), deadline, at_once, end)
+
+    def worth_key(self, best: Trial, name: str) -> str:
+        return f"worth:{best.number}:{name}"
+
+    def result(self, summary: dict[str, Any] | None = None) -> Tuned:
+        """What was found so far, also as `best.json` and `trials.json`."""
+        best, known = self.best(), self.study.user_attrs
+        worth = {
+            name: tuple(float(d) for d in np.subtract(best.sums, known[self.worth_key(best, name)]))
+            for name in best.changes
+            if self.worth_key(best, name) in known
+        }
+        found = Tuned(self.config, self.chosen(best), self.space, tuple(self.ended()), best, worth, summary)
+        save_settings(self.out / BEST, found.config)
+        write_json(
+            self.out / TRIALS,
+            {
+                "format": "holmes-trials",
+                "version": 1,
+                "preset": self.config.name,
+                "store": self.store.path.name,
+                "videos": len(self.store.split("train").videos),
+                "folds": FOLDS,
+                "best": best.number,
+                "settings": {each.setting: jsonable(asdict(each)) for each in self.space},
+                "preset_values": {
+                    each.setting: label(setting_of(self.config, each.setting)) for each in self.space
+                },
+                "worth": worth,
+                "trials": [jsonable(asdict(trial)) for trial in found.trials],
+                "test": summary,
+            },
+        )
+        return found
+
+
+class OutOfTime(Exception):
+    """The time for trials is over."""
+
+
+def claim(out: Path, record: SearchRecord) -> None:
+    """Write down what is searched here, or check that it is the same search."""
+    path = out / SEARCH
+    if path.exists():
+        found = SEARCH_FORM.read(path, SearchRecord)
+        for name, what in (("store", "store"), ("config", "settings"), ("settings", "search space")):
+            if getattr(found, name) != getattr(record, name):
+                raise HolmesError(f"{out} contains a search with another {what}; give another --out.")
+        return
+    others = sorted(each.name for each in out.glob("[!.]*") if each.name != LOCK)
+    if others:
+        raise HolmesError(
+            f"{out} is not empty and contains no search (it has {others[0]!r}); give a new --out."
+        )
+    SEARCH_FORM.write(path, asdict(record))
+
+
+def open_study(journal: Path, first: dict[str, Any]) -> Any:
+    """The study in a journal; trials that a kill cut off wait to be carried out again, from their last fold."""
+    optuna = import_optuna()
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+    from optuna.trial import TrialState
+
+    mend_journal(journal)
+    try:
+        storage = JournalStorage(JournalFileBackend(str(journal)))
+        study = optuna.create_study(
+            storage=storage, study_name="holmes", direction="maximize", load_if_exists=True
+        )
+        known = study.get_trials(deepcopy=False)
+    except (ValueError, KeyError, TypeError) as error:
+        raise HolmesError(f"{journal} is damaged ({str(error)[:80]}); use a new --out folder.") from None
+    # Numbers drawn before are not drawn again.
+    study.sampler = optuna.samplers.TPESampler(
+        seed=len(known),
+        multivariate=True,
+        constant_liar=True,
+        n_startup_trials=10,
+        group=False,
+    )
+    study.pruner = optuna.pruners.SuccessiveHalvingPruner(HALF_WAY, KEPT)
+    if not known:
+        study.enqueue_trial(first, {OWN: True})
+    for trial in known:
+        if trial.state == TrialState.RUNNING:
+            study.tell(trial.number, state=TrialState.FAIL)
+            study.enqueue_trial(trial.params, trial.user_attrs)
+    return study
+
+
+def mend_journal(journal: Path) -> None:
+    """Cut off a line that a kill left unfinished, and remove the lock that it left behind."""
+    for stale in journal.parent.glob(f"{journal.name}.lock*"):
+        stale.unlink(missing_ok=True)
+    if journal.exists():
+        content = journal.read_bytes()
+        if content and not content.endswith(b"\n"):
+            with open(journal, "r+b") as file:
+                file.truncate(content.rfind(b"\n") + 1)
+
+
+def trial_of(found: Any, space: Sequence[Dimension]) -> Trial | None:
+    """A trial of Optuna's as ours; None while it waits or runs, and for one that a kill cut off."""
+    from optuna.trial import FixedTrial, TrialState
+
+    reason = found.user_attrs.get("reason", "")
+    states = {TrialState.COMPLETE: COMPLETE, TrialState.PRUNED: STOPPED}
+    state = states.get(found.state, FAILED if reason else None)
+    if state is None:
+        return None
+    seconds = (found.datetime_complete - found.datetime_start).total_seconds()
+    changes = {} if found.user_attrs.get(OWN) else suggest(FixedTrial(found.params), space)
+    sums = tuple(found.user_attrs.get("sums", ()))
+    return Trial(found.number, changes, state, sums, found.intermediate_values.get(HALF_WAY), reason, seconds)
+
+
+def last_value(trial: Any) -> float:
+    values = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
+    return float(values[max(values)]) if values else float("nan")
+
+
+def jsonable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: jsonable(item) for key, item in value.items()}
+    return [jsonable(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def jobs_that_fit(store: Store, config: HolmesConfig, device: str) -> int:
+    """On a GPU, by its free memory and the machine's cores; on a CPU one, since a run takes all cores."""
+    where = device_named(device)
+    if where.type != "cuda":
+        return 1
+    model, batch = config.model, config.training.batch_videos
+    activations = batch * (model.frames + model.clips) * len(model.gaussian_widths) * model.width * 2
+    memory = 2 * store.info.bytes + 40 * activations + 2 * GIB
+    free = torch.cuda.mem_get_info(where)[0]
+    return max(1, min(MOST_AT_ONCE, os.cpu_count() or 1, int(free // memory)))
+
+
+def run_here(
+    setup: dict[str, Any], jobs: Jobs, at_once: int, answer: Answer, report: Report
+) -> Iterator[Finished[str]]:
+    """Processes on this machine."""
+    cores = str(max(1, (os.cpu_count() or 1) // at_once))
+    threads = {name: os.environ.get(name, cores) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    start = partial(Child, WORKER, setup=setup, environment=threads, answer=answer)
+    return run_jobs(start, jobs, at_once, report=report)
+
+
+def trial_worker(parent: Parent, store: str, device: str, use: list[str]) -> Callable[[Any], Any]:
+    """What a process does with the trials that it is sent."""
+    for path in use:
+        if Path(path) not in FILES:  # parts of your own
+            import_module("holmes.extend").load(path)
+    opened, where = Store.open(store), choose_device(device)
+
+    def work(job: dict[str, Any]) -> dict[str, Any]:
+        def go_on(step: int, value: float, sums: list[float]) -> bool:
+            return bool(parent.request({"name": job["name"], "step": step, "value": value, "sums": sums}))
+
+        config = from_dict(job["config"])
+        return {"sums": run_trial(opened, config, where, job["sums"], parent.report, go_on)}
+
+    return work
+
+
+def run_trial(
+    store: Store,
+    config: HolmesConfig,
+    device: torch.device,
+    sums: Sequence[float],
+    report: Callable[[int], None],
+    go_on: Callable[[int, float, list[float]], bool],
+) -> list[float]:
+    """SumR of each fold's held-out videos after its last epoch; fewer folds if `go_on` says no at a rung."""
+    found, epochs = list(sums), config.training.epochs
+    with TrainingDisplay(1, 0, False) as silent:
+        for fold in range(len(found), FOLDS):
+            run = fold_run(store, config, device, fold)
+            for epoch in range(epochs):
+                run.train_epoch(epoch, silent)
+                report(fold * epochs + epoch + 1)
+                if fold == 0 and epoch + 1 == epochs // 2 and not go_on(HALF_WAY, held_out_sum(run), found):
+                    return found
+            found.append(held_out_sum(run))
+            if run.features:
+                run.features.require()  # nothing that was learnt from damaged features counts
+            del run
+            release_memory(device)
+            if fold + 1 < FOLDS and not go_on(step_after(len(found)), float(np.mean(found)), found):
+                return found
+    return found
+
+
+def fold_run(store: Store, config: HolmesConfig, device: torch.device, fold: int) -> Run:
+    """A run on three of the four parts of the train split, which leaves nothing on disk."""
+    options = RunOptions(device=str(device), compiled=None, progress=False)
+    return Run(store, fold_splits(store, fold), config, Path(os.devnull), fold, ALONE, device, options)
+
+
+def fold_splits(store: Store, fold: int) -> Splits:
+    """Train videos alone: every one of them is held out in one of the folds."""
+    train = store.split("train")
+    order = np.random.default_rng([0, len(train.videos)]).permutation(len(train.videos))
+    held = order[fold::FOLDS]
+    rest: Split = train.take(np.setdiff1d(order, held), "train-fit")
+    kept: Split = train.take(held, "train-held")
+    return Splits(fit=rest, select=kept, report=kept)
+
+
+def held_out_sum(run: Run) -> float:
+    return float(retrieval_metrics(run.model, run.bank, run.splits.select, run.config.score, ALONE)["SumR"])
+
+
+def release_memory(device: torch.device) -> None:
+    gc.collect()  # a recorded step holds the memory of its graph
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
