@@ -29,7 +29,7 @@ import torch
 from holmes.base.devices import choose_device, device_named
 from holmes.base.files import write_json
 from holmes.base.locks import hold
-from holmes.base.manifests import Form
+from holmes.base.manifests import FileFormat
 from holmes.base.parallel import ALONE
 from holmes.base.processes import Answer, Child, Finished, Parent, run_jobs
 from holmes.base.validation import Sha256
@@ -38,7 +38,7 @@ from holmes.config.presets import save_settings
 from holmes.config.schema import HolmesConfig, from_dict, to_dict
 from holmes.config.search_space import Dimension, apply, label, own_values, setting_of, space_for, suggest
 from holmes.data.store import Split, Store
-from holmes.errors import HolmesError
+from holmes.errors import HolmesError, missing_packages
 from holmes.evaluation.recall import retrieval_metrics
 from holmes.training.display import TrainingDisplay, TuningDisplay
 from holmes.training.experiments import Study, train_seeds
@@ -59,7 +59,7 @@ def step_after(folds: int) -> int:
 SEARCH, JOURNAL, BEST, TRIALS, CHOSEN, LOCK = (
     "tune.json", "trials.journal", "best.json", "trials.json", "chosen", "lock",
 )  # fmt: skip
-SEARCH_FORM = Form("holmes-search", 1, "a search for settings", "use a new --out folder")
+SEARCH_FORMAT = FileFormat("holmes-search", 1, "a search for settings", "use a new --out folder")
 GIB = 1 << 30
 MOST_AT_ONCE = 12  # more processes than this do not make a GPU faster
 OWN = "preset"  # marks the trial of the preset's own values: it is never stopped early
@@ -130,6 +130,7 @@ def tune(
     worth: bool = True,
     options: RunOptions = RunOptions(),  # noqa: B008 - frozen
     runner: Runner | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Tuned:
     """Search the best settings, and train and test them with every seed; no seeds end with the search."""
     import_optuna()
@@ -147,7 +148,7 @@ def tune(
         f"{out} is being searched by another process; wait until it is done, or give another --out.",
     )
     try:
-        search = Search(store, config, out, tuple(fixed), options)
+        search = Search(store, config, out, tuple(fixed), options, say)
         run = partial(runner or run_here, search.setup)
         search.go(run, trials, deadline, at_once)
         if worth and search.complete():
@@ -165,7 +166,7 @@ def import_optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise HolmesError("Optuna is not installed; it comes with: pip install 'holmes[tune]'.") from None
+        raise missing_packages("a search for settings", "optuna") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 
@@ -174,9 +175,15 @@ class Search:
     """A search under way: Optuna's study, and the trials that are being trained."""
 
     def __init__(
-        self, store: Store, config: HolmesConfig, out: Path, fixed: tuple[str, ...], options: RunOptions
+        self,
+        store: Store,
+        config: HolmesConfig,
+        out: Path,
+        fixed: tuple[str, ...],
+        options: RunOptions,
+        say: Callable[[str], None] | None = None,
     ) -> None:
-        self.store, self.config, self.out, self.options = store, config, out, options
+        self.store, self.config, self.out, self.options, self.say = store, config, out, options, say
         self.space = space_for(config, fixed)
         if not self.space:
             raise HolmesError("--set fixes every setting of the search space; leave some to be searched.")
@@ -270,8 +277,11 @@ class Search:
                 else:
                     self.study.tell(trial, state=TrialState.PRUNED)
                     how = f"stopped at {last_value(trial):.1f}"
+        line = f"{how}; {self.best_so_far()}"
         if self.display is not None:
-            self.display.end(finished.job, f"{how}; {self.best_so_far()}")
+            self.display.end(finished.job, line)
+        if self.say is not None:
+            self.say(f"{finished.job}: {line}")
 
     def ended(self) -> list[Trial]:
         """Every trial that was carried out; one that was cut off by a kill is carried out anew."""
@@ -382,7 +392,7 @@ def claim(out: Path, record: SearchRecord) -> None:
     """Write down what is searched here, or check that it is the same search."""
     path = out / SEARCH
     if path.exists():
-        found = SEARCH_FORM.read(path, SearchRecord)
+        found = SEARCH_FORMAT.read(path, SearchRecord)
         for name, what in (("store", "store"), ("config", "settings"), ("settings", "search space")):
             if getattr(found, name) != getattr(record, name):
                 raise HolmesError(f"{out} contains a search with another {what}; give another --out.")
@@ -392,7 +402,7 @@ def claim(out: Path, record: SearchRecord) -> None:
         raise HolmesError(
             f"{out} is not empty and contains no search (it has {others[0]!r}); give a new --out."
         )
-    SEARCH_FORM.write(path, asdict(record))
+    SEARCH_FORMAT.write(path, asdict(record))
 
 
 def open_study(journal: Path, first: dict[str, Any]) -> Any:
