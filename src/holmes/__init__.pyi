@@ -1,4 +1,4 @@
-from holmes.api import build_index, compare, evaluate, find, load_checkpoint, open_store, train
+from holmes.api import build_index, compare, evaluate, find, load_checkpoint, open_store, train, tune
 from holmes.cluster.index import ShardedIndex, open_index
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig
@@ -29,6 +29,7 @@ from holmes.results import (
 from holmes.serve.client import RemoteIndex, connect
 from holmes.training.protocol import Protocol
 from holmes.training.run import RunOptions
+from holmes.training.tuning import Tuned
 
 __all__ = [
     "Answer",
@@ -59,6 +60,7 @@ __all__ = [
     "SyncSummary",
     "Timeline",
     "TrainingResult",
+    "Tuned",
     "build_index",
     "compare",
     "connect",
@@ -70,6 +72,7 @@ __all__ = [
     "preset",
     "queries",
     "train",
+    "tune",
 ]
 
 __version__: str

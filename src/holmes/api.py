@@ -7,7 +7,7 @@ functions, so a program loads only what it uses.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holmes.moments import Moment
     from holmes.training.protocol import Protocol
     from holmes.training.run import RunOptions
+    from holmes.training.tuning import Tuned
 
 
 def open_store(path: Path | str) -> Store:
@@ -83,6 +84,63 @@ def train(
 
     heard = None if on_epoch is None else (lambda entry: on_epoch(epoch_of(entry)))
     return run(store, config, out, seed, protocol, options or RunOptions(), heard)
+
+
+def tune(
+    store: Store | Path | str,
+    config: HolmesConfig,
+    out: Path | str,
+    *,
+    trials: int = 60,
+    minutes: float | None = None,
+    jobs: int = 0,
+    seeds: Sequence[int] = (0,),
+    fixed: Iterable[str] = (),
+    worth: bool = True,
+    options: RunOptions | None = None,
+    ray: str | None = None,
+) -> Tuned:
+    """Search the settings that suit a store on held-out training videos, then train and test them once.
+
+    The same call continues a search that was stopped. `holmes.preset(f"{out}/best.json")` are the settings.
+
+    Args:
+        store: A packed store, or its path.
+        config: Settings to start from, such as `holmes.preset("charades_plus")`.
+        out: The folder of the search: a new one, or one to continue.
+        trials: How many settings to try.
+        minutes: Stop searching after this long; the final runs come after it.
+        jobs: How many trials to train at once; 0 takes as many as fit.
+        seeds: Seeds of the final runs; none ends with the search.
+        fixed: Names of settings that are not searched, such as "dropout".
+        worth: Whether to measure what each setting of the best trial is worth.
+        options: Device, compilation, progress display.
+        ray: Train the trials on a Ray cluster: HOST:PORT of its head, auto, or local.
+
+    Example:
+        >>> config = holmes.preset("small_plus").with_changes(epochs=1, width=16)
+        >>> options = holmes.RunOptions(device="cpu", progress=False)
+        >>> found = holmes.tune("STORE", config, "SEARCH", trials=1, seeds=(), fixed=["epochs"], options=options)
+        >>> len(found.best.sums)
+        4
+        >>> holmes.preset("SEARCH/best.json") == found.config
+        True
+    """
+    from functools import partial
+
+    from holmes.training.run import RunOptions
+    from holmes.training.tuning import WORKER
+    from holmes.training.tuning import tune as search
+
+    runner = None
+    if ray is not None:
+        from holmes.cluster.jobs import places_for_jobs, run_jobs_at
+
+        jobs, runner = jobs or places_for_jobs(ray), partial(run_jobs_at, ray, WORKER)
+    return search(
+        store, config, out, trials=trials, minutes=minutes, jobs=jobs, seeds=seeds, fixed=fixed, worth=worth,
+        options=options or RunOptions(), runner=runner,
+    )  # fmt: skip
 
 
 def evaluate(

@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Adds to the tables of losses, encoders, alignments and forms of evidence.
     "extend": {*LEAVES, *MATHS, "config", "encoders", "losses", "training"},
     # The public functions: what `import holmes` offers.
-    "api": {*LEAVES, "config", "data", "encoders", "evaluation.runs", "training", *INDEX},
+    "api": {*LEAVES, "cluster", "config", "data", "encoders", "evaluation.runs", "training", *INDEX},
     "cli": {*LEAVES, *MATHS, "cluster", "config", "data", "encoders", "evaluation", "evaluation.confidence"}
     | {"evaluation.runs", "extend", *INDEX, "losses", "media", "report", "report.figures", "serve"}
     | {"training", "worlds"},

@@ -27,6 +27,7 @@ from holmes.cli import (
     serve,
     sweep,
     train,
+    tune,
 )
 from holmes.errors import HolmesError
 
@@ -94,6 +95,7 @@ app.add_typer(index.app, name="index")
 app.command()(search.search)
 app.command()(serve.serve)
 app.command()(train.train)
+app.command()(tune.tune)
 app.command()(evaluate.evaluate)
 app.command()(compare.compare)
 app.command()(report.report)

@@ -171,8 +171,8 @@ def read_settings(path: Path) -> HolmesConfig:
         raise HolmesError(f"{path} contains no settings (its format is not '{SETTINGS_FORMAT}').")
     if body.get("version") != SETTINGS_VERSION:
         raise HolmesError(
-            f"{path} contains settings of version {str(body.get('version'))[:20]}; this version of Holmes reads "
-            f"version {SETTINGS_VERSION}."
+            f"{path} contains settings of version {str(body.get('version'))[:20]}; this version of Holmes "
+            f"reads version {SETTINGS_VERSION}."
         )
     try:
         return from_dict(body["config"])

@@ -1,4 +1,4 @@
-"""What `holmes tune` searches: each setting with its range. docs/recipes.md says how the ranges were measured.
+"""What `holmes tune` searches: each setting with its range, measured as docs/recipes.md tells.
 
 The preset's own value is always inside: a range is widened to it, a list of choices gets it added. A weight
 that the preset sets to 0 stays 0, so that the search changes settings and not the method.
@@ -42,10 +42,10 @@ class Choice:
 Dimension = Range | Choice
 
 SPACE: tuple[Dimension, ...] = (
-    Range("model.dropout", 0.2, 0.7, step=0.05),
+    Range("model.dropout", 0.1, 0.6, step=0.05),
     Choice("model.width", (128, 256, 384)),
     Choice("model.gaussian_widths", ((None, 4.0), (None, 1.0, 4.0, 16.0), GAUSSIAN_WIDTHS)),
-    Range("loss.contrastive_cosine", 0.1, 4.0, log=True),
+    Range("loss.contrastive_cosine", 0.1, 2.0, log=True),
     Range("loss.contrastive_temperature", 0.03, 0.2, log=True),
     Range("loss.inter", 0.006, 0.6, log=True),
     Range("loss.intra", 1e-4, 0.1, log=True),
@@ -53,6 +53,15 @@ SPACE: tuple[Dimension, ...] = (
     Range("training.learning_rate", 1e-4, 1e-3, log=True),
     Choice("training.batch_videos", (16, 32, 64, 128)),
     Range("training.epochs", 20, 80, log=True, whole=True),
+)
+# Tried first, after the preset itself: what suited small collections of real footage.
+STARTS: tuple[dict[str, Any], ...] = (
+    {
+        "model.dropout": 0.5,
+        "loss.contrastive_cosine": 1.0,
+        "training.batch_videos": 32,
+        "training.epochs": 40,
+    },
 )
 # Blocks are those of our encoder; the baselines have their own.
 OF_OUR_ENCODER = {"model.gaussian_widths"}
@@ -101,12 +110,11 @@ def suggest(trial: Trial, space: Sequence[Dimension]) -> dict[str, Any]:
     return found
 
 
-def own_values(config: HolmesConfig, space: Sequence[Dimension]) -> dict[str, Any]:
-    """The preset's own values as `suggest` would name them, to begin a search with."""
-    values = {dimension.setting: setting_of(config, dimension.setting) for dimension in space}
-    return {
-        d.setting: label(values[d.setting]) if isinstance(d, Choice) else values[d.setting] for d in space
-    }
+def first_trials(config: HolmesConfig, space: Sequence[Dimension]) -> list[dict[str, Any]]:
+    """The preset's own values, then those of `STARTS`, as `suggest` names them."""
+    own = {each.setting: label(setting_of(config, each.setting)) for each in space}
+    searched = [{name: label(value) for name, value in start.items() if name in own} for start in STARTS]
+    return [own, *(own | start for start in searched if start and own | start != own)]
 
 
 def labels(dimension: Choice) -> list[Any]:

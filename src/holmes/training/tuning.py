@@ -36,13 +36,13 @@ from holmes.base.validation import Sha256
 from holmes.config.names import FILES
 from holmes.config.presets import save_settings
 from holmes.config.schema import HolmesConfig, from_dict, to_dict
-from holmes.config.search_space import Dimension, apply, label, own_values, setting_of, space_for, suggest
+from holmes.config.search_space import Dimension, apply, first_trials, label, setting_of, space_for, suggest
 from holmes.data.store import Split, Store
 from holmes.errors import HolmesError, missing_packages
 from holmes.evaluation.recall import retrieval_metrics
 from holmes.training.display import TrainingDisplay, TuningDisplay
 from holmes.training.experiments import Study, train_seeds
-from holmes.training.protocol import Splits
+from holmes.training.protocol import Protocol, Splits, choose_splits
 from holmes.training.run import Run, RunOptions
 from holmes.training.setup import fit_to_store
 
@@ -61,8 +61,10 @@ SEARCH, JOURNAL, BEST, TRIALS, CHOSEN, LOCK = (
 )  # fmt: skip
 SEARCH_FORMAT = FileFormat("holmes-search", 1, "a search for settings", "use a new --out folder")
 GIB = 1 << 30
-MOST_AT_ONCE = 12  # more processes than this do not make a GPU faster
+MOST_AT_ONCE = 4  # they fill the gaps between runs; on an H200, 10 at once train no more runs a minute
 OWN = "preset"  # marks the trial of the preset's own values: it is never stopped early
+BEGUN = "begun"  # how many of the first trials were begun
+AGAIN = "again"  # marks a trial whose process or node died once
 COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"
 
 
@@ -132,14 +134,15 @@ def tune(
     runner: Runner | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Tuned:
-    """Search the best settings, and train and test them with every seed; no seeds end with the search."""
+    """Search the best settings, and train and test them with every seed; without seeds, only search.
+
+    `minutes` limits the search and not the final runs. `fixed` names settings that are not searched. `worth`
+    also measures what each setting of the best trial is worth. `runner` trains the trials elsewhere.
+    """
     import_optuna()
     store, out = store if isinstance(store, Store) else Store.open(store), Path(out)
     config = fit_to_store(config, store)
-    if len(store.split("train").videos) < 2 * FOLDS:
-        raise HolmesError(
-            f"{store.path} has too few training videos to hold some out: {2 * FOLDS} are needed."
-        )
+    refuse_before_searching(store, config, trials)
     deadline = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
     at_once = jobs or (jobs_that_fit(store, config, options.device) if runner is None else 1)
     out.mkdir(parents=True, exist_ok=True)
@@ -154,12 +157,29 @@ def tune(
         if worth and search.complete():
             search.measure_worth(run, deadline, at_once)
         found = search.result()
+        if not seeds:
+            return found
+        folder = out / CHOSEN / f"trial{found.best.number}"
+        final = Study(store, found.config, folder, tuple(seeds), options=options, jobs=jobs)
+        return search.result(train_seeds(final))
     finally:
         lock.release()
-    if not seeds:
-        return found
-    final = Study(store, found.config, out / CHOSEN, tuple(seeds), options=options, jobs=jobs)
-    return search.result(train_seeds(final))
+
+
+def refuse_before_searching(store: Store, config: HolmesConfig, trials: int) -> None:
+    """Say now what would otherwise end the search in its last step."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise HolmesError(
+            "a search trains one trial per process; leave torchrun out, and use --jobs or --ray."
+        )
+    if trials < 1:
+        raise HolmesError(f"trials must be at least 1, not {trials}.")
+    choose_splits(store, Protocol.HONEST, config.training.held_out, 0)
+    videos = len(store.split("train").videos)
+    if videos < 2 * FOLDS:
+        raise HolmesError(
+            f"{store.path} has {videos} training videos; a search holds out a quarter and needs {2 * FOLDS}."
+        )
 
 
 def import_optuna() -> Any:
@@ -188,7 +208,7 @@ class Search:
         if not self.space:
             raise HolmesError("--set fixes every setting of the search space; leave some to be searched.")
         claim(out, SearchRecord(store.info.digest, config, tuple(each.setting for each in self.space)))
-        self.study = open_study(out / JOURNAL, own_values(config, self.space))
+        self.study, self.first = open_study(out / JOURNAL), first_trials(config, self.space)
         self.running: dict[str, Any] = {}  # name of the job → Optuna's trial
         self.lock = threading.Lock()  # processes ask from threads of their own
         self.display: TuningDisplay | None = None
@@ -206,7 +226,8 @@ class Search:
         with TuningDisplay(trials, done, self.options.progress) as self.display:
             if done:
                 self.display.say(f"continuing after {done} trials; {self.best_so_far()}")
-            self.work(run, self.new_trials(trials, deadline), deadline, at_once, self.end)
+            while time.monotonic() < deadline and len(self.ended()) < trials:
+                self.work(run, self.new_trials(trials, deadline), deadline, at_once, self.end)
 
     def work(
         self,
@@ -218,11 +239,11 @@ class Search:
     ) -> None:
         def report(name: str, epochs: Any) -> None:
             if time.monotonic() > deadline:
-                raise OutOfTime
+                raise OutOfTimeError
             if self.display is not None:
                 self.display.epoch(name, epochs)
 
-        with suppress(OutOfTime):  # what is being trained stays in the journal, and is taken up again
+        with suppress(OutOfTimeError):  # what is being trained stays in the journal, and is taken up again
             for finished in run(jobs, at_once, self.answer, report):
                 end(finished)
 
@@ -232,7 +253,7 @@ class Search:
             with self.lock:
                 if len(self.ended()) + len(self.running) >= trials:
                     return
-                trial = self.study.ask()
+                trial = self.ask()
                 changes = suggest(trial, self.space)
                 own = trial.user_attrs.get(OWN, False)
                 sums = list(trial.user_attrs.get("sums", ()))
@@ -240,6 +261,17 @@ class Search:
                 self.running[name] = trial
             settings = apply(self.config, {} if own else changes)
             yield name, self.order(name, settings, sums)
+
+    def ask(self) -> Any:
+        """The next trial: one that was cut off, the preset, a known good start, then what Optuna suggests."""
+        from optuna.trial import TrialState
+
+        begun = self.study.user_attrs.get(BEGUN, 0)
+        waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        if not waiting and begun < len(self.first):
+            self.study.enqueue_trial(self.first[begun], {OWN: True} if begun == 0 else None)
+            self.study.set_user_attr(BEGUN, begun + 1)
+        return self.study.ask()
 
     def order(self, name: str, config: HolmesConfig, sums: Sequence[float] = ()) -> dict[str, Any]:
         if self.display is not None:
@@ -262,7 +294,11 @@ class Search:
 
         with self.lock:
             trial = self.running.pop(finished.job)
-            if finished.failure:
+            if finished.ending is not None and not trial.user_attrs.get(AGAIN):
+                self.study.tell(trial, state=TrialState.FAIL)
+                self.study.enqueue_trial(trial.params, {**trial.user_attrs, AGAIN: True})
+                how = f"will be trained again: {finished.failure}"
+            elif finished.failure:
                 trial.set_user_attr("reason", finished.failure)
                 self.study.tell(trial, state=TrialState.FAIL)
                 how = f"failed: {finished.failure}"
@@ -300,8 +336,8 @@ class Search:
             raise HolmesError(
                 f"all {len(failed)} trials failed; the first: {failed[0].reason}"
                 if failed and len(failed) == len(ended)
-                else "no trial has finished a fold in this time; run the same command again to go on, with more "
-                "--minutes."
+                else "no trial has finished a fold in this time; run the same command again, with more "
+                "--minutes, to continue."
             )
         most = max(len(trial.sums) for trial in judged)
         return max((trial for trial in judged if len(trial.sums) == most), key=lambda trial: trial.mean)
@@ -384,7 +420,7 @@ class Search:
         return found
 
 
-class OutOfTime(Exception):
+class OutOfTimeError(Exception):
     """The time for trials is over."""
 
 
@@ -405,8 +441,8 @@ def claim(out: Path, record: SearchRecord) -> None:
     SEARCH_FORMAT.write(path, asdict(record))
 
 
-def open_study(journal: Path, first: dict[str, Any]) -> Any:
-    """The study in a journal; trials that a kill cut off wait to be carried out again, from their last fold."""
+def open_study(journal: Path) -> Any:
+    """The study in a journal. Trials that a kill cut off will be trained again, from their last fold on."""
     optuna = import_optuna()
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -430,8 +466,6 @@ def open_study(journal: Path, first: dict[str, Any]) -> Any:
         group=False,
     )
     study.pruner = optuna.pruners.SuccessiveHalvingPruner(HALF_WAY, KEPT)
-    if not known:
-        study.enqueue_trial(first, {OWN: True})
     for trial in known:
         if trial.state == TrialState.RUNNING:
             study.tell(trial.number, state=TrialState.FAIL)
