@@ -69,9 +69,11 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "What a change of an index returns": (
         "BuildSummary", "SyncSummary", "CalibrationSummary", "IndexDescription",
     ),
-    "Train and evaluate": ("train", "evaluate", "compare", "queries", "load_checkpoint", "open_store"),
+    "Train and evaluate": (
+        "train", "tune", "evaluate", "compare", "queries", "load_checkpoint", "open_store",
+    ),
     "What training and evaluation return": (
-        "TrainingResult", "Epoch", "Evaluation", "RunReport", "Interval", "ComparisonReport",
+        "TrainingResult", "Tuned", "Epoch", "Evaluation", "RunReport", "Interval", "ComparisonReport",
         "ComparedSystem", "PairedDifference", "QueryTable", "Checkpoint", "Store",
     ),
     "Settings": ("preset", "HolmesConfig", "RunOptions", "Protocol"),

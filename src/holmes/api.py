@@ -120,10 +120,10 @@ def tune(
     Example:
         >>> config = holmes.preset("small_plus").with_changes(epochs=1, width=16)
         >>> options = holmes.RunOptions(device="cpu", progress=False)
-        >>> found = holmes.tune("STORE", config, "SEARCH", trials=1, seeds=(), fixed=["epochs"], options=options)
+        >>> found = holmes.tune("STORE", config, "TUNED", trials=1, seeds=(), worth=False, options=options)
         >>> len(found.best.sums)
         4
-        >>> holmes.preset("SEARCH/best.json") == found.config
+        >>> holmes.preset("TUNED/best.json") == found.config
         True
     """
     from functools import partial

@@ -59,7 +59,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extend": {*LEAVES, *MATHS, "config", "encoders", "losses", "training"},
     # The public functions: what `import holmes` offers.
     "api": {*LEAVES, "cluster", "config", "data", "encoders", "evaluation.runs", "training", *INDEX},
-    "cli": {*LEAVES, *MATHS, "cluster", "config", "data", "encoders", "evaluation", "evaluation.confidence"}
+    "cli": {
+        *LEAVES,
+        *MATHS,
+        "api",
+        "cluster",
+        "config",
+        "data",
+        "encoders",
+        "evaluation",
+        "evaluation.confidence",
+    }
     | {"evaluation.runs", "extend", *INDEX, "losses", "media", "report", "report.figures", "serve"}
     | {"training", "worlds"},
 }

@@ -30,7 +30,8 @@ Preset = Annotated[
         help="Settings to start from: activitynet, charades, tvr, tvr_dual, small; beyond the paper: "
         "activitynet_plus, charades_plus, tvr_plus, tvr_dual_plus, small_plus; or of a baseline: "
         "a baseline on a data set, such as ms_sl_tvr, gmmformer_activitynet, gmmformer_v2_tvr, hlformer_tvr, "
-        "dreamprvr_charades; or CLIP features, such as tvr_clip_b32, activitynet_clip_l14."
+        "dreamprvr_charades; or CLIP features, such as tvr_clip_b32, activitynet_clip_l14; or the best.json "
+        "of 'holmes tune'."
     ),
 ]
 Settings = Annotated[

@@ -15,7 +15,7 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -40,6 +40,7 @@ from holmes.config.search_space import Dimension, apply, first_trials, label, se
 from holmes.data.store import Split, Store
 from holmes.errors import HolmesError, missing_packages
 from holmes.evaluation.recall import retrieval_metrics
+from holmes.results import plainly
 from holmes.training.display import TrainingDisplay, TuningDisplay
 from holmes.training.experiments import Study, train_seeds
 from holmes.training.protocol import Protocol, Splits, choose_splits
@@ -103,6 +104,8 @@ class Tuned:
     space: tuple[Dimension, ...]
     trials: tuple[Trial, ...]
     best: Trial
+    store: str  # its name
+    videos: int  # that were trained on or held out
     worth: dict[str, tuple[float, ...]] = field(default_factory=dict)  # setting → SumR lost in each fold
     summary: dict[str, Any] | None = None  # of the final runs: their figures on test
 
@@ -110,6 +113,24 @@ class Tuned:
     def start(self) -> Trial | None:
         """The trial of the preset itself."""
         return next((trial for trial in self.trials if not trial.changes), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `trials.json` has it."""
+        own = {each.setting: label(setting_of(self.preset, each.setting)) for each in self.space}
+        return {
+            "format": "holmes-trials",
+            "version": 1,
+            "preset": self.preset.name,
+            "store": self.store,
+            "videos": self.videos,
+            "folds": FOLDS,
+            "best": self.best.number,
+            "settings": {each.setting: plainly(asdict(each)) for each in self.space},
+            "preset_values": own,
+            "worth": plainly(self.worth),
+            "trials": [plainly(asdict(trial)) for trial in self.trials],
+            "test": self.summary,
+        }
 
 
 Jobs = Iterable[tuple[str, dict[str, Any]]]  # a job's name, and what its process is sent
@@ -396,27 +417,19 @@ class Search:
             for name in best.changes
             if self.worth_key(best, name) in known
         }
-        found = Tuned(self.config, self.chosen(best), self.space, tuple(self.ended()), best, worth, summary)
-        save_settings(self.out / BEST, found.config)
-        write_json(
-            self.out / TRIALS,
-            {
-                "format": "holmes-trials",
-                "version": 1,
-                "preset": self.config.name,
-                "store": self.store.path.name,
-                "videos": len(self.store.split("train").videos),
-                "folds": FOLDS,
-                "best": best.number,
-                "settings": {each.setting: jsonable(asdict(each)) for each in self.space},
-                "preset_values": {
-                    each.setting: label(setting_of(self.config, each.setting)) for each in self.space
-                },
-                "worth": worth,
-                "trials": [jsonable(asdict(trial)) for trial in found.trials],
-                "test": summary,
-            },
+        found = Tuned(
+            preset=self.config,
+            config=self.chosen(best),
+            space=self.space,
+            trials=tuple(self.ended()),
+            best=best,
+            store=self.store.path.name,
+            videos=len(self.store.split("train").videos),
+            worth=worth,
+            summary=summary,
         )
+        save_settings(self.out / BEST, found.config)
+        write_json(self.out / TRIALS, found.to_dict())
         return found
 
 
@@ -502,12 +515,6 @@ def trial_of(found: Any, space: Sequence[Dimension]) -> Trial | None:
 def last_value(trial: Any) -> float:
     values = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
     return float(values[max(values)]) if values else float("nan")
-
-
-def jsonable(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: jsonable(item) for key, item in value.items()}
-    return [jsonable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def jobs_that_fit(store: Store, config: HolmesConfig, device: str) -> int:
