@@ -25,7 +25,6 @@ import numpy as np
 import torch
 from common import machine, print_table, save_json
 from fleet import paired
-from holmes.evidence.calibration_record import EXTRA, read_calibration
 from worlds import world_stores
 
 from holmes.base.devices import choose_device
@@ -42,6 +41,7 @@ from holmes.evaluation.confidence.metrics import area_under_risk_coverage, calib
 from holmes.evaluation.intervals import bootstrap_counts
 from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import encode_split, score_all
+from holmes.evidence.calibration import EXTRA, read_calibration
 from holmes.evidence.fitting import judge_all
 from holmes.training.display import TrainingDisplay
 from holmes.training.experiments import Study, train_seeds
