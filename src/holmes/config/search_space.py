@@ -69,7 +69,7 @@ OF_OUR_ENCODER = {"model.gaussian_widths"}
 NEEDS = {"loss.contrastive_temperature": "loss.contrastive_cosine"}
 
 
-class Trial(Protocol):
+class Suggester(Protocol):
     """What suggests values: a trial of Optuna, or anything with its two functions."""
 
     def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float: ...
@@ -91,7 +91,7 @@ def space_for(config: HolmesConfig, fixed: Collection[str] = ()) -> tuple[Dimens
     return tuple(found)
 
 
-def suggest(trial: Trial, space: Sequence[Dimension]) -> dict[str, Any]:
+def suggest(trial: Suggester, space: Sequence[Dimension]) -> dict[str, Any]:
     """A value for every setting of the space."""
     found: dict[str, Any] = {}
     for dimension in space:
