@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holmes.base.processes import Child, Finished, Message, run_jobs
-from waiting import wait_for
+from waiting import LONG, wait_for
 
 WORKERS = """
 import os, signal, threading
@@ -146,8 +146,9 @@ def test_the_current_folder_has_no_say(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 SCRIPT = """
-import sys
+import signal, sys
 from functools import partial
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 sys.path.insert(0, {workers!r})
 from holmes.base.processes import Child, run_jobs
 list(run_jobs(partial(Child, "toy_workers:{target}"), [(n, {folder!r}) for n in range(2)], 2))
@@ -168,7 +169,7 @@ def test_no_child_outlives_its_parent(
     children = [int(path.name) for path in folder.iterdir()]
     assert all(alive(child) for child in children)
     parent.send_signal(how)
-    assert parent.wait() != 0
+    assert parent.wait(timeout=LONG) != 0
     wait_for(lambda: not any(alive(child) for child in children))
 
 
