@@ -1,8 +1,8 @@
-# Two commands do everything: `make demo` shows the main job, `make test` checks the project.
+# `make demo` shows the main job, `make check` checks a change in about a minute, `make test` checks everything.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test docs browser clean
+.PHONY: setup demo check test docs browser clean
 
 setup: .venv/ready
 
@@ -28,14 +28,21 @@ browser:
 	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1; }; } || \
 	echo "no chromium: the tests of the page will be skipped (apt-get install chromium)"
 
-# Up to four processes share out the files of the tests. Those of a file stay together and share what they prepare.
-SHARED_OUT := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Up to four processes run the tests, file by file: the tests of a file share what they prepare.
+PARALLEL := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+# Before every commit: style, types and the fast tests (all but those of the files in tests/conftest.py). Types are
+# checked while the tests run.
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy & types=$$!; $(BIN)/pytest $(PARALLEL) -m "not slow"; tests=$$?; wait $$types && exit $$tests
 
 test: setup browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest $(SHARED_OUT)
+	$(BIN)/pytest $(PARALLEL)
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

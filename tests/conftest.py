@@ -15,9 +15,9 @@ from browser import chromium
 settings.register_profile("holmes", max_examples=30, deadline=None, derandomize=True)
 settings.load_profile("holmes")
 
-# The files that take longest. They go first: where processes share out the files (`make test`), none waits
-# at the end for the last one of another. A name that is missing here costs only time.
-LONGEST = (
+# The files whose tests take longest, the slowest first. `make check` skips them (marker `slow`). `make test`
+# begins with them, so that no process waits at the end for the last file of another.
+SLOW = (
     "test_killed_commands",
     "test_killed",
     "test_cluster_ray",
@@ -39,8 +39,12 @@ LONGEST = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+    items.sort(key=lambda item: SLOW.index(item.path.stem) if item.path.stem in SLOW else len(SLOW))
+    for item in items:
+        if item.path.stem in SLOW:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -290,7 +290,7 @@ def training_rows(compare: Comparison) -> Iterator[Row]:
     for step in range(how["steps"]):
         loss = golden.loss(Stage.CALIBRATED, golden.objective)
         losses.append(loss.item())
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.collect_gradients()
         optimizer.step(torch.tensor(how["lr"] * linear_schedule(step, how["t_total"], how["warmup"])))
     yield compare.row("training: losses of all steps", np.array(losses), "train/losses", "train/losses")

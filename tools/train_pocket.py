@@ -107,7 +107,7 @@ def train(
                 )
                 loss = contrast(heads, drawn, deviation_P, recipe.twin_weight)
                 optimiser.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 optimiser.step()
                 schedule.step()
             advance(1)

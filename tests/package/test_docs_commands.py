@@ -25,6 +25,7 @@ ON_RAY = "needs a cluster; tests/cluster/test_cluster_ray.py runs one on this ma
 # Not run here: command, and why.
 ELSEWHERE = {
     "make setup": "makes the environment in which the tests run",
+    "make check": "runs the tests themselves",
     "make test": "runs the tests themselves",
     "make docs": "tests/package/test_site.py builds the site",
     "make demo": "tests/cli/test_demo.py runs the demonstration on a smaller world",

@@ -59,8 +59,19 @@ def logged(run: Path) -> list[dict[str, Any]]:
 
 # Importing torch takes longer than a tiny run. This process has done it and forks `holmes` after `holmes`.
 FORKER = """
-import json, os, resource, sys
+import json, os, resource, signal, sys
 import holmes.cli.main, holmes.training.experiments, holmes.evaluation.tables
+from holmes.training.run import Run
+
+def kill_at(epoch, when):
+    # Before or after it writes what an epoch has given.
+    write_down = Run.write_down
+    def killed(run, entry, logbook):
+        if (entry["epoch"], when) != (epoch, "before"):
+            write_down(run, entry, logbook)
+        if entry["epoch"] == epoch:
+            os.kill(os.getpid(), signal.SIGKILL)
+    Run.write_down = killed
 
 for line in sys.stdin:
     order = json.loads(line)
@@ -75,6 +86,8 @@ for line in sys.stdin:
         os.dup2(log, stream)
     if order["largest_file"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"],) * 2)
+    if order["killed"]:
+        kill_at(*order["killed"])
     sys.argv = ["holmes", *order["arguments"]]
     code = 1
     try:
@@ -124,16 +137,19 @@ class Launcher:
             env=os.environ | single,
         )
 
-    def start(self, *arguments: str, largest_file: int = 0) -> Child:
+    def start(self, *arguments: str, largest_file: int = 0, killed: tuple[int, str] | None = None) -> Child:
         assert self.forker.stdin is not None and self.forker.stdout is not None
-        order = {"arguments": arguments, "log": str(self.log), "largest_file": largest_file}
+        order: dict[str, Any] = {"arguments": arguments, "log": str(self.log), "largest_file": largest_file}
+        order["killed"] = killed
         self.forker.stdin.write(json.dumps(order) + "\n")
         self.forker.stdin.flush()
         return Child(int(self.forker.stdout.readline()), self.forker, self.log)
 
-    def run(self, *arguments: str, largest_file: int = 0) -> tuple[int, str]:
-        """Exit code and what was printed."""
-        child = self.start(*arguments, largest_file=largest_file)
+    def run(
+        self, *arguments: str, largest_file: int = 0, killed: tuple[int, str] | None = None
+    ) -> tuple[int, str]:
+        """Exit code and what was printed; `killed` is an epoch, and "before" or "after" it is written."""
+        child = self.start(*arguments, largest_file=largest_file, killed=killed)
         return child.wait(), child.said
 
     def __enter__(self) -> Launcher:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,10 +15,9 @@ from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
 from holmes.training.resume import StateKeeper, sole_owner
-from tiny_runs import Child, Launcher, logged, set_options, tiny_world
+from tiny_runs import Launcher, logged, set_options, tiny_world
 
 EPOCHS = 8
-PATIENCE = 60.0  # seconds to wait for a sign of life on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -93,35 +90,8 @@ def logged_whole(run: Path) -> list[str]:
     return [line for line in (run / "metrics.jsonl").read_text().splitlines(True) if line.endswith("}\n")]
 
 
-# When to kill: each waits for its moment in the life of a run.
-
-
-def until(sign: Callable[[], object], child: Child) -> None:
-    end = time.monotonic() + PATIENCE
-    while not sign():
-        assert time.monotonic() < end, f"waited in vain: {child.said}"
-
-
-def after_an_epoch(run: Path, child: Child, chance: random.Random) -> None:
-    done = len(logged_whole(run)) if (run / "metrics.jsonl").exists() else 0
-    until(lambda: (run / "metrics.jsonl").exists() and len(logged_whole(run)) > done, child)
-
-
-def amid_an_epoch(run: Path, child: Child, chance: random.Random) -> None:
-    after_an_epoch(run, child, chance)
-    time.sleep(chance.uniform(0.01, 0.1))
-
-
-def while_writing(run: Path, child: Child, chance: random.Random) -> None:
-    until(lambda: unfinished(run), child)
-
-
-def at_any_time(run: Path, child: Child, chance: random.Random) -> None:
-    time.sleep(chance.uniform(0, 0.6))
-
-
 def unfinished(run: Path) -> list[str]:
-    """Temporary files of the run and of its checkpoint, by quick looks."""
+    """Temporary files of the run and of its checkpoint."""
     found = []
     for folder in (run, run / "best"):
         with suppress(FileNotFoundError):
@@ -132,37 +102,31 @@ def unfinished(run: Path) -> list[str]:
 def test_killed_runs_go_on_to_the_same_bits(
     launcher: Launcher, store: Store, folder: Path, unbroken: Path
 ) -> None:
-    """Killed again and again at every kind of moment, the run ends as if nothing had happened."""
-    run, chance, killed, caught_writing = folder / "killed", random.Random(0), 0, 0
-    moments = [after_an_epoch, while_writing, at_any_time, amid_an_epoch, while_writing]
-    for kill in moments * 2:
-        child = launcher.start(*command(store, run))
-        kill(run, child, chance)
-        code = child.kill()
-        assert code in (-9, 0), f"ended by itself with {code}: {child.said}"
-        killed += code == -9
-        caught_writing += bool(unfinished(run))
+    """Killed before and after an epoch is written, again and again, the run ends as if nothing had happened.
+
+    `tests/attacks/test_killed.py` kills before every single file operation.
+    """
+    run = folder / "killed"
+    for killed in (
+        (1, "before"),
+        (1, "after"),
+        (3, "before"),
+        (4, "after"),
+        (EPOCHS, "before"),
+        (EPOCHS, "after"),
+    ):
+        code, said = launcher.run(*command(store, run), killed=killed)
+        assert code == -9, said
         assert_usable(run)
-        if epochs_saved(run) >= EPOCHS - 1:  # start over: the run is nearly through, or was quicker than we
-            shutil.rmtree(run)
-    assert killed >= 5, "too few runs were caught alive"
-    assert caught_writing, "no kill came while a file was being written"
     code, said = launcher.run(*command(store, run))
     assert code == 0, said
     assert_same_run(run, unbroken)
     assert unfinished(run) == []
 
 
-def epochs_saved(run: Path) -> int:
-    """Also while the run goes on: only the file that is replaced last is read."""
-    state = run / "state.json"
-    return read_json(state)["progress"]["epochs_done"] if state.exists() else 0
-
-
 def killed_after_two_epochs(launcher: Launcher, store: Store, run: Path) -> None:
-    child = launcher.start(*command(store, run))
-    until(lambda: epochs_saved(run) >= 2, child)
-    child.kill()
+    code, said = launcher.run(*command(store, run), killed=(2, "after"))
+    assert code == -9, said
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(
