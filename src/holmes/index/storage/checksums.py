@@ -21,17 +21,17 @@ NUMBERS = ((8, torch.int64), (4, torch.int32), (2, torch.int16))
 
 
 @lru_cache
-def _weights(count: int) -> Tensor:
-    """Odd numbers, the same on every machine."""
-    return torch.from_numpy((np.random.PCG64(count).random_raw(count) | np.uint64(1)).view(np.int64))
+def _layout(size: int) -> tuple[torch.dtype, Tensor]:
+    """The numbers that a row of so many bytes is read as, and their weights, the same on every machine."""
+    width, number = next((width, number) for width, number in NUMBERS if size % width == 0)
+    raw_W = np.random.PCG64(size // width).random_raw(size // width)
+    return number, torch.from_numpy((raw_W | np.uint64(1)).view(np.int64))
 
 
 def checksums(rows_NX: Tensor) -> Tensor:
     """The checksum of every row: N numbers, int64."""
-    size = rows_NX.shape[1] * rows_NX.element_size()
-    number = next(dtype for bytes, dtype in NUMBERS if size % bytes == 0)
+    number, weights_W = _layout(rows_NX.shape[1] * rows_NX.element_size())
     numbers_NW = rows_NX.contiguous().view(number)
-    weights_W = _weights(numbers_NW.shape[1])
     if rows_NX.is_cuda:  # which has no product of whole numbers
         return (numbers_NW * weights_W.to(rows_NX.device)).sum(1)
     return torch.mv(numbers_NW.long(), weights_W)
