@@ -91,3 +91,13 @@ def test_every_setting_named_beside_a_difference_exists():
     for setting, value in (("evidence.form", "bounded"), ("evidence.refine", "candidate_median")):
         assert f'`{setting}`; the text\'s is `"{value}"`' in differences
         with_changes(PRESETS["tvr"](), {setting: value})
+
+
+def test_every_file_of_the_three_flows_exists():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`([\w/]+\.py)`", text)
+    assert len(named) > 40
+    missing = [
+        name for name in named if not ((ROOT / "src" / "holmes" / name).exists() or (ROOT / name).exists())
+    ]
+    assert missing == []
