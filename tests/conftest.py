@@ -36,6 +36,17 @@ SLOW = (
     "test_public_interface",
     "test_store_attacks",
     "test_training_distributed",
+    "test_paths_from_files",
+    "test_index_scan",
+    "test_mended",
+    "test_plots_report",
+    "test_plots_page",
+    "test_compare",
+    "test_index_kernel",
+    "test_cli_training",
+    "test_site",
+    "test_wheel",
+    "test_notebook",
 )
 
 
