@@ -159,7 +159,7 @@ class Soak:
 
     def add(self) -> None:
         """Films through a server; in half of all cases a process of its dies meanwhile."""
-        absent = [each for each in self.pool if not (self.folder / "added" / each.name).exists()]
+        absent = [each for each in self.pool[::2] if not (self.folder / "added" / each.name).exists()]
         removed = [
             path for path in sorted((self.folder / "added").iterdir()) if str(path) not in self.truth.possible
         ]
@@ -222,7 +222,9 @@ class Soak:
         new: list[Path] = []
         gone: list[Path] = []
         if kind == "come":
-            absent = [each for each in self.pool if not any(each.stem == p.stem.split("-")[0] for p in here)]
+            known = {path.stem.split("-")[0] for path in here}
+            # Not those that are added through a server: the same content is not taken in twice.
+            absent = [each for each in self.pool[1::2] if each.stem not in known]
             new = [
                 Path(shutil.copy(each, folder)) for each in self.random.sample(absent, min(2, len(absent)))
             ]

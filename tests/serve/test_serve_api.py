@@ -149,6 +149,65 @@ def test_errors_are_json_with_a_reason(client: TestClient, path: str, status: in
     assert answer.status_code == status and words in answer.json()["error"], answer.text
 
 
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"sentences": ["dog"], "not_here_below": False},
+        {"sentences": ["dog"], "min_probability": False},
+        {"sentences": ["dog"], "abstain_below": True},
+        {"sentences": ["dog"], "top": True},
+        {"sentences": [""]},
+        {"sentences": ["  "]},
+        {"sentences": ["x" * 501]},
+    ],
+    ids=str,
+)
+def test_what_is_no_number_and_no_sentence_is_refused(client: TestClient, order: dict[str, object]) -> None:
+    """F12: booleans were taken for probabilities."""
+    assert client.post("/api/search", json=order).status_code == 422
+
+
+def test_a_day_is_written_as_a_day(client: TestClient) -> None:
+    """F12: `before=0` was taken for seconds since 1970."""
+    for day in ("0", "1700000000", "2024-1-1", "2024-02-30", "20240101", "2024-01-01T00:00"):
+        for name in ("before", "after"):
+            answer = client.get("/api/search", params={"q": "dog", name: day})
+            assert answer.status_code == 422 and name in answer.json()["error"], day
+
+
+def test_the_description_says_that_sentences_are_not_empty(client: TestClient) -> None:
+    described = client.get("/api/openapi.json").json()
+    sentence = described["components"]["schemas"]["Questions"]["properties"]["sentences"]["items"]
+    assert (sentence["minLength"], sentence["maxLength"], sentence["pattern"]) == (1, 500, r"\S")
+    (q,) = (each for each in described["paths"]["/api/search"]["get"]["parameters"] if each["name"] == "q")
+    assert q["schema"]["pattern"] == r"\S"
+
+
+def test_every_method_that_is_allowed_is_named(client: TestClient) -> None:
+    """F12: `Allow` lacked POST."""
+    for path, methods in (
+        ("/api/search", "GET, POST"),
+        ("/api/videos", "GET, POST"),
+        ("/api/videos/some-id", "DELETE, GET"),
+        ("/api/videos/some-id/stream", "GET, HEAD"),
+        ("/api/session", "POST"),
+    ):
+        answer = client.put(path)
+        assert answer.status_code == 405 and answer.headers["allow"] == methods and answer.json()["error"]
+
+
+def test_one_query_and_the_same_in_a_batch_get_the_same_answer(client: TestClient) -> None:
+    """Sentences that are encoded together differ by rounding, here and in a real encoder."""
+    sentences = [scene for scenes in FILMS.values() for scene, _, _ in scenes]
+    together = client.post("/api/search", json={"sentences": sentences}).json()["answers"]
+    for sentence, batched in zip(sentences, together, strict=True):
+        alone = client.get("/api/search", params={"q": sentence}).json()
+        assert [hit["video"] for hit in alone["hits"]] == [hit["video"] for hit in batched["hits"]]
+        for one, other in zip(alone["hits"], batched["hits"], strict=True):
+            for figure in ("score", "belief", "probability"):
+                assert one[figure] == pytest.approx(other[figure], abs=1e-5)
+
+
 def test_a_browser_is_shown_a_page_where_there_is_none(client: TestClient) -> None:
     browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     answer = client.get("/nothing", headers=browser)

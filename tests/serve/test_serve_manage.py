@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +115,82 @@ def test_a_process_that_dies_is_noticed(
     client.post("/api/videos", json={"paths": [str(folder / "more")]})
     job = finished(client)
     assert job["state"] == "failed" and "ended by SIGABRT" in job["message"]
+
+
+def test_every_job_has_its_own_state(
+    client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F7: the end of the first process was taken for the failure of the second job."""
+    paths = {"paths": [str(folder / "more")]}
+    assert client.post("/api/videos", json=paths).status_code == 200
+    assert finished(client)["state"] == "done"
+    monkeypatch.setattr(jobs, "TARGET", "fake_children:start_when_told")
+    assert client.post("/api/videos", json=paths).json()["state"] == "running"
+    first, second = (client.app.state.jobs._jobs[at] for at in (0, -1))  # type: ignore[attr-defined]
+    if first is not second:
+        wait_for(lambda: not first.child.alive)
+    assert client.get("/api/job").json()["state"] == "running"
+    third = client.post("/api/videos", json=paths)
+    assert third.status_code == 409 and "already being added" in third.json()["error"]
+    (folder / "go").touch()
+    job = finished(client)
+    assert (job["state"], job["added"]) == ("done", 0)
+
+
+def test_the_end_of_the_server_ends_every_job(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F7: closing ended only the newest process."""
+    monkeypatch.setattr(jobs, "TARGET", "fake_children:start_sleeping")
+    started = jobs.Jobs(ServeSettings(manage=True, add_from=(folder,)))
+    for _ in range(2):
+        started.add(folder / "index", [str(folder / "more")], [])
+        job = started._jobs[-1]
+        job.state = replace(job.state, state="failed")  # as if it had failed and not ended yet
+    first, second = started._jobs
+    assert first.child.alive and second.child.alive
+    asyncio.run(started.close())
+    assert not first.child.alive and not second.child.alive
+
+
+def test_a_killed_server_leaves_no_process_behind(folder: Path) -> None:
+    """F12: after SIGKILL of the server its adding process lived on."""
+    server = subprocess.Popen(
+        [sys.executable, "-c", KILLED.format(path=sys.path, folder=str(folder))],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdout is not None
+    children = [int(pid) for pid in server.stdout.readline().split()]
+    assert len(children) == 2 and all(map(alive, children))
+    server.kill()
+    server.communicate()
+    wait_for(lambda: not any(map(alive, children)))
+
+
+# A process that has started a job and a decoder, and says which.
+KILLED = """
+import sys; sys.path[:] = {path!r}
+import asyncio
+from holmes.serve import decoding, jobs
+from holmes.serve.settings import Limits, ServeSettings
+jobs.TARGET = decoding.TARGET = "fake_children:start_sleeping"
+async def main():
+    started = jobs.Jobs(ServeSettings(manage=True, add_from=({folder!r},)))
+    started.add({folder!r} + "/index", [{folder!r} + "/more"], [])
+    decoders = decoding.Decoders(Limits())
+    waiting = asyncio.create_task(decoders.plan({folder!r}, 0.0, "somebody"))
+    while not decoders.workers:
+        await asyncio.sleep(0.01)
+    print(started._jobs[0].child.pid, next(iter(decoders.workers)).child.pid, flush=True)
+    await asyncio.sleep(600)
+asyncio.run(main())
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_the_end_of_the_server_ends_the_adding(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

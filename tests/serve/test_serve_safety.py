@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Iterator
@@ -10,11 +12,17 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient
 
 from holmes.index.answer.searcher import Index
 from holmes.index.embedders import loading as embedders
+from holmes.serve.guard import Guard, Rates
+from holmes.serve.metrics import Metrics
 from holmes.serve.settings import ServeSettings, is_loopback
+from holmes.serve.streams import follow_ranges
 from index_fakes import FakeJoint
 from serve_fakes import FILMS, PLENTY, build, client_of, open_fake
 
@@ -255,3 +263,78 @@ def test_which_hosts_are_this_machine_alone() -> None:
     assert not any(
         map(is_loopback, ("0.0.0.0", "::", "192.168.0.1", "example.org", "localhost.evil.example", ""))
     )
+
+
+TEXT = st.text(st.characters(min_codepoint=1, max_codepoint=255, exclude_characters="\r\n"), max_size=60)
+NASTY = st.sampled_from(
+    (
+        "http://[",
+        "https://[::1",
+        "//",
+        "http://:99999",
+        "http://a:b",
+        "http://127.0.0.1:8000",
+        "null",
+        "[",
+        "%",
+    )
+)
+NUMBERS = st.text("0123456789²-,=", max_size=40)
+NAMES = ("host", "origin", "authorization", "cookie", "content-length", "range", "sec-fetch-site", "if-range")
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.dictionaries(st.sampled_from(NAMES), st.one_of(TEXT, NASTY, st.text("0123456789²-,=", max_size=40)))
+)
+def test_no_header_brings_a_traceback(headers: dict[str, str]) -> None:
+    """F6: `Origin: http://[` gave 500. Any value is refused or served."""
+    given = {"host": "127.0.0.1:8000", **headers}
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in given.items()]
+    guard = Guard(None, ServeSettings(token=TOKEN), Metrics(), Rates(1e9, 10**9))  # type: ignore[arg-type]
+    for method in ("GET", "POST"):
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": "/api/videos",
+            "headers": raw,
+            "client": ("::1", 1),
+        }
+        refusal = guard.refuse(scope)
+        assert refusal is None or refusal.status in (401, 403, 421)
+        asyncio.run(guard._body(scope, no_body))
+        with contextlib.suppress(HTTPException):
+            follow_ranges(scope, 1000)
+
+
+async def no_body() -> dict[str, object]:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+def test_a_malformed_origin_is_refused(client: TestClient) -> None:
+    for origin in ("http://[", "http://a:b", "https://[::1", "file://", ""):
+        answer = client.get("/api/health", headers={"origin": origin})
+        assert answer.status_code == 403 and "other sites" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "served"),
+    [
+        ("films.lan:443", "https://films.lan", True),
+        ("films.lan", "https://films.lan:443", True),
+        ("films.lan", "http://films.lan", True),
+        ("films.lan:80", "http://FILMS.lan", True),
+        ("films.lan:443", "http://films.lan", False),
+        ("films.lan", "https://films.lan:8443", False),
+        ("films.lan:443", "https://evil.example", False),
+        ("films.lan:443", "ftp://films.lan:443", False),
+    ],
+)
+def test_a_port_that_the_scheme_implies_may_be_left_out(
+    index: Index, host: str, origin: str, served: bool
+) -> None:
+    """F12: behind a proxy that ends TLS, the page's own requests were refused."""
+    known = ServeSettings(host="0.0.0.0", names=("films.lan",), limits=PLENTY)
+    with client_of(index, known) as client:
+        answer = client.get("/api/health", headers={"host": host, "origin": origin})
+        assert (answer.status_code == 200) is served

@@ -6,6 +6,7 @@ import email
 import email.policy
 import io
 import json
+import os
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,6 +26,7 @@ from holmes.media.containers import VideoError
 from holmes.media.playable import Plan, fragmented_mp4, plan_conversion
 from holmes.media.reader import VideoReader
 from holmes.serve import decoding
+from holmes.serve.decode_worker import MEMORY, WRITTEN
 from holmes.serve.settings import ServeSettings
 from media_files import turn_clockwise
 from serve_fakes import PLENTY, build, client_of, open_fake
@@ -90,12 +92,23 @@ def test_several_ranges_come_in_parts(client: TestClient, path: str, content: by
     assert parts == [content[:10], content[100:150], content[-20:]]
 
 
-def test_ranges_that_cannot_be(client: TestClient, path: str, content: bytes) -> None:
-    answer = client.get(path, headers={"range": f"bytes={len(content)}-"})
-    assert answer.status_code == 416 and answer.headers["content-range"] == f"bytes */{len(content)}"
-    for nonsense in ("bytes", "lines=1-2", "bytes=a-b", "bytes=--"):
-        assert client.get(path, headers={"range": nonsense}).status_code in (200, 206, 400)
-    assert client.get(path, headers={"range": "lines=1-2"}).content == content
+@pytest.mark.parametrize(
+    "nonsense", ["bytes", "lines=1-2", "bytes=a-b", "bytes=--", "bytes=5-2", "bytes=", "bytes=0-1,9-3"]
+)
+def test_an_invalid_range_counts_as_none(
+    client: TestClient, path: str, content: bytes, nonsense: str
+) -> None:
+    answer = client.get(path, headers={"range": nonsense})
+    assert answer.status_code == 200 and answer.content == content
+
+
+def test_ranges_beyond_the_file_are_refused_in_json(client: TestClient, path: str, content: bytes) -> None:
+    for beyond in (f"{len(content)}-", "99999999999999-", "-0", f"{len(content)}-,-0"):
+        answer = client.get(path, headers={"range": f"bytes={beyond}"})
+        assert answer.status_code == 416 and answer.headers["content-range"] == f"bytes */{len(content)}"
+        assert f"the file has {len(content)} bytes" in answer.json()["error"]
+    some = client.get(path, headers={"range": f"bytes=0-9,{len(content)}-"})  # one of two is possible
+    assert some.status_code == 206 and some.content == content[:10]
 
 
 def test_too_many_at_once_are_told_to_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,6 +232,40 @@ def test_a_conversion_can_be_left_at_any_moment(tmp_path: Path) -> None:
     assert next(pieces)[4:8] == b"ftyp"
     pieces.close()
     assert next(pieces, None) is None
+
+
+def test_a_decoder_that_crashes_harms_no_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F12: pictures were decoded inside the server."""
+    monkeypatch.setattr(decoding, "TARGET", "fake_children:start_crashing_on_large")
+    with client_of(open_fake(folder / "index", monkeypatch)) as client:
+        id = client.get("/api/videos", params={"q": "coast"}).json()["videos"][0]["id"]
+        pictures = {
+            width: client.get(f"/api/videos/{id}/thumbnail", params={"t": 5.5, "width": width})
+            for width in (100, 300, 960, 320)
+        }
+        assert {picture.status_code for picture in pictures.values()} == {200}
+        kept = pictures[100].content  # small ones need no decoding
+        assert pictures[960].content == kept != pictures[300].content == pictures[320].content
+        decoders = client.app.state.server.decoders  # type: ignore[attr-defined]
+        alive = [worker.child for worker in decoders.workers]
+        assert alive and all(child.pid != os.getpid() for child in alive)
+    assert not any(child.alive for child in alive)
+
+
+def test_a_decoder_is_bounded_in_memory_time_and_files(
+    folder: Path, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = client.get("/api/videos", params={"q": "coast"}).json()["videos"][0]["id"]
+    client.get(f"/api/videos/{id}/thumbnail", params={"t": 2.0, "width": 320})
+    (worker,) = client.app.state.server.decoders.workers  # type: ignore[attr-defined]
+    limits = Path(f"/proc/{worker.child.pid}/limits").read_text()
+    for line, value in (("Max address space", MEMORY), ("Max file size", WRITTEN), ("Max core file size", 0)):
+        assert str(value) in next(each for each in limits.splitlines() if each.startswith(line)).split()
+    monkeypatch.setattr(decoding, "TARGET", "fake_children:start_sleeping")
+    settings = ServeSettings(limits=replace(PLENTY, decode_seconds=0.2))
+    with client_of(open_fake(folder / "index", monkeypatch), settings) as slow:
+        answer = slow.get(f"/api/videos/{id}/playback", params={"t": 1.0})
+        assert answer.status_code == 409 and "within 0.2 seconds" in answer.json()["error"]
 
 
 def test_a_converted_stream_over_http(client: TestClient, folder: Path, path: str) -> None:

@@ -39,7 +39,7 @@ from holmes.index.answer.calibration import CalibrationSummary, captions_of
 from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.answer.searcher import Index
 from holmes.index.embedders.loading import Model
-from holmes.index.embedders.protocol import Embedder
+from holmes.index.embedders.protocol import Embedder, readable
 from holmes.index.engine.nearest import Nearest
 from holmes.index.engine.scan import make_probes
 from holmes.index.ingest.builder import BuildSummary
@@ -145,6 +145,9 @@ class ShardedIndex(SearchIndex):
             self.current = self.current.next(shards)
             self.current.client.release_others(shards)
             return True
+
+    def readable(self, sentence: str) -> str:
+        return readable(self.embedder, sentence)
 
     def encode(self, sentences: Sequence[str]) -> NDArray[np.float32]:
         return unit_vectors(self.embedder, sentences)

@@ -22,6 +22,8 @@ from holmes.serve.responses import add_error_handlers
 from holmes.serve.settings import ServeSettings
 from holmes.serve.state import ServerState
 
+PARTS = (routes_search, routes_videos, routes_index, page)
+
 
 def create_app(
     index: SearchIndex, settings: ServeSettings | None = None, *, model: str | None = None
@@ -48,7 +50,8 @@ def create_app(
         redirect_slashes=False,
         middleware=[Middleware(Guard, settings=settings, metrics=metrics, rates=rates)],
     )
-    for part in (routes_search, routes_videos, routes_index, page):
+    for part in PARTS:
         app.include_router(part.router)
+    app.state.routes = [route for part in PARTS for route in part.router.routes]
     add_error_handlers(app)
     return app

@@ -25,6 +25,7 @@ Result = TypeVar("Result")
 HIT_COST, TIMELINE_COST = 2.0, 10.0  # of a hit's moments, and of its timeline
 SCAN_COST = 100.0  # of a pass over the index
 FEW = 10  # hits
+ALWAYS_READ = 60  # characters that no model cuts off
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class ServedQuestion:
 class Reply:
     answer: Answer
     timelines: tuple[Timeline, ...] = ()  # one for each hit, if they were wanted
+    read: str | None = None  # the beginning of a sentence that is too long for the model
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,11 +171,11 @@ class Batcher:
 
     def _reply(self, question: ServedQuestion, answer: Answer) -> Reply:
         """An answer cut to the hits that were asked for; others of its batch may have asked for more."""
-        answer = answer.best(question.top)
-        if not question.timelines:
-            return Reply(answer)
-        names = [hit.video for hit in answer.hits]
-        return Reply(answer, tuple(self.index.timelines(question.sentence, names)))
+        answer, sentence = answer.best(question.top), question.sentence
+        read = self.index.readable(sentence) if len(sentence) > ALWAYS_READ else sentence
+        names = [hit.video for hit in answer.hits] if question.timelines else []
+        timelines = tuple(self.index.timelines(sentence, names)) if names else ()
+        return Reply(answer, timelines, None if read == sentence else read)
 
 
 def _quickly(work: Callable[[], Result]) -> Result:

@@ -77,6 +77,7 @@ class Answer(BaseModel):
     query: str
     diagnosis: Diagnosis
     hits: list[Hit]
+    read: str | None = Field(description="What the model read of a sentence that is too long for it.")
     missing: list[str] = Field(description="Parts of the index that did not answer.")
     generation: int
     milliseconds: float

@@ -10,7 +10,6 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Match
 
 from holmes.errors import HolmesError
 from holmes.serve.catalogue import NotFoundError
@@ -64,11 +63,10 @@ def state_of(request: Request) -> ServerState:
 
 def methods_of(request: Request) -> set[str]:
     """Every method that some route of this path takes."""
-    path_alone = {**request.scope, "method": ""}
     found = (
-        getattr(route, "methods", None) or set()
-        for route in request.app.routes
-        if route.matches(path_alone)[0] is not Match.NONE
+        route.methods or set()
+        for route in request.app.state.routes
+        if route.path_regex.match(request.url.path)
     )
     return set[str]().union(*found)
 
@@ -93,7 +91,7 @@ def add_error_handlers(app: FastAPI) -> None:
     async def http(request: Request, error: HTTPException) -> Response:
         if error.status_code == 404 and wants_page(request):
             return no_such_page()
-        headers = dict(error.headers or {})
+        headers = {name.lower(): value for name, value in (error.headers or {}).items()}
         if error.status_code == 405:
             headers["allow"] = ", ".join(sorted(methods_of(request)))
         return problem(error.status_code, f"{str(error.detail).lower()}.", headers)

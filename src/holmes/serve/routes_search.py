@@ -138,6 +138,7 @@ def answered(state: ServerState, reply: Reply, began: float) -> dict[str, Any]:
         "missing": [],
         **plain,
         "hits": state.described(reply.answer.hits, reply.timelines),
+        "read": reply.read,
         "generation": state.about.generation,
         "milliseconds": round(1e3 * (time.perf_counter() - began), 2),
     }

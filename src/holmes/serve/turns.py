@@ -1,7 +1,7 @@
 """A queue in which clients take turns: whoever has been served least comes next (fair queueing).
 
 What a client has been served is a sum of costs. A client that was away does not save up turns: it starts
-where the least served of those who wait stands.
+where the client stood that was served last.
 """
 
 from __future__ import annotations
@@ -69,7 +69,6 @@ class Turns(Generic[Item]):
         owners: list[_Client[Item]] = []
         spent = 0.0
         active = [each for each in self._clients.values() if each.waiting]
-        self._now = max(self._now, min((each.served for each in active), default=self._now))
         while active and len(taken) < most:
             each = min(active, key=lambda one: one.served)
             item, cost = each.waiting[0]
@@ -77,6 +76,7 @@ class Turns(Generic[Item]):
                 active.remove(each)
                 continue
             each.waiting.popleft()
+            self._now = max(self._now, each.served)
             each.served += cost
             spent += cost
             taken.append(item)

@@ -147,6 +147,10 @@ class SearchIndex(ABC):
             raise self._unknown(video)
         return seconds
 
+    def readable(self, sentence: str) -> str:
+        """The beginning of a sentence that the model reads; a longer sentence is cut off there."""
+        return sentence
+
     def encode(self, sentences: Sequence[str]) -> NDArray[np.float32]:
         """One unit vector for each sentence, as the index compares it with videos.
 

@@ -33,7 +33,7 @@ from holmes.index.answer.duplicates import (
 from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.answer.timeline import find_moments, frame_at, timeline_of
 from holmes.index.embedders.loading import Model, recorded_embedder
-from holmes.index.embedders.protocol import Embedder
+from holmes.index.embedders.protocol import Embedder, readable
 from holmes.index.engine.gallery import Gallery, open_gallery
 from holmes.index.engine.nearest import Nearest, nearest_videos
 from holmes.index.engine.scan import Probes, make_probes
@@ -70,6 +70,9 @@ class Index(SearchIndex):
 
     def describe(self) -> IndexDescription:
         return self.store.describe()
+
+    def readable(self, sentence: str) -> str:
+        return readable(self.embedder, sentence)
 
     def _answer(self, request: SearchRequest) -> list[Answer]:
         if not len(self.store):

@@ -60,3 +60,10 @@ class Embedder(Protocol):
         ...
 
     def queries(self, sentences: Sequence[str]) -> QueryEmbedding: ...
+
+
+def readable(embedder: Embedder, sentence: str) -> str:
+    """The beginning of a sentence that a model reads; all of it if its text encoder sets no limit."""
+    text = getattr(embedder, "text", None) or embedder.visual
+    cut = getattr(text, "readable", None)
+    return sentence if cut is None else str(cut(sentence))

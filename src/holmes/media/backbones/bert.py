@@ -68,6 +68,11 @@ class Bert:
         with torch.inference_mode():
             return self._encode(ids_BT, types_BT, mask_BT.bool()), mask_BT.bool()
 
+    def readable(self, sentence: str) -> str:
+        """The beginning of a sentence that its longest input holds; all of most sentences."""
+        found = self._tokenizer.encode(sentence)
+        return sentence[: max(end for _, end in found.offsets)] if found.overflowing else sentence
+
     def _encode(self, ids_BT: Tensor, types_BT: Tensor, mask_BT: Tensor) -> Tensor:
         words, types, places = (
             self._weights[f"embeddings.{what}_embeddings.weight"]

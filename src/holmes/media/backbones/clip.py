@@ -13,6 +13,7 @@ import numpy as np
 
 from holmes.media.backbones.base import Image, Matrix, encode_in_batches
 from holmes.media.backbones.pretrained import folder_digest, load_model, load_part
+from holmes.media.backbones.text import readable_part
 from holmes.media.pictures import middle
 
 BATCH = 32
@@ -75,6 +76,10 @@ class ClipBackbone:
         pixels = self._processor(images=[middle(image) for image in images], return_tensors="pt")
         with torch.inference_mode():
             return _unit(_pooled(self._model.get_image_features(**pixels.to(self._model.device))))
+
+    def readable(self, sentence: str) -> str:
+        """The beginning of a sentence that the model reads; further words are cut off."""
+        return readable_part(self._tokenizer, sentence, self._longest)
 
     def _tokenized(self, sentences: Sequence[str]) -> Iterator[Any]:
         """Padded to the longest the model knows: SigLIP was trained so, and CLIP does not mind."""

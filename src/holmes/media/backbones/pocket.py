@@ -56,6 +56,10 @@ class Pocket:
     def sentences(self, sentences: Sequence[str]) -> Matrix:
         return self.read(self._minilm.sentences(sentences))
 
+    def readable(self, sentence: str) -> str:
+        """The beginning of a sentence that the model reads; further words are cut off."""
+        return self._minilm.readable(sentence)
+
     def tokens(self, sentences: Sequence[str]) -> list[Matrix]:
         """Each token by itself, as if it were a sentence."""
         return [self.read(states) for states in self._minilm.tokens(sentences)]

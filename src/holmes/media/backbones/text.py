@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -50,6 +50,10 @@ class TransformersText:
             rows[index] = sum_BD / np.linalg.norm(sum_BD, axis=1, keepdims=True)
         return rows
 
+    def readable(self, sentence: str) -> str:
+        """The beginning of a sentence that the model reads; further words are cut off."""
+        return self._network.readable(sentence)
+
     def _states(self, sentences: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """(positions, states_BTD, mask_BT) of batches of like length, so that little of them is padding."""
         order = np.argsort([len(sentence) for sentence in sentences], kind="stable")
@@ -66,6 +70,10 @@ class Network(Protocol):
 
     def states(self, sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Token states, B × T × D, and which of them are not padding, B × T."""
+        ...
+
+    def readable(self, sentence: str) -> str:
+        """The beginning of a sentence that the model reads."""
         ...
 
 
@@ -85,6 +93,17 @@ class Pretrained:
         ).to(self._model.device)
         with torch.inference_mode():
             return self._model(**batch).last_hidden_state, batch["attention_mask"].bool()
+
+    def readable(self, sentence: str) -> str:
+        return readable_part(self._tokenizer, sentence, LONGEST)
+
+
+def readable_part(tokenizer: Any, sentence: str, longest: int) -> str:
+    """The beginning of a sentence that makes at most so many tokens."""
+    if not tokenizer.is_fast or len(tokenizer(sentence)["input_ids"]) <= longest:
+        return sentence
+    cut = tokenizer(sentence, truncation=True, max_length=longest, return_offsets_mapping=True)
+    return sentence[: max(end for _, end in cut["offset_mapping"])]
 
 
 def _load(folder: Path, threads: int | None, device: str) -> Network:

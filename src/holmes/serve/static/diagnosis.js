@@ -33,7 +33,7 @@ export function panel(answer) {
       h("p", { class: "explanation" }, diagnosis.explanation),
       diagnosis.advice ? h("p", { class: "advice" }, diagnosis.advice) : null),
     diagnosis.probability === null ? null : distribution(hits),
-    reasons(diagnosis), missing(answer.missing ?? []));
+    reasons(diagnosis), cut(answer.read), missing(answer.missing ?? []));
 }
 
 // All of it, one whole: the leading videos and the other ones.
@@ -76,6 +76,10 @@ function meter(name, share, meaning) {
   fill.style.width = `${100 * value}%`;
   return [h("dt", { title: meaning }, name),
     h("dd", { title: meaning }, h("span", { class: "meter", "aria-hidden": "true" }, fill), h("b", {}, percent(value)))];
+}
+
+function cut(read) {
+  return read ? h("p", { class: "warning", role: "status" }, `The sentence is too long for the model, which read only “${read}”.`) : null;
 }
 
 function missing(parts) {

@@ -1,0 +1,169 @@
+"""Clients take turns: a flood of sentences delays those who send it, not the others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from holmes.index.answer.searcher import Index
+from holmes.serve.batching import Batcher, ServedQuestion
+from holmes.serve.metrics import Metrics
+from holmes.serve.settings import Limits, ServeSettings
+from holmes.serve.turns import BusyError, Turns
+from serve_fakes import PLENTY, build, client_of, open_fake
+
+
+def test_whoever_was_served_least_comes_next() -> None:
+    turns: Turns[str] = Turns(100)
+    for number in range(6):
+        turns.put("flood", f"flood {number}", 10.0)
+    turns.put("other", "other 0", 10.0)
+    assert turns.take() == ["flood 0"]
+    assert turns.take() == ["other 0"]  # though five came before it
+    turns.put("third", "third 0", 10.0)
+    assert turns.take(2) == ["third 0", "flood 1"] and len(turns) == 4
+
+
+def test_long_sentences_cost_more_turns_than_short_ones() -> None:
+    turns: Turns[str] = Turns(1000)
+    for _ in range(100):
+        turns.put("long", "long", 500.0)
+        turns.put("short", "short", 50.0)
+    taken = [turns.take()[0] for _ in range(55)]
+    assert taken.count("short") == 50 and taken.count("long") == 5
+
+
+def test_a_client_that_was_away_has_no_turns_saved_up() -> None:
+    turns: Turns[str] = Turns(1000)
+    for number in range(50):
+        turns.put("old", str(number), 1.0)
+    turns.take(40)
+    for _ in range(10):
+        turns.put("new", "new", 1.0)
+    assert turns.take(10).count("new") == 5
+
+
+def test_a_full_queue_drops_from_the_longest() -> None:
+    turns: Turns[int] = Turns(4)
+    for number in range(4):
+        turns.put("flood", number, 1.0)
+    assert turns.put("other", 10, 1.0) == 3 and len(turns) == 4
+    with pytest.raises(BusyError):
+        turns.put("flood", 4, 1.0)
+    assert sorted(turns.take(10)) == [0, 1, 2, 10]
+
+
+def test_what_shares_no_scan_waits_for_the_next() -> None:
+    turns: Turns[str] = Turns(100)
+    for client, item in (("a", "x1"), ("b", "y1"), ("c", "x2"), ("d", "y2")):
+        turns.put(client, item, 10.0)
+    alike = lambda first, other: first[0] == other[0]  # noqa: E731
+    assert turns.take(10, alike=alike) == ["x1", "x2"]
+    assert turns.take(10, alike=alike) == ["y1", "y2"]
+    for client in "abc":
+        turns.put(client, f"z{client}", 10.0)
+    assert turns.take(10, most_cost=20.0) == ["za", "zb"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 50)), max_size=60), st.integers(1, 9))
+def test_nothing_is_lost_or_invented(puts: Sequence[tuple[str, int]], most: int) -> None:
+    turns: Turns[int] = Turns(20)
+    kept: set[int] = set()
+    for number, (client, cost) in enumerate(puts):
+        try:
+            dropped = turns.put(client, number, cost)
+        except BusyError:
+            continue
+        kept.add(number)
+        kept -= {dropped} if dropped is not None else set()
+        assert len(turns) == len(kept) <= 20
+    taken: list[int] = []
+    while turns:
+        some = turns.take(most)
+        assert 0 < len(some) <= most
+        taken += some
+    assert sorted(taken) == sorted(kept)
+
+
+class SlowIndex:
+    """Answers when it is told to, and remembers what was searched together."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.entered, self.gate = threading.Semaphore(0), threading.Semaphore(0)
+
+    def search_many(self, sentences: Sequence[str], top: int, **how: Any) -> list[Any]:
+        self.batches.append(list(sentences))
+        self.entered.release()
+        self.gate.acquire()
+        return [
+            SimpleNamespace(query=sentence, hits=(), best=lambda top, q=sentence: SimpleNamespace(query=q))
+            for sentence in sentences
+        ]
+
+    def readable(self, sentence: str) -> str:
+        return sentence
+
+
+def test_a_flood_of_long_sentences_delays_another_client_by_one_scan() -> None:
+    """F5: eight requests of 64 sentences made another client wait 44 seconds for all 512."""
+    index, limits = SlowIndex(), Limits()
+
+    async def scenario() -> None:
+        async with Batcher(index, limits, Metrics()) as batcher:  # type: ignore[arg-type]
+            long = [ServedQuestion(f"{n} ".ljust(500, "x"), 10) for n in range(512)]
+            flood = [
+                asyncio.create_task(batcher.ask(long[at : at + 64], "flood")) for at in range(0, 512, 64)
+            ]
+            await asyncio.to_thread(index.entered.acquire)
+            other = asyncio.create_task(batcher.ask([ServedQuestion("a dog", 10)], "other"))
+            while len(batcher.turns) < 512 - len(index.batches[0]) + 1:
+                await asyncio.sleep(0)
+            index.gate.release(2)
+            (reply,) = await other
+            assert reply.answer.query == "a dog"
+            index.gate.release(10_000)
+            assert [len(replies) for replies in await asyncio.gather(*flood)] == [64] * 8
+
+    asyncio.run(scenario())
+    assert "a dog" in index.batches[1]
+    assert max(sum(map(len, batch)) for batch in index.batches) <= limits.batch_characters
+
+
+@pytest.fixture
+def index(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Index:
+    return open_fake(build(tmp_path_factory.mktemp("turns")), monkeypatch)
+
+
+def post(client: TestClient, count: int) -> Any:
+    return client.post("/api/search", json={"sentences": ["dog"] * count, "top": 1})
+
+
+def test_every_sentence_counts_as_a_request(index: Index) -> None:
+    limits = replace(PLENTY, rate=0.001, burst=100)
+    with client_of(index, ServeSettings(limits=limits)) as client:
+        assert post(client, 64).status_code == 200  # 36 are left
+        assert post(client, 40).status_code == 200  # and are overdrawn
+        refused = post(client, 1)
+        assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 1000
+        assert "too many requests" in refused.json()["error"]
+
+
+def test_a_sentence_that_is_too_long_says_what_was_read(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Index, "readable", lambda self, sentence: sentence[:100])
+    long = "dog runs " * 20
+    with client_of(index) as client:
+        assert client.get("/api/search", params={"q": long}).json()["read"] == long[:100]
+        assert client.get("/api/search", params={"q": "dog"}).json()["read"] is None
