@@ -192,6 +192,8 @@ class Evaluation:
     summary: dict[str, dict[str, Interval]] = field(default_factory=dict)  # setting → figure
     uncertainty: Uncertainty | None = None  # of the honest protocol, or of the only setting, over its seeds
     uncertainty_by_protocol: dict[str, Uncertainty] = field(default_factory=dict)
+    summary_fitting: dict[str, dict[str, Interval]] = field(default_factory=dict)  # of any right video
+    over_seeds: Json = field(default_factory=dict)  # setting → its report over its seeds, if it has several
 
     @property
     def metrics(self) -> Figures:
@@ -208,6 +210,13 @@ class Evaluation:
             },
             "reports": [report.to_dict() for report in self.reports],
         }
+        if self.summary_fitting:
+            plain["summary_fitting"] = {
+                name: dict[str, JsonValue](summary_of(figures))
+                for name, figures in self.summary_fitting.items()
+            }
+        if self.over_seeds:
+            plain["over_seeds"] = self.over_seeds
         if self.uncertainty is not None:
             plain["uncertainty"] = plain_uncertainty(self.uncertainty)
             plain["uncertainty_by_protocol"] = {
@@ -295,16 +304,19 @@ def interval_of(values: Mapping[str, Any]) -> Interval:
 
 def evaluation_of(found: Mapping[str, Any]) -> Evaluation:
     """The evaluation's JSON object as records."""
-    summary = {
-        name: {figure: interval_of(values) for figure, values in figures.items()}
-        for name, figures in found["summary"].items()
-    }
+    summary, fitting = (
+        {
+            name: {figure: interval_of(values) for figure, values in figures.items()}
+            for name, figures in found.get(part, {}).items()
+        }
+        for part in ("summary", "summary_fitting")
+    )
     reports = tuple(report_of(report) for report in found["reports"])
     uncertainty: Uncertainty | None = build(Uncertainty | None, found.get("uncertainty"))
     by_protocol: dict[str, Uncertainty] = build(
         dict[str, Uncertainty], found.get("uncertainty_by_protocol", {})
     )
-    return Evaluation(reports, summary, uncertainty, by_protocol)
+    return Evaluation(reports, summary, uncertainty, by_protocol, fitting, found.get("over_seeds", {}))
 
 
 def report_of(report: Mapping[str, Any]) -> RunReport:

@@ -51,6 +51,25 @@ def runs(store: Store, folder: Path) -> Path:
     return folder / "runs"
 
 
+def test_groups_are_over_all_seeds(runs, folder, capsys):
+    """The tables by group show means over the seeds of a setting, and the interval over videos and seeds."""
+    holmes("evaluate", runs, "--json", folder / "seeds.json", "--device", "cpu")
+    assert "full, honest, 2 seeds by group" in capsys.readouterr().out
+    found = read_json(folder / "seeds.json")
+    report = found["over_seeds"]["full, honest"]
+    each = [one for one in found["reports"] if one["group"] == "full, honest"]
+    assert report["seeds"] == len(each) == 2
+    for name, groups in report["by"].items():
+        for group, row in groups.items():
+            recalls = [one["by"][name][group]["R@5"] for one in each]
+            assert row["R@5"]["mean"] == pytest.approx(np.mean(recalls))
+            assert row["R@5"]["deviation"] == pytest.approx(np.std(recalls, ddof=1))
+            low, high = row["intervals"]["R@5"]
+            assert low is None or low <= row["R@5"]["mean"] <= high
+    sums = [np.sum(one["partition"]["confusion"]) for one in each]
+    assert np.sum(report["partition"]["confusion"]) == sum(sums)
+
+
 def test_settings_are_not_taken_for_seeds(runs, folder, capsys):
     """A sweep's folder has two settings; their figures must not be averaged together."""
     holmes("evaluate", runs, "--json", folder / "found.json", "--device", "cpu")
@@ -196,6 +215,10 @@ def test_latex_has_the_structure_of_booktabs():
     assert all(len(re.findall(r"(?<!\\)&", line)) == 2 for line in body)
     assert r"\quad 95\% & {[0.5, 1.5]} & {[2, 3]} \\" in lines, "a bracket may not follow a line break"
     assert escaped("\\") == r"\textbackslash{}"
+    assert escaped("IoU>=0.5") == r"IoU$\geq$0.5" and escaped("[-0.5, 1-2]") == r"[$-$0.5, 1-2]"
+    assert r"\label{tab:r-1-of-a-b-c-50}" in lines
+    long = Grid("t", ["", "a"], [["a sentence that is far too long for a column of its own", "1"]]).latex()
+    assert r"p{0.60\linewidth}r}" in long
     assert all(ord(char) < 128 for char in text)
 
 
@@ -234,7 +257,7 @@ def test_commands_print_tables_in_every_form(form, runs, store, folder, capsys):
         assert "published & 17.3 & 39.2" in ablated.replace(r" $^\dagger$", ""), "row 10 of the paper, TVR"
         if shutil.which("pdflatex") is None:
             pytest.skip(NO_TEX)
-        document = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
+        document = "\\documentclass{article}\n\\usepackage{booktabs, array}\n\\begin{document}\n"
         source = document + evaluated + compared + ablated + swept + GRID.latex() + "\\end{document}\n"
         (folder / "tables.tex").write_text(source)
         command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "tables.tex"]

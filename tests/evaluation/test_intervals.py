@@ -7,10 +7,13 @@ import pytest
 import torch
 
 from holmes.evaluation.comparison import System, compare_systems, decided_queries, won_and_lost
+from holmes.evaluation.confidence.metrics import calibration_error
 from holmes.evaluation.intervals import (
     METRICS,
+    bootstrap_counts,
     draw_videos,
     drawn_recall,
+    estimate,
     over_seeds,
     paired_differences,
     read_ranks,
@@ -103,6 +106,19 @@ def test_another_seed_widens_the_interval():
     other = recall_intervals(moody, draw_videos(VIDEO_Q))["R@1"]
     assert other.value == 50 and other.high - other.low == pytest.approx(100)
     assert one.high - one.low < 60
+
+
+def test_a_figure_that_draws_make_larger_still_lies_in_its_interval():
+    """The gaps of a perfect calibration cancel in the data, not in draws: their quantiles are all above."""
+    rng = np.random.default_rng(0)
+    probability_Q = np.repeat(np.linspace(0.05, 0.95, 10), 100)
+    right_Q = np.concatenate([np.arange(100) < round(100 * p) for p in np.linspace(0.05, 0.95, 10)])
+    values_B = calibration_error(probability_Q, right_Q, bootstrap_counts(np.arange(1000), 500))
+    found = estimate(values_B)
+    assert np.quantile(values_B[1:], 0.025) > found.value, "the plain quantiles leave it out"
+    assert 0 <= found.low <= found.value < found.high
+    plain = np.concatenate([[5.0], 5 + rng.normal(size=4000)])  # without bias nothing is moved
+    assert [estimate(plain).low, estimate(plain).high] == np.quantile(plain[1:], [0.025, 0.975]).tolist()
 
 
 def test_ranks_are_kept_and_a_damaged_file_is_none(tmp_path):

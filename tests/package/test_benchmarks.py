@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 import torch
 
+from holmes.base.files import read_json
 from holmes.data.bank import FeatureBank
+from holmes.results import METRICS
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,3 +55,44 @@ def test_the_kinds_of_answers_stand_beside_the_planted_kinds(monkeypatch: pytest
         kinds["agreement"] = None
     assert "planted" not in kinds_table(found)
     sys.modules.pop("uncertainty_page")
+
+
+def test_all_baselines_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two methods on a small planted world, both protocols, and a collection shrunk and restored."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import baselines
+
+    words = ["--data", tmp_path / "none", "--work", tmp_path / "work", "--json", tmp_path / "found.json"]
+    words += ["--videos", 24, "--epochs", 1, "--seeds", "0,1", "--jobs", 1, "--device", "cpu"]
+    words += ["--rows", "HLFormer,GMMFormerV2", "--set", "warm_up_epochs=0", "--set", "width=8"]
+    words += ["--set", "lorentz_width=8", "--set", "batch_videos=8"]
+    assert baselines.main([str(word) for word in words]) == 0
+    rows = read_json(tmp_path / "found.json")["collections"]["planted"]
+    assert [(row["row"], row["protocol"]) for row in rows] == [
+        (name, protocol)
+        for protocol in ("published", "honest")
+        for name in ("GMMFormerV2", "GMMFormerV2 + evidence", "HLFormer", "HLFormer + evidence")
+    ]
+    assert all(row["parameters"] > 1000 and row["seconds_per_epoch"] > 0 for row in rows)
+    assert rows[0]["evidence_adds"] is None and set(rows[1]["evidence_adds"]) == set(METRICS)
+    plain, evidence = (row["metrics"]["SumR"]["mean"] for row in rows[:2])
+    assert rows[1]["evidence_adds"]["SumR"]["value"] == pytest.approx(evidence - plain)
+
+    planted = next((tmp_path / "work").glob("planted-*"))
+    monkeypatch.setattr(baselines, "REAL", {"msvd": ("", "")})
+    monkeypatch.setattr(baselines, "world_stores", lambda *_: {"msvd": planted})
+    baselines.shrink(tmp_path, tmp_path / "small", tmp_path / "work")
+    baselines.restore(tmp_path / "small" / "msvd.npz", tmp_path / "restored")
+    before, after = tmp_path / "work" / "msvd-exported", tmp_path / "restored"
+    names = sorted(str(path.relative_to(before)) for path in before.rglob("*") if path.is_file())
+    assert names == sorted(str(path.relative_to(after)) for path in after.rglob("*") if path.is_file())
+    for name in names:
+        if not name.endswith(".hdf5"):
+            assert (before / name).read_bytes() == (after / name).read_bytes()
+            continue
+        with h5py.File(before / name) as old, h5py.File(after / name) as new:
+            for key in old:
+                exact = np.asarray(old[key], np.float32)
+                assert np.abs(exact - new[key][()]).max() <= np.abs(exact).max() / 127
+    for module in ("baselines", "common", "worlds"):
+        sys.modules.pop(module)

@@ -18,7 +18,9 @@ def evaluate(
     run: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN", help="A run, a folder of runs over seeds, a checkpoint, or a published file."
+            metavar="RUN",
+            help="A run, a folder of runs over seeds, a checkpoint, or a published file; "
+            "with --scores or --method the STORE.",
         ),
     ],
     on: Annotated[
@@ -59,6 +61,40 @@ def evaluate(
             help="Write one row per query: rank, scores, kind, u, ξ, c, probability, best moment, lengths.",
         ),
     ] = None,
+    scores: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Evaluate a score matrix from any code: .npy, .npz, .h5 or .parquet, queries × videos.",
+        ),
+    ] = None,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --scores: those of held-out queries, to fit a calibration on."
+        ),
+    ] = None,
+    held_out_split: Annotated[
+        str, typer.Option(metavar="SPLIT", help="The split that --held-out is about.")
+    ] = "val",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Evaluate a method without training on a store of a joint model: zero_shot or tf_prvr.",
+        ),
+    ] = None,
+    save_scores: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.npz", help="With --method: write its score matrix."),
+    ] = None,
+    also_fits: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Which further videos are right, query to videos, in place of what the store says.",
+        ),
+    ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")] = None,
     form: Form = None,
     device: Device = "auto",
@@ -72,7 +108,8 @@ def evaluate(
     from holmes.evaluation.literature import published_figures
     from holmes.evaluation.per_query import QueryTable, writer_of
     from holmes.evaluation.runs.evaluate import evaluate_runs
-    from holmes.evaluation.runs.folders import find_runs
+    from holmes.evaluation.runs.folders import RunFolder, find_runs
+    from holmes.evaluation.runs.scores import evaluate_score_file, evaluate_training_free
     from holmes.evaluation.tables import report_grids, results_grid
 
     check_form(form)
@@ -82,7 +119,13 @@ def evaluate(
     if queries is not None:
         writer_of(queries)  # refuses an unknown ending before anything is computed
     protocols = parse_protocols(protocol or "both")
-    runs = find_runs(run, protocols[0] if len(protocols) == 1 else None)
+    if scores is not None or method is not None:
+        if scores is not None and method is not None:
+            raise HolmesError("--scores and --method each name what to evaluate; give one of them.")
+        if store is not None:
+            raise HolmesError(f"two stores are named, {run} and {store}; name one.")
+        run, store = scores or Path(method or ""), run
+    runs = [RunFolder(run, None)] if method else find_runs(run, protocols[0] if len(protocols) == 1 else None)
     tables: list[QueryTable] = []
 
     def keep(evaluated: EvaluatedRun) -> None:
@@ -90,22 +133,42 @@ def evaluate(
             table = evaluated.queries()
             tables.append(table.with_column("run", evaluated.run.path.name) if len(runs) > 1 else table)
 
-    found = evaluate_runs(runs, store, split, choose_device(device), keep)
+    if method is not None and store is not None:
+        found = evaluate_training_free(method, store, split, save_scores, also_fits, keep)
+    elif scores is not None and store is not None:
+        found = evaluate_score_file(scores, store, split, held_out, held_out_split, also_fits, keep)
+    else:
+        found = evaluate_runs(runs, store, split, choose_device(device), keep, also_fits)
     if uncertainty or abstain_below is not None or other is not None:
         from holmes.evaluation.runs.confidence import add_uncertainty
 
         add_uncertainty(found, runs, store, split, choose_device(device), other, abstain_below, tell=say)
-    ours = {f"ours, {name}": figures for name, figures in found["summary"].items()}
+    ours = {}
+    for name, figures in found["summary"].items():
+        ours[f"ours, {name}"] = figures
+        if name in found.get("summary_fitting", {}):
+            ours[f"ours, {name}, any video that fits"] = found["summary_fitting"][name]
     first = found["reports"][0]
     title = f"{run} on {Path(first['store']).name}, {split} split"
-    grids = [results_grid(title, ours, published_figures(first["preset"]), first["collection"])]
-    grids += report_grids(Path(first["run"]).name, first)
+    known, videos = published_figures(first["preset"]), first["videos"]
+    grids = [results_grid(title, ours, known, first["collection"], videos)]
+    for name in found["summary"]:
+        report = found.get("over_seeds", {}).get(name)
+        if report is None:  # a setting with a single run
+            report = next(report for report in found["reports"] if report["group"] == name)
+            grids += report_grids(Path(report["run"]).name, report)
+        else:
+            grids += report_grids(f"{name}, {report['seeds']} seeds", report)
     if "uncertainty" in found:
-        from holmes.evaluation.confidence.tables import uncertainty_grids
+        from holmes.evaluation.confidence.tables import confidence_grid, uncertainty_grids
 
         measured = [report for report in found["reports"] if "uncertainty" in report]
         for report in measured[:1]:
-            grids += uncertainty_grids(Path(report["run"]).name, report)
+            name = Path(report["run"]).name
+            if "uncertainty_details" in report:
+                grids += uncertainty_grids(name, report)
+            else:
+                grids.append(confidence_grid(report["uncertainty"], f"How sure {name} is"))
         if len(measured) > 1:
             say(
                 f"the figures of the other {len(measured) - 1} runs and the means are in the JSON that "

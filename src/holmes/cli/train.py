@@ -118,4 +118,5 @@ def show_results(study: Study, ours: dict[str, dict[str, Any]]) -> None:
 
     name, collection = study.config.name, study.store.info.collection
     title = f"{name} on {study.store.path.name}, test split"
-    show(results_grid(title, ours, published_figures(name), collection))
+    videos = len(study.store.split("test").videos)
+    show(results_grid(title, ours, published_figures(name), collection, videos))

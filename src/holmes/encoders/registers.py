@@ -42,7 +42,7 @@ class Registers(nn.Module):
         super().__init__()
         self.gist = ParallelBlocks([None], clips, width, heads, dropout_rate)
         self.condition = CrossAttention(registers, width, heads, dropout_rate)
-        self.start = Start(width)
+        self.start = Start(clips, width)
         self.denoiser = Denoiser(width, dropout_rate)
         self.schedule = cosine_schedule(STEPS)
 
@@ -126,9 +126,9 @@ class CrossAttention(nn.Module):
 class Start(nn.Module):
     """μ and log σ²: channels sorted over the clips and weighed by rank, and two attention poolings."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, clips: int, width: int) -> None:
         super().__init__()
-        self.ranks = RankWeights()
+        self.ranks = RankWeights(clips)
         self.mean_pool, self.variance_pool = TanhPooling(width), TanhPooling(width)
         self.mean_change = nn.Linear(width, width)
         self.mean_norm = nn.LayerNorm(width)
@@ -136,7 +136,7 @@ class Start(nn.Module):
 
     def forward(self, gist_VCD: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(gist_VCD.device.type, enabled=False):
-            weights_C = self.ranks(gist_VCD.shape[1])
+            weights_C = self.ranks()
             ranked_VD = torch.einsum("c,vcd->vd", weights_C, gist_VCD.sort(1, descending=True).values)
             change_VD = self.mean_change(self.mean_pool(gist_VCD)).sigmoid()
             start_VD = F.normalize(self.mean_norm(ranked_VD + change_VD), dim=-1)
@@ -163,18 +163,21 @@ class RankWeights(nn.Module):
     Both directions are computed together, step by step: there is one sequence, and it is short.
     """
 
-    def __init__(self) -> None:
+    place_LI: Tensor
+
+    def __init__(self, ranks: int) -> None:
         super().__init__()
+        self.register_buffer("place_LI", sine_table(ranks, RANK_WIDTH), persistent=False)
         self.ih = BlockLinear(2, RANK_WIDTH, 3 * RANK_WIDTH)
         self.hh = BlockLinear(2, RANK_WIDTH, 3 * RANK_WIDTH)
         self.weigh = nn.Linear(RANK_WIDTH, 1, bias=False)
 
-    def forward(self, ranks: int) -> Tensor:
-        place_LI = sine_table(ranks, RANK_WIDTH).to(self.weigh.weight.device)
+    def forward(self) -> Tensor:
+        place_LI = self.place_LI
         input_GLO = self.ih.biased(self.ih(torch.stack([place_LI, place_LI.flip(0)])))
         hidden_GI = place_LI.new_zeros(2, RANK_WIDTH)
         states = []
-        for rank in range(ranks):
+        for rank in range(len(place_LI)):
             reset_i, update_i, new_i = input_GLO[:, rank].chunk(3, -1)
             reset_h, update_h, new_h = self.hh.biased(self.hh(hidden_GI.unsqueeze(1))).squeeze(1).chunk(3, -1)
             update = (update_i + update_h).sigmoid()

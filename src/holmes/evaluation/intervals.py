@@ -27,18 +27,28 @@ Ranks = NDArray[np.int64]
 
 LEVEL = 0.95  # the coverage of every interval
 REPEATS = 2000
+CHANCE = 4.0  # standard errors of the draws' mean that count as chance
 FEWEST_VIDEOS = 5  # fewest videos for an interval
 
 LARGEST_RANKS = 512 << 20  # bytes that a file of ranks may have when unpacked
 
 
 def estimate(values_B: Floats) -> Interval:
-    """Row 0 is the value, the others are draws; those in which the figure does not exist are left out."""
-    drawn = values_B[1:][np.isfinite(values_B[1:])]
-    if len(drawn) == 0:
-        return Interval(finite(values_B[0]))
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(finite(values_B[0]), float(low), float(high))
+    """Row 0 is the value, the others are draws; those in which the figure does not exist are left out.
+
+    Some figures are larger in draws than in the data: gaps of a calibration, for one, never cancel there. The
+    interval is moved by that bias, so that it contains its value; it stays within what the figure can be.
+    """
+    value, drawn = values_B[0], values_B[1:][np.isfinite(values_B[1:])]
+    if len(drawn) == 0 or not np.isfinite(value):
+        return Interval(finite(value))
+    bias = drawn.mean() - value
+    if abs(bias) < CHANCE * drawn.std() / np.sqrt(len(drawn)):  # no more than the number of draws explains
+        bias = 0.0
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) - bias
+    least = 0.0 if drawn.min() >= 0 else -np.inf
+    low, high = max(low, least), min(high, max(drawn.max(), value))
+    return Interval(float(value), float(min(low, value)), float(max(high, value)))
 
 
 def finite(value: float) -> float | None:

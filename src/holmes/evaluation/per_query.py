@@ -18,6 +18,7 @@ from holmes.base.files import atomic_file
 from holmes.data.store import Store
 from holmes.errors import HolmesError, missing_packages
 from holmes.evaluation.localisation import overlap, similarity_along
+from holmes.evaluation.scoring import Encoded
 from holmes.evaluation.split_report import Evaluated
 from holmes.evidence.calibration import Calibration
 from holmes.evidence.fitting import judge_all
@@ -65,21 +66,26 @@ class QueryTable:
 
 @torch.inference_mode()
 def query_table(
-    found: Evaluated, store: Store, calibration: Calibration | None, temperature: float
+    found: Evaluated, store: Store, calibration: Calibration | None, temperature: float | None
 ) -> QueryTable:
     """What is known of every query of an evaluated split.
 
     `kind` and `probability` need a calibration and are null without one; u and ξ then have training's τ.
+    Scores from outside have no branches, no moments and no τ.
     """
-    split, scores, owner_Q = found.split, found.scores, found.encoded.owner_Q
-    own_Q1, queries = owner_Q.unsqueeze(1), split.queries
+    split, scores, queries = found.split, found.scores, found.split.queries
+    owner_Q = torch.from_numpy(split.owner).to(found.score_QV.device)
+    own_Q1 = owner_Q.unsqueeze(1)
     best = found.score_QV.max(1)
     moments_Q2 = store.moments_Q2[queries].astype(np.float64)
-    seen_Q2 = seen_moments(found)
+    seen_Q2 = np.full(moments_Q2.shape, np.nan) if found.encoded is None else seen_moments(found.encoded)
     seconds_Q = store.durations_V[split.videos][split.owner].astype(np.float64)
     judged = None if calibration is None else judge_all(scores, calibration)
-    quantities = judged.quantities if judged else uncalibrated(scores, found.score_QV, temperature)
+    quantities = judged.quantities if judged else None
+    if quantities is None and temperature is not None:
+        quantities = uncalibrated(scores, found.score_QV, temperature)
     known_Q, nothing = store.kinds_Q[queries], [None] * len(queries)
+    branches = {"frame_score": scores.frame_QV, "clip_score": scores.clip_QV}
     fitting_Q = found.rank_Q if found.fitting_Q is None else found.fitting_Q
     return QueryTable(
         {
@@ -90,16 +96,20 @@ def query_table(
             "rank_fitting": fitting_Q.tolist(),
             "best_video": [store.video_ids[video] for video in split.videos[best.indices.cpu().numpy()]],
             "score": found.score_QV.gather(1, own_Q1).squeeze(1).tolist(),
-            "frame_score": scores.frame_QV.gather(1, own_Q1).squeeze(1).tolist(),
-            "clip_score": scores.clip_QV.gather(1, own_Q1).squeeze(1).tolist(),
+            **{
+                name: nothing if found.encoded is None else branch_QV.gather(1, own_Q1).squeeze(1).tolist()
+                for name, branch_QV in branches.items()
+            },
             "best_score": best.values.tolist(),
             "kind": [AnswerKind(kind).name.lower() for kind in judged.kinds_Q.tolist()]
             if judged
             else nothing,
-            "kind_in_training": [KINDS[kind] for kind in found.kind_Q.tolist()],
+            "kind_in_training": nothing
+            if found.kind_Q is None
+            else [KINDS[kind] for kind in found.kind_Q.tolist()],
             "kind_known": [KINDS.get(int(kind)) for kind in known_Q],
-            "u": quantities.uncertainty_Q.tolist(),
-            "xi": quantities.entropy_Q.tolist(),
+            "u": quantities.uncertainty_Q.tolist() if quantities else nothing,
+            "xi": quantities.entropy_Q.tolist() if quantities else nothing,
             "c": label_consistency(found.score_QV, owner_Q).tolist(),
             "probability": judged.gallery.probability_top(1).tolist() if judged else nothing,
             "probability_here": judged.here_Q.tolist() if judged else nothing,
@@ -115,9 +125,8 @@ def query_table(
     )
 
 
-def seen_moments(found: Evaluated) -> np.ndarray:
+def seen_moments(encoded: Encoded) -> np.ndarray:
     """Start and end, as shares of the right video, of the window grown around its best clip."""
-    encoded = found.encoded
     clip_QC = similarity_along(encoded.queries.query_QD, encoded.timeline_VCD, encoded.owner_Q).cpu().numpy()
     return np.asarray((best_windows(clip_QC) + np.array([0, 1])) / clip_QC.shape[1])
 

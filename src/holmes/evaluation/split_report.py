@@ -8,8 +8,8 @@ Q queries, V videos, B videos of a batch
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,12 +41,12 @@ class Evaluated:
     """A split as a model sees it, and the report on it."""
 
     split: Split
-    encoded: Encoded
+    encoded: Encoded | None  # None for scores from outside
     scores: Scores
     score_QV: torch.Tensor
     rank_Q: NDArray[np.int64]  # of the right video
     fitting_Q: NDArray[np.int64] | None  # of the best video that fits; None where no others are known to fit
-    kind_Q: NDArray[np.int64]  # by training's rule, which knows the right video
+    kind_Q: NDArray[np.int64] | None  # by training's rule, which knows the right video; None from outside
     report: dict[str, Any]
 
 
@@ -59,16 +59,36 @@ def evaluated_split(
     identify: Identify,
     alignments: dict[str, Alignment],
     batch_videos: int = BATCH_VIDEOS,
+    also_fits: Mapping[int, Sequence[int]] | None = None,
 ) -> Evaluated:
-    """Recall, recall by group, and where moments and kinds are known: localisation, alignment, partition."""
+    """Recall, recall by group, and where moments and kinds are known: localisation, alignment, partition.
+
+    `also_fits` says which further videos fit a query, in place of what the store says.
+    """
     store, encoded = bank.store, encode_split(model, bank, split)
     cosine = score_all(encoded)
     score_QV = cosine.combined(score.frame_weight, score.clip_weight)
-    ranks_Q = rank_of_owner(score_QV, encoded.owner_Q)
-    fits = fits_of(store, split, ranks_Q.device)
-    fitting_Q = None if fits is None else rank_of_fitting(score_QV, encoded.owner_Q, fits)
+    ranked = ranked_split(score_QV, store, split, also_fits)
     kind_Q = partition(cosine, encoded.owner_Q, identify, batch_videos)
     moments_Q2, kinds_Q = store.moments_Q2[split.queries], store.kinds_Q[split.queries]
+    report = {
+        "localisation": localisation(encoded, moments_Q2),
+        "aligned_mass": aligned_mass(encoded, moments_Q2, alignments),
+        "partition": agreement(kind_Q, kinds_Q),
+    }
+    known = {name: value for name, value in report.items() if value is not None}
+    return replace(ranked, encoded=encoded, scores=cosine, kind_Q=kind_Q, report=ranked.report | known)
+
+
+@torch.inference_mode()
+def ranked_split(
+    score_QV: Tensor, store: Store, split: Split, also_fits: Mapping[int, Sequence[int]] | None = None
+) -> Evaluated:
+    """What scores alone tell: recall with intervals, by group, and of any video that fits."""
+    owner_Q = torch.from_numpy(split.owner).to(score_QV.device)
+    ranks_Q = rank_of_owner(score_QV, owner_Q)
+    fits = fits_of(store.also_fits if also_fits is None else also_fits, split, score_QV.device)
+    fitting_Q = None if fits is None else rank_of_fitting(score_QV, owner_Q, fits)
     draws = draw_videos(split.owner)
     report = {
         "split": split.name,
@@ -79,18 +99,15 @@ def evaluated_split(
         "metrics_fitting": None if fitting_Q is None else recall(fitting_Q),
         "intervals_fitting": None if fitting_Q is None else bounds_of(fitting_Q, draws),
         "by": breakdowns(ranks_Q, store, split),
-        "localisation": localisation(encoded, moments_Q2),
-        "aligned_mass": aligned_mass(encoded, moments_Q2, alignments),
-        "partition": agreement(kind_Q, kinds_Q),
     }
     return Evaluated(
         split,
-        encoded,
-        cosine,
+        None,
+        Scores(score_QV, score_QV),
         score_QV,
         ranks_Q.cpu().numpy(),
         None if fitting_Q is None else fitting_Q.cpu().numpy(),
-        kind_Q,
+        None,
         {name: value for name, value in report.items() if value is not None},
     )
 
@@ -105,13 +122,13 @@ def evaluate_split(*parts: Any, **settings: Any) -> dict[str, Any]:
     return evaluated_split(*parts, **settings).report
 
 
-def fits_of(store: Store, split: Split, device: torch.device) -> Fits | None:
+def fits_of(also_fits: Mapping[int, Sequence[int]], split: Split, device: torch.device) -> Fits | None:
     """Which other videos of the split fit which queries; None where none is known."""
     place = {int(video): position for position, video in enumerate(split.videos)}
     pairs = [
         (row, place[video])
         for row, query in enumerate(split.queries)
-        for video in store.also_fits.get(int(query), ())
+        for video in also_fits.get(int(query), ())
         if video in place
     ]
     if not pairs:
@@ -214,7 +231,11 @@ def agreement(found_Q: NDArray[np.int64], known_Q: NDArray[np.int8]) -> dict[str
         return None
     kinds = len(QueryKind)
     pairs_Q = known_Q[rows_Q].astype(np.int64) * kinds + found_Q[rows_Q]
-    confusion = np.bincount(pairs_Q, minlength=kinds * kinds).reshape(kinds, kinds)
+    return agreement_of(np.bincount(pairs_Q, minlength=kinds * kinds).reshape(kinds, kinds))
+
+
+def agreement_of(confusion: NDArray[Any]) -> dict[str, Any]:
+    """The figures of a confusion matrix."""
     by_chance = np.outer(confusion.sum(1), confusion.sum(0)) / confusion.sum()
     return {
         "kinds": [kind.name.lower() for kind in QueryKind],

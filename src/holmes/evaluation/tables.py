@@ -15,11 +15,14 @@ from rich.text import Text
 
 from holmes.base.printing import printable
 from holmes.evaluation.literature import TRAINING_FREE, DataSet
+from holmes.evaluation.recall import CUTOFFS
 from holmes.results import METRICS
 
 INTERVAL = "  95%"
 INTERVAL_NOTE = "95%: bootstrap interval over videos, and over seeds if there are several."
 MARK = " †"
+FAR = " ‡"  # a cutoff so large that chance alone reaches it often
+LONG = 32  # characters of a cell from which its column is broken into lines
 SPECIAL = {
     "\\": r"\textbackslash{}",
     **{char: f"\\{char}" for char in "&%$#_{}"},
@@ -34,6 +37,8 @@ SPECIAL = {
     "×": r"$\times$",
     "·": r"$\cdot$",
     "†": r"$^\dagger$",
+    "‡": r"$^\ddagger$",
+    "−": r"$-$",
     "↑": r"$\uparrow$",
     "↓": r"$\downarrow$",
     "→": r"$\rightarrow$",
@@ -94,7 +99,7 @@ class Grid:
         return "\n\n".join([f"**{self.title}**", table, *self.notes]) + "\n"
 
     def latex(self) -> str:
-        """A floating table for \\usepackage{booktabs}; its notes follow."""
+        """A floating table for \\usepackage{booktabs, array}; its notes follow."""
         return latex_table(self.title, self.columns, self.rows, self.notes)
 
     def csv(self) -> str:
@@ -118,13 +123,14 @@ class Grid:
 def latex_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]
 ) -> str:
-    """Needs \\usepackage{booktabs}. A row of a single cell is the title of a block."""
+    """Needs \\usepackage{booktabs, array}. A row of a single cell is the title of a block."""
     width = len(columns)
     lines = [
         r"\begin{table}[t]",
         r"\centering",
         rf"\caption{{{escaped(title)}}}",
-        rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}",
+        rf"\label{{tab:{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}}}",
+        rf"\begin{{tabular}}{{{''.join(column_kinds(columns, rows))}}}",
         r"\toprule",
         row_of(columns),
         r"\midrule",
@@ -140,6 +146,15 @@ def latex_table(
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
+def column_kinds(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Names to the left, figures to the right; columns with long texts share most of the width."""
+    cells = [columns, *(row for row in rows if len(row) > 1)]
+    long = [max(len(row[number]) for row in cells) > LONG for number in range(len(columns))]
+    share = 0.6 / max(sum(long), 1)
+    text = rf">{{\raggedright\arraybackslash}}p{{{share:.2f}\linewidth}}"
+    return [text if wide else "r" if number else "l" for number, wide in enumerate(long)]
+
+
 def row_of(cells: Sequence[str]) -> str:
     # A bracket after a line break would be read as its optional argument: braces keep it text.
     return (
@@ -150,7 +165,9 @@ def row_of(cells: Sequence[str]) -> str:
 
 def escaped(text: str) -> str:
     indent = r"\quad " if text.startswith("  ") else ""
-    return indent + "".join(SPECIAL.get(char, char) for char in text.strip())
+    text = text.strip().replace(">=", "≥").replace("<=", "≤")
+    text = re.sub(r"(?<![\w.])-(?=[\d.])", "−", text)
+    return indent + "".join(SPECIAL.get(char, char) for char in text)
 
 
 def cells(figures: dict[str, Any] | Sequence[float | None]) -> list[str]:
@@ -180,12 +197,41 @@ def bounds(low: float | None, high: float | None) -> str:
     return "–" if low is None or high is None else f"[{low:.1f}, {high:.1f}]"
 
 
-def results_grid(title: str, ours: dict[str, dict[str, Any]], known: DataSet | None, collection: str) -> Grid:
+def far_cutoffs(videos: int | None) -> list[str]:
+    """The recalls whose cutoff is beyond a third of the gallery: they say little."""
+    return [f"R@{cutoff}" for cutoff in CUTOFFS if videos is not None and 3 * cutoff > videos]
+
+
+def marked_columns(videos: int | None) -> list[str]:
+    """R@1 … SumR, those beyond a third of the gallery marked."""
+    far = far_cutoffs(videos)
+    return [f"{name}{FAR}" if name in far else name for name in METRICS]
+
+
+def far_notes(videos: int | None) -> list[str]:
+    """Why recalls are marked."""
+    far = far_cutoffs(videos)
+    if not far:
+        return []
+    return [
+        f"{FAR.strip()} The gallery has {videos:,} videos: {', '.join(far)} would be high by chance alone, "
+        "and so would that part of SumR."
+    ]
+
+
+def results_grid(
+    title: str,
+    ours: dict[str, dict[str, Any]],
+    known: DataSet | None,
+    collection: str,
+    videos: int | None = None,
+) -> Grid:
     """Our rows with their intervals, then what is published for the preset's data set.
 
-    Rows whose epoch was selected on the evaluation split, ours or published, are marked.
+    Rows whose epoch was selected on the evaluation split, ours or published, are marked; and so are recalls
+    beyond a third of the `videos` of the gallery.
     """
-    grid = Grid(title, ["", *METRICS])
+    grid = Grid(title, ["", *marked_columns(videos)], notes=far_notes(videos))
     for name, figures in ours.items():
         mark = MARK if re.search(r"\bpublished\b", name) else ""
         grid.rows += [[f"{name}{mark}", *cells(figures)], *interval_row(figures)]
@@ -215,7 +261,8 @@ def published_notes(known: DataSet, collection: str) -> list[str]:
 
 def report_grids(title: str, report: dict[str, Any]) -> Iterator[Grid]:
     """Everything of an evaluation but the main figures."""
-    grid = Grid(f"{title} by group", ["", "queries", *METRICS])
+    videos = report.get("videos")
+    grid = Grid(f"{title} by group", ["", "queries", *marked_columns(videos)], notes=far_notes(videos))
     for name, groups in report["by"].items():
         grid.rows.append([f"by {name.replace('_', ' ')}"])
         for group, row in groups.items():
@@ -231,7 +278,7 @@ def report_grids(title: str, report: dict[str, Any]) -> Iterator[Grid]:
         ):
             rows.append([name, *cells(report[figures])])
             rows.append([INTERVAL, *(bounds(*report[interval][metric]) for metric in METRICS)])
-        yield Grid(f"{title}: which video counts as right", ["", *METRICS], rows)
+        yield Grid(f"{title}: which video counts as right", ["", *marked_columns(videos)], rows)
     for name, heading in (
         ("localisation", "Moment localisation within the right video, %"),
         ("aligned_mass", "Aligned mass inside the true moment, %"),
@@ -264,7 +311,9 @@ def comparison_grids(found: dict[str, Any], where: str) -> list[Grid]:
 
 
 def figures_grid(found: Found, where: str) -> Grid:
-    grid = Grid(f"Recall on {where}: {found['queries']:,} queries", ["", "seeds", *METRICS])
+    videos = found.get("videos")
+    title = f"Recall on {where}: {found['queries']:,} queries"
+    grid = Grid(title, ["", "seeds", *marked_columns(videos)], notes=far_notes(videos))
     for system in found["systems"]:
         metrics = system["metrics"]
         grid.rows.append(

@@ -38,6 +38,5 @@ def text_structure_term(inputs: LossInputs, temperature: float) -> Tensor:
 def video_mean_term(inputs: LossInputs, name: str) -> Tensor:
     """The mean of a loss that the encoder computed video by video, over the videos that have queries."""
     loss_V, owners = inputs.video.extra[name], inputs.owners
-    asked_V = torch.zeros_like(loss_V, dtype=torch.bool)
-    asked_V = asked_V.index_put((owners.owner_Q,), owners.mask_Q, accumulate=True)
-    return masked_mean(loss_V, asked_V)
+    queries_V = torch.zeros_like(loss_V).index_add(0, owners.owner_Q, owners.mask_Q.to(loss_V.dtype))
+    return masked_mean(loss_V, queries_V > 0)

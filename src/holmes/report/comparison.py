@@ -33,12 +33,14 @@ def decided_section(compared: Comparison, number: int) -> Section:
     system, reference = compared.systems[number], compared.systems[0]
     won, lost = decided_queries(system, reference, PICTURED)
     pair = [compared.firsts[number], compared.firsts[0]]
+    title = f"Queries won and lost: {system.name}"
+    if any(one.checkpoint is None for one in pair):
+        return Section(title, paragraph("Scores from outside have no timelines to draw."))
     lines = compared_timelines(
-        [(one.seen, one.checkpoint.config.score) for one in pair],
+        [(one.seen, one.model.config.score) for one in pair],
         compared.firsts[0].store,
         {**{place: "won" for place in won}, **{place: "lost" for place in lost}},
     )
-    title = f"Queries won and lost: {system.name}"
     if not lines:
         return Section(title, paragraph("No query is placed differently."))
     names = [

@@ -42,6 +42,8 @@ class Seen:
 
     @classmethod
     def of(cls, evaluated: Evaluated, weights: ScoreConfig) -> Seen:
+        if evaluated.encoded is None:
+            raise HolmesError("scores from outside have no embeddings, which this figure shows.")
         return cls(evaluated.encoded, evaluated.scores, evaluated.score_QV, evaluated.rank_Q, weights)
 
 

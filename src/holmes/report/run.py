@@ -58,11 +58,11 @@ def gather(
 
     say(f"evaluating {' and '.join(str(run.path) for run in runs)} on the {split_name} split of {store.path}")
     seen = [evaluate_run(run, store, split_name, device) for run in runs]
-    config = seen[0].checkpoint.config
-    models = [Seen.of(one.seen, one.checkpoint.config.score) for one in seen]
+    config = seen[0].model.config
+    models = [Seen.of(one.seen, one.model.config.score) for one in seen]
     figures = figure_data(models, store, split, config, build_objective(config), place, row)
     accounts = [
-        ReportedRun(one.report, to_dict(one.checkpoint.config), read_metrics(one.run.path)) for one in seen
+        ReportedRun(one.report, to_dict(one.model.config), read_metrics(one.run.path)) for one in seen
     ]
 
     say("drawing")
@@ -77,7 +77,9 @@ def gather(
     return ReportData(
         run=accounts[0],
         figures=figures,
-        results=results_grid(title, ours, published_figures(found["preset"]), found["collection"]),
+        results=results_grid(
+            title, ours, published_figures(found["preset"]), found["collection"], len(split.videos)
+        ),
         details=[*report_grids("Recall", found)],
         other=accounts[1] if len(accounts) > 1 else None,
         comparison=compared(names, seen) if len(seen) > 1 else (),

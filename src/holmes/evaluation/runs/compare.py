@@ -59,7 +59,12 @@ def compare_runs(
     systems, firsts = evaluate_systems(groups, store, split, device, say)
     first = firsts[0]
     found = compare_systems(systems, first.seen.split.owner, groups_of(first.store, first.seen.split))
-    found |= {"store": str(first.store.path), "split": split, "decided": decided(systems, firsts)}
+    found |= {
+        "store": str(first.store.path),
+        "split": split,
+        "videos": len(first.seen.split.videos),
+        "decided": decided(systems, firsts),
+    }
     return Comparison(systems, firsts, found)
 
 

@@ -16,6 +16,7 @@ from holmes.data.store import Store
 from holmes.encoders.checkpoint import BEST, MANIFEST, Checkpoint
 from holmes.encoders.released import open_checkpoint
 from holmes.errors import HolmesError
+from holmes.evaluation.score_files import is_score_file
 from holmes.training.protocol import Protocol
 from holmes.training.resume import RUN, TRAINED_BY, jsonable, read_run, trained_by
 
@@ -52,9 +53,9 @@ class RunFolder:
 def find_runs(folder: Path, protocol: Protocol | None = None) -> list[RunFolder]:
     """The run in a folder, or those of all seeds under it; only those of a protocol where one is given.
 
-    A checkpoint stands for itself, whether a folder of ours or a published file.
+    A checkpoint stands for itself, whether a folder of ours or a published file; so does a file of scores.
     """
-    if folder.is_file() or (folder / MANIFEST).exists():
+    if folder.is_file() or is_score_file(folder) or (folder / MANIFEST).exists():
         return [RunFolder(folder, None)]
     manifests = [folder / RUN] if (folder / RUN).exists() else sorted(folder.glob(f"*/{RUN}"))
     runs = [RunFolder(manifest.parent, read_run(manifest)) for manifest in manifests]
@@ -78,7 +79,9 @@ def store_of(run: RunFolder, given: Path | None) -> Store:
         return Store.open(given)
     if run.about is None:
         raise HolmesError(
-            f"{run.path} is not a run, and a checkpoint remembers no store; give one with --store."
+            f"{run.path} is not a run, and "
+            f"{'a file of scores' if is_score_file(run.path) else 'a checkpoint'} remembers no store; "
+            "give one with --store."
         )
     path = Path(run.about["store"])
     if not path.exists():

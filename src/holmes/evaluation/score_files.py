@@ -1,0 +1,206 @@
+"""Scores from any other code: a matrix of queries × videos in a file, checked against a store.
+
+    np.savez("scores.npz", scores=scores, queries=query_ids, videos=video_ids)
+
+`.npy` holds the matrix alone, in the order of the store's split. `.npz` and `.h5` hold `scores`, and names in
+`queries` and `videos` if the order is another. `.parquet` has a column `query` and a column for every video,
+or the columns `query`, `video` and `score`.
+
+Q queries, V videos
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from holmes.base.files import atomic_file, sha256_file
+from holmes.data.store import Split, Store
+from holmes.errors import HolmesError, missing_packages
+
+ENDINGS = (".npy", ".npz", ".h5", ".hdf5", ".parquet")
+Matrix = NDArray[np.float32]
+HOW = "save np.savez(FILE, scores=…, queries=ids, videos=ids)"
+
+
+@dataclass(frozen=True)
+class ScoreFile:
+    """What a file says: scores, and the names of its rows and columns where it gives them."""
+
+    path: Path
+    scores: NDArray[Any]
+    queries: list[str] | None = None
+    videos: list[str] | None = None
+
+    def aligned(self, store: Store, split: Split) -> Matrix:
+        """The matrix in the order of a split; a missing query or video, or a score like NaN, is refused."""
+        if self.scores.ndim != 2 or self.scores.dtype.kind not in "fiu":
+            raise HolmesError(
+                f"{self.path} holds {self.scores.dtype} of shape {self.scores.shape}, not a matrix of "
+                "numbers, queries × videos."
+            )
+        rows = self._places("queries", self.queries, [store.query_ids[q] for q in split.queries], 0, split)
+        columns = self._places("videos", self.videos, [store.video_ids[v] for v in split.videos], 1, split)
+        with np.errstate(over="ignore"):
+            matrix = np.asarray(self.scores, np.float32)[rows][:, columns]
+        broken = np.argwhere(~np.isfinite(matrix))
+        if len(broken):
+            row, column = broken[0]
+            query, video = store.query_ids[split.queries[row]], store.video_ids[split.videos[column]]
+            raise HolmesError(
+                f"{self.path} has {len(broken):,} scores that are not finite; the first is that of query "
+                f"{query!r} and video {video!r}."
+            )
+        return matrix
+
+    def _places(
+        self, what: str, names: list[str] | None, wanted: Sequence[str], axis: int, split: Split
+    ) -> NDArray[np.int64]:
+        """Where the split's queries or videos stand in the file."""
+        found = self.scores.shape[axis]
+        if names is None:
+            if found != len(wanted):
+                raise HolmesError(
+                    f"{self.path} has {found:,} {what}, the split '{split.name}' has {len(wanted):,}; "
+                    f"name them in the file to choose among them ({HOW}), or name another split."
+                )
+            return np.arange(found)
+        if len(names) != found:
+            raise HolmesError(f"{self.path} names {len(names):,} {what} for {found:,} rows or columns.")
+        place = {name: number for number, name in enumerate(names)}
+        if len(place) < len(names):
+            twice = next(name for number, name in enumerate(names) if place[name] != number)
+            raise HolmesError(f"{self.path} has {what} twice, such as {twice!r}.")
+        missing = [name for name in wanted if name not in place]
+        if missing:
+            raise HolmesError(
+                f"{self.path} lacks {len(missing):,} of the {len(wanted):,} {what} of the split "
+                f"'{split.name}', such as {missing[0]!r}."
+            )
+        return np.array([place[name] for name in wanted])
+
+    @property
+    def digest(self) -> str:
+        return sha256_file(self.path)
+
+
+def is_score_file(path: Path) -> bool:
+    return path.suffix in ENDINGS and not path.is_dir()
+
+
+def read_scores(path: Path) -> ScoreFile:
+    """A score file of any of the known kinds; nothing in it is executed."""
+    if path.suffix not in ENDINGS:
+        raise HolmesError(f"{path}: scores are read from {', '.join(ENDINGS)}; {HOW}.")
+    if not path.is_file():
+        raise HolmesError(f"{path} does not exist.")
+    readers = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}
+    try:
+        return readers.get(path.suffix, _read_hdf5)(path)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise HolmesError(f"{path} cannot be read as scores: {str(error).splitlines()[0]}.") from None
+
+
+def save_scores(path: Path, scores_QV: NDArray[Any], store: Store, split: Split) -> None:
+    """Write an `.npz` that `read_scores` takes."""
+    if path.suffix != ".npz":
+        raise HolmesError(f"{path}: scores are written as .npz.")
+    with atomic_file(path) as file:
+        np.savez_compressed(
+            file,
+            scores=np.asarray(scores_QV, np.float32),
+            queries=np.array([store.query_ids[query] for query in split.queries]),
+            videos=np.array([store.video_ids[video] for video in split.videos]),
+        )
+
+
+def _read_npy(path: Path) -> ScoreFile:
+    return ScoreFile(path, np.load(path, allow_pickle=False, mmap_mode="r"))
+
+
+def _read_npz(path: Path) -> ScoreFile:
+    with np.load(path, allow_pickle=False) as arrays:
+        key = "scores" if "scores" in arrays.files else _only(arrays.files)
+        return ScoreFile(path, arrays[key], *(_names(arrays, name) for name in ("queries", "videos")))
+
+
+def _read_hdf5(path: Path) -> ScoreFile:
+    with h5py.File(path, "r") as file:
+        matrices = [name for name in file if isinstance(file[name], h5py.Dataset) and file[name].ndim == 2]
+        key = "scores" if "scores" in file else _only(matrices)
+        names = (_names(file, name) for name in ("queries", "videos"))
+        return ScoreFile(path, file[key][()], *names)
+
+
+def _only(names: Sequence[str]) -> str:
+    if len(names) != 1:
+        raise ValueError(f"it has no 'scores', but {', '.join(sorted(names)) or 'nothing'}")
+    return names[0]
+
+
+def _names(arrays: Any, key: str) -> list[str] | None:
+    """Names of rows or columns, from text of any kind."""
+    if key not in arrays:
+        return None
+    values = np.asarray(arrays[key])
+    return [name.decode() if isinstance(name, bytes) else str(name) for name in values.ravel().tolist()]
+
+
+def _read_parquet(path: Path) -> ScoreFile:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise missing_packages(f"{path} is a Parquet file, which", "pyarrow") from None
+    try:
+        columns = parquet.read_table(path).to_pydict()
+    except Exception as error:  # Arrow's errors are of many kinds
+        raise ValueError(str(error)) from None
+    if "query" not in columns:
+        raise ValueError(f"it has no column 'query', but {', '.join(list(columns)[:5])}")
+    if set(columns) == {"query", "video", "score"}:
+        return _pivoted(path, columns)
+    videos = [name for name in columns if name != "query"]
+    scores = np.array([columns[name] for name in videos], np.float64).T.reshape(-1, len(videos))
+    return ScoreFile(path, scores, [str(name) for name in columns["query"]], videos)
+
+
+def _pivoted(path: Path, columns: dict[str, list[Any]]) -> ScoreFile:
+    """One row per pair, as a matrix; a pair that is missing or named twice is refused."""
+    queries, row = np.unique(np.array(columns["query"], str), return_inverse=True)
+    videos, column = np.unique(np.array(columns["video"], str), return_inverse=True)
+    if len(row) != len(queries) * len(videos) or len({*zip(row, column, strict=True)}) != len(row):
+        raise ValueError(
+            f"it has {len(row):,} rows, not one for each of {len(queries):,} queries × {len(videos):,} videos"
+        )
+    scores = np.empty((len(queries), len(videos)))
+    scores[row, column] = np.array(columns["score"], np.float64)
+    return ScoreFile(path, scores, queries.tolist(), videos.tolist())
+
+
+def read_also_fits(path: Path, store: Store) -> dict[int, list[int]]:
+    """Query → further videos that fit it, from JSON that names both as the store does."""
+    try:
+        given = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise HolmesError(f"{path} does not exist.") from None
+    except (OSError, ValueError) as error:
+        raise HolmesError(f"{path} is not JSON: {error}.") from None
+    if not isinstance(given, dict) or not all(
+        isinstance(names, list) and all(isinstance(name, str) for name in names) for names in given.values()
+    ):
+        raise HolmesError(f'{path} must map queries to lists of videos, such as {{"query": ["video"]}}.')
+    query_of = {name: number for number, name in enumerate(store.query_ids)}
+    video_of = {name: number for number, name in enumerate(store.video_ids)}
+    for known, names in ((query_of, given), (video_of, {name for some in given.values() for name in some})):
+        unknown_names = sorted(set(names) - set(known))
+        if unknown_names:
+            raise HolmesError(f"{path} names {unknown_names[0]!r}, which {store.path} does not have.")
+    return {query_of[query]: [video_of[name] for name in names] for query, names in given.items()}

@@ -1,0 +1,238 @@
+"""Scores from outside: every kind of file, what is refused, and that they are a run like any other."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import h5py
+import numpy as np
+import pytest
+
+import holmes
+from holmes.base.files import read_json
+from holmes.cli import main
+from holmes.data.store import Store
+from holmes.encoders.tf_prvr import best_frame_scores, moment_scores, moments_of
+from holmes.errors import HolmesError
+from holmes.evaluation.runs.scores import evaluate_score_file
+from holmes.evaluation.score_files import read_scores, save_scores
+from holmes.evaluation.training_free import training_free_scores
+from holmes.worlds.planted import PlantSettings, plant
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    folder = tmp_path_factory.mktemp("scores") / "world"
+    plant(folder, PlantSettings(videos=4, val_videos=30, test_videos=20, video_width=8, text_width=8))
+    return Store.open(folder)
+
+
+def drawn(store: Store, name: str, seed: int = 0) -> np.ndarray:
+    """Scores that find the right video more often than chance."""
+    split, rng = store.split(name), np.random.default_rng(seed)
+    scores = rng.normal(size=(len(split.queries), len(split.videos)))
+    scores[np.arange(len(split.queries)), split.owner] += 2
+    return scores.astype(np.float32)
+
+
+def names(store: Store, name: str = "test") -> tuple[list[str], list[str]]:
+    split = store.split(name)
+    return [store.query_ids[q] for q in split.queries], [store.video_ids[v] for v in split.videos]
+
+
+def by_hand(scores: np.ndarray, owner: np.ndarray, cutoff: int) -> float:
+    hits = [sum(other >= row[own] for other in row) <= cutoff for row, own in zip(scores, owner, strict=True)]
+    return 100 * float(np.mean(hits))
+
+
+@pytest.mark.parametrize("ending", ["npy", "npz", "only.npz", "h5", "wide.parquet", "long.parquet"])
+def test_every_kind_of_file_gives_the_same_matrix(store, tmp_path, ending):
+    """Those with names are written in another order."""
+    scores, split = drawn(store, "test"), store.split("test")
+    queries, videos = names(store)
+    rng = np.random.default_rng(1)
+    rows, columns = rng.permutation(len(queries)), rng.permutation(len(videos))
+    moved, path = scores[rows][:, columns], tmp_path / f"scores.{ending}"
+    some, others = [queries[row] for row in rows], [videos[column] for column in columns]
+    if ending == "npy":
+        np.save(path, scores)
+    elif ending == "only.npz":
+        np.savez(path, anything=scores)
+    elif ending == "npz":
+        np.savez(path, scores=moved, queries=some, videos=others)
+    elif ending == "h5":
+        with h5py.File(path, "w") as file:
+            file["scores"], file["queries"], file["videos"] = moved, some, others
+    else:
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        if ending.startswith("wide"):
+            table = {"query": some} | {name: moved[:, place] for place, name in enumerate(others)}
+        else:
+            table = {
+                "query": np.repeat(some, len(others)),
+                "video": np.tile(others, len(some)),
+                "score": moved.ravel(),
+            }
+        parquet.write_table(pyarrow.table(table), path)
+    np.testing.assert_allclose(read_scores(path).aligned(store, split), scores, rtol=1e-6)
+
+
+def test_a_file_of_scores_is_evaluated_like_a_run(store, tmp_path, monkeypatch, capsys):
+    split, scores = store.split("test"), drawn(store, "test")
+    path, rows, report = tmp_path / "theirs.npz", tmp_path / "rows.jsonl", tmp_path / "found.json"
+    save_scores(path, scores, store, split)
+    words = ["holmes", "evaluate", "--scores", path, store.path, "--queries", rows, "--json", report]
+    monkeypatch.setattr("sys.argv", [str(word) for word in words])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert not ended.value.code, capsys.readouterr().err
+    printed = capsys.readouterr().out
+    assert "R@100 ‡" in printed and "20 videos" in printed, "20 videos: R@100 says nothing"
+    (found,) = read_json(report)["reports"]
+    for cutoff in (1, 5, 10):
+        assert found["metrics"][f"R@{cutoff}"] == pytest.approx(by_hand(scores, split.owner, cutoff))
+    low, high = found["intervals"]["R@1"]
+    assert low <= found["metrics"]["R@1"] <= high
+    assert set(found["by"]) >= {"kind", "length"} and "metrics_fitting" in found
+    assert found["metrics_fitting"]["R@1"] >= found["metrics"]["R@1"]
+    lines = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert [line["id"] for line in lines] == names(store)[0]
+    assert [line["rank"] for line in lines] == [
+        int((row >= row[own]).sum()) for row, own in zip(scores, split.owner, strict=True)
+    ]
+    assert lines[0]["moment_start"] is None and lines[0]["frame_score"] is None
+    assert holmes.evaluate(path, store.path).reports[0].metrics == pytest.approx(found["metrics"])
+
+
+def test_two_files_are_compared(store, tmp_path, capsys):
+    for name, seed in (("one", 0), ("two", 1)):
+        save_scores(tmp_path / f"{name}.npz", drawn(store, "test", seed), store, store.split("test"))
+    words = ["compare", tmp_path / "one.npz", tmp_path / "two.npz", "--store", store.path]
+    words += ["--out", tmp_path / "page.html"]
+    main.app([str(word) for word in words], standalone_mode=False)
+    assert "Difference to one.npz" in capsys.readouterr().out
+    assert "no timelines to draw" in (tmp_path / "page.html").read_text()
+
+
+def test_held_out_scores_calibrate(store, tmp_path):
+    """Scores that mean something get probabilities that are about right, and rows that hold them."""
+    for name in ("test", "val"):
+        save_scores(tmp_path / f"{name}.npz", drawn(store, name), store, store.split(name))
+    tables = []
+    found = evaluate_score_file(
+        tmp_path / "test.npz", store.path, "test", tmp_path / "val.npz", "val", each=tables.append
+    )
+    figures = found["uncertainty"]["confidence"]
+    assert figures["ece"]["value"] < 0.15 and figures["auroc_top1"]["value"] > 0.6
+    assert figures["ece"]["low"] <= figures["ece"]["value"] <= figures["ece"]["high"]
+    probabilities = tables[0].queries().columns["probability"]
+    right = [rank == 1 for rank in tables[0].queries().columns["rank"]]
+    assert np.mean(probabilities) == pytest.approx(np.mean(right), abs=0.15)
+    with pytest.raises(HolmesError, match="the splits 'test' and 'test' share videos"):
+        evaluate_score_file(tmp_path / "test.npz", store.path, "test", tmp_path / "test.npz", "test")
+
+
+def test_further_right_videos_from_a_file(store, tmp_path):
+    queries, videos = names(store)
+    split, scores = store.split("test"), drawn(store, "test")
+    save_scores(tmp_path / "s.npz", scores, store, split)
+    everything = tmp_path / "fits.json"
+    everything.write_text(json.dumps({query: videos for query in queries}))
+    found = evaluate_score_file(tmp_path / "s.npz", store.path, "test", also_fits=everything)
+    assert found["reports"][0]["metrics_fitting"]["R@1"] == 100
+    for text, message in {
+        '{"nobody": []}': "names 'nobody', which",
+        json.dumps({queries[0]: ["none"]}): "names 'none', which",
+        json.dumps({queries[0]: "v"}): "must map queries to lists of videos",
+        "{": "is not JSON",
+    }.items():
+        everything.write_text(text)
+        with pytest.raises(HolmesError, match=message):
+            evaluate_score_file(tmp_path / "s.npz", store.path, "test", also_fits=everything)
+
+
+def refused(path, store, message):
+    with pytest.raises(HolmesError, match=message) as told:
+        read_scores(path).aligned(store, store.split("test"))
+    assert "\n" not in str(told.value)
+
+
+def test_what_does_not_fit_is_refused_in_one_line(store, tmp_path):
+    scores, (queries, videos) = drawn(store, "test"), names(store)
+    path = tmp_path / "s.npz"
+
+    def saved(**arrays):
+        np.savez(path, **arrays)
+        return path
+
+    refused(tmp_path / "none.npz", store, "does not exist")
+    refused(tmp_path / "s.txt", store, "scores are read from .npy")
+    path.write_bytes(b"nothing")
+    refused(path, store, "cannot be read as scores")
+    refused(saved(scores=scores[:-1]), store, f"has {len(queries) - 1:,} queries, the split 'test' has")
+    refused(saved(scores=scores[:, 1:]), store, "has 19 videos, the split 'test' has 20")
+    refused(saved(scores=scores[0]), store, "not a matrix of numbers")
+    refused(saved(scores=scores.astype(str)), store, "not a matrix of numbers")
+    refused(saved(scores=scores, queries=queries[:-1], videos=videos), store, "names .* queries for")
+    twice = [*videos[:-1], videos[0]]
+    refused(saved(scores=scores, queries=queries, videos=twice), store, "has videos twice")
+    other = [*videos[:-1], "other"]
+    refused(
+        saved(scores=scores, queries=queries, videos=other),
+        store,
+        re.escape(f"lacks 1 of the 20 videos of the split 'test', such as '{videos[-1]}'"),
+    )
+    broken = scores.copy()
+    broken[3, 2] = np.nan
+    refused(
+        saved(scores=broken),
+        store,
+        f"1 scores that are not finite; the first is that of query '{queries[3]}'",
+    )
+    refused(saved(a=scores, b=scores), store, "it has no 'scores', but a, b")
+    refused(saved(scores=np.array([[object()]])), store, "cannot be read as scores")
+
+
+def test_methods_without_training(store, tmp_path, capsys):
+    """They need one vector per query; a planted world has several tokens, so one is made."""
+    with pytest.raises(HolmesError, match="needs one sentence vector each"):
+        training_free_scores(store, store.split("test"), "tf_prvr")
+    with pytest.raises(HolmesError, match="unknown method 'clip'"):
+        training_free_scores(store, store.split("test"), "clip")
+    joint = tmp_path / "joint"
+    plant(joint, PlantSettings(videos=4, val_videos=3, test_videos=6, video_width=8, text_width=8))
+    exported = tmp_path / "exported"
+    from holmes.data.export import export_store
+    from holmes.data.pack import Source, pack
+
+    export_store(Store.open(joint), exported)
+    (text,) = exported.glob("TextData/*.hdf5")
+    with h5py.File(text, "r+") as file:
+        for name in list(file):
+            mean = file[name][()].mean(0, keepdims=True)
+            del file[name]
+            file[name] = mean
+    pack(Source(exported), tmp_path / "packed")
+    packed = Store.open(tmp_path / "packed")
+    split = packed.split("test")
+    queries = np.stack([packed.tokens[packed.token_offsets[q]] for q in split.queries]).astype(np.float32)
+    frames = [
+        packed.frames[packed.frame_offsets[v] : packed.frame_offsets[v + 1]].astype(np.float32)
+        for v in split.videos
+    ]
+    expected = moment_scores(queries, [moments_of(video) for video in frames])
+    np.testing.assert_allclose(training_free_scores(packed, split, "tf_prvr"), expected)
+    np.testing.assert_allclose(
+        training_free_scores(packed, split, "zero_shot"), best_frame_scores(queries, frames)
+    )
+    words = ["evaluate", "--method", "tf_prvr", packed.path, "--save-scores", tmp_path / "tf.npz"]
+    main.app([str(word) for word in words], standalone_mode=False)
+    assert "R@1" in capsys.readouterr().out
+    np.testing.assert_allclose(read_scores(tmp_path / "tf.npz").aligned(packed, split), expected)
+    narrow = tmp_path / "narrow"
+    plant(narrow, PlantSettings(videos=4, val_videos=2, test_videos=2, video_width=8, text_width=9))
+    with pytest.raises(HolmesError, match="frames of width 8 and text of width 9"):
+        training_free_scores(Store.open(narrow), Store.open(narrow).split("test"), "zero_shot")
