@@ -57,6 +57,7 @@ def tuning_figure(found: dict[str, Any], theme: Theme = LIGHT) -> Figure:
             draw_setting(axes, name, found, theme)
         for axes in places[::columns]:
             axes.set_ylabel("SumR, held out")
+        parts[0].suptitle("★ best trial   ■ preset   pale: stopped half way", fontsize=7.5, x=0.02, ha="left")
         if tall:
             draw_worth(parts[1].subplots(), found["worth"], theme)
     return figure
