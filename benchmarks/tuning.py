@@ -15,6 +15,7 @@ import argparse
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
@@ -24,8 +25,9 @@ from typing import Any
 import numpy as np
 import torch
 from common import machine, print_table, save_json
-from fleet import paired
-from worlds import world_stores
+from many_runs import paired
+from matplotlib.figure import Figure
+from worlds import REAL, world_stores
 
 from holmes.base.devices import choose_device
 from holmes.base.files import read_json
@@ -43,6 +45,8 @@ from holmes.evaluation.recall import rank_of_owner
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.evidence.calibration import EXTRA, read_calibration
 from holmes.evidence.fitting import judge_all
+from holmes.report.figures.style import LIGHT, svg
+from holmes.report.figures.tuning import over_folds, save_tuning
 from holmes.training.display import TrainingDisplay
 from holmes.training.experiments import Study, train_seeds
 from holmes.training.protocol import Splits
@@ -66,7 +70,7 @@ def tuned(stores: dict[str, Path], options: argparse.Namespace) -> None:
     shared += [word for change in options.set for word in ("--set", change)]
     budget = ["--jobs", str(options.jobs), "--minutes", str(options.minutes), "--trials", str(options.trials)]
     parts = [[*again, "search", "--only", name, *shared, *budget] for name in stores]
-    parts += [[*again, "full", "--only", name, *shared, "--jobs", "2"] for name in stores]
+    parts += [[*again, "full", "--only", name, *shared, "--jobs", "1"] for name in stores]
     processes = [subprocess.Popen(part) for part in parts]
     for process in processes:
         if process.wait():
@@ -76,10 +80,9 @@ def tuned(stores: dict[str, Path], options: argparse.Namespace) -> None:
     found: dict[str, Any] = {}
     for name, path in stores.items():
         store = Store.open(path)
-        runs = {
-            "full method": options.work / f"full-{name}",
-            "tuned": options.work / f"tuned-{name}" / CHOSEN,
-        }
+        trials = read_json(options.work / f"tuned-{name}" / TRIALS)
+        chosen = options.work / f"tuned-{name}" / CHOSEN / f"trial{trials['best']}"
+        runs = {"full method": options.work / f"full-{name}", "tuned": chosen}
         each = {row: {seed: on_test(folder / f"honest-seed{seed}", store, options.device)
                       for seed in SEEDS if (folder / f"honest-seed{seed}" / "result.json").exists()}
                 for row, folder in runs.items()}  # fmt: skip
@@ -94,11 +97,44 @@ def tuned(stores: dict[str, Path], options: argparse.Namespace) -> None:
         }
         shown = {f: f"{d['difference']:+.3g} ± {d['half_width']:.2g}" for f, d in against.items()}
         rows.append({"collection": name, "row": "difference", "seeds": against["SumR"]["seeds"], **shown})
-        trials = read_json(options.work / f"tuned-{name}" / TRIALS)
+        save_tuning(trials, options.out / f"settings-{name}")
         found[name] = {"each": each, "against_full": against, "search": trials}
     title = f"test split, honest protocol, on {machine(choose_device(options.device))}"
     print_table(title, rows)
     save_json(options.out / "tuned.json", {"title": title, "rows": rows, "found": found})
+    text = markdown(title, rows) + "".join(worth_markdown(name, found[name]["search"]) for name in found)
+    (options.out / "tuned.md").write_text(text)
+    print(text)
+
+
+def markdown(title: str, rows: list[dict[str, Any]]) -> str:
+    """A table for the documentation."""
+    lines = [
+        [str(value) for value in row.values()] for row in (dict(zip(rows[0], rows[0], strict=True)), *rows)
+    ]
+    lines.insert(1, ["---"] * len(rows[0]))
+    return f"{title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"
+
+
+def worth_markdown(name: str, search: dict[str, Any]) -> str:
+    """The best settings of a collection, and what each is worth."""
+    best = next(trial for trial in search["trials"] if trial["number"] == search["best"])
+    own = search["preset_values"]
+    rows = []
+    for setting in search["settings"]:
+        mean, half_width = (
+            over_folds(search["worth"][setting]) if setting in search["worth"] else (None, None)
+        )
+        worth = "–" if mean is None else f"{mean:+.1f} ± {half_width:.1f}"
+        value = best["changes"].get(setting, own[setting])
+        rows.append({"setting": setting, "preset": str(own[setting]), "best": str(value), "worth": worth})
+    states = Counter(trial["state"] for trial in search["trials"])
+    start: list[float] = next((each["sums"] for each in search["trials"] if not each["changes"]), [])
+    title = (
+        f"{name}: {len(search['trials'])} trials ({dict(states)}), "
+        f"held-out SumR {np.mean(best['sums']):.1f}, preset {np.mean(start):.1f}"
+    )
+    return markdown(title, rows)
 
 
 def rounded(figures: dict[str, float]) -> dict[str, str]:
@@ -119,7 +155,6 @@ def search(name: str, store: Path, options: argparse.Namespace) -> None:
         jobs=options.jobs,
         seeds=SEEDS,
         fixed=changes,
-        worth=False,
         options=RunOptions(device=options.device, progress=False),
         say=lambda line: print(f"{name} {time.monotonic() - start:.0f} s: {line}", flush=True),
     )
@@ -201,9 +236,36 @@ def videos(stores: dict[str, Path], options: argparse.Namespace) -> None:
                         == (name, size, dropout, weight)]  # fmt: skip
                 line[f"{dropout}, {weight}"] = float(np.mean(sums)) if sums else float("nan")
         rows.append(line)
+    draw_videos(results, options.out / "videos-and-dropout.svg")
     if rows:
         print_table("held-out SumR by videos, (dropout, InfoNCE weight)", rows)
     save_json(options.out / "videos.json", {"rows": rows, "results": results})
+
+
+def draw_videos(results: list[dict[str, Any]], path: Path) -> None:
+    """A panel for each collection, a line for each number of videos: SumR over dropout."""
+    collections = list(dict.fromkeys(one["collection"] for one in results))
+    with LIGHT.applied():
+        figure = Figure(figsize=(2.4 * len(collections), 2.3), layout="constrained")
+        panels = figure.subplots(1, len(collections), squeeze=False)[0]
+        for axes, name in zip(panels, collections, strict=True):
+            ours = [one for one in results if one["collection"] == name]
+            for number, size in enumerate(sorted({one["videos"] for one in ours})):
+                colour = LIGHT.series[number % len(LIGHT.series)]
+                for weight, style in zip(WEIGHTS, (":", "-"), strict=True):
+                    points = [(one["dropout"], one["SumR"]) for one in ours
+                              if (one["videos"], one["weight"]) == (size, weight)]  # fmt: skip
+                    at = sorted({dropout for dropout, _ in points})
+                    means = [np.mean([found for dropout, found in points if dropout == each]) for each in at]
+                    axes.plot(at, means, style, color=colour, marker="o", markersize=3)
+                    if style == "-":
+                        place = (at[-1] + 0.015, float(means[-1]))
+                        axes.text(*place, f"{size} videos", color=colour, size=6.5, va="center")
+            axes.set_title(name)
+            axes.set_xlabel("dropout")
+            axes.set_xlim(right=0.86)
+        panels[0].set_ylabel("SumR, held out")
+    path.write_bytes(svg(figure))
 
 
 def sizes_of(store: Store, name: str) -> list[int]:
@@ -260,12 +322,13 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=5)
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    stores = world_stores(options.work, options.data, options.planted, options.only)
+    names = [options.only] if options.only else [*REAL, *(["planted"] if options.what == "videos" else [])]
+    stores: dict[str, Path] = {}
+    for each in names:
+        stores |= world_stores(options.work, options.data, options.planted, each)
     if options.what == "videos":
         videos(stores, options)
         return
-    if options.only is None:
-        stores.pop("planted")
     if options.what == "tuned":
         tuned(stores, options)
     for name, store in stores.items():

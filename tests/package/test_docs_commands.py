@@ -43,6 +43,12 @@ ELSEWHERE = {
         "-m holmes train STORE --preset tvr --out RUN": "needs several machines"
         for rank in (0, 1)
     },
+    "holmes tune STORE --preset charades_plus --out FOLDER --trials 60 --minutes 20 --seeds 0,1,2": (
+        "tests/training/test_tuning.py searches with tiny settings"
+    ),
+    "holmes train STORE --preset FOLDER/best.json --out RUN": (
+        "needs a search; tests/config/test_search_space.py reads such a file"
+    ),
     "holmes evaluate PUBLISHED.ckpt STORE": "needs a published file; tests/encoders/test_released.py has one",
     "holmes index build INDEX VIDEOS… --model RUN": "tests/cli/test_demo.py indexes with a trained run",
     "holmes index seal SHARDS": "needs changed shards; tests/cluster/test_cluster_shards.py has some",
