@@ -28,10 +28,12 @@ Preset = Annotated[
     str,
     typer.Option(
         help="Settings to start from: activitynet, charades, tvr, tvr_dual, small; beyond the paper: "
-        "activitynet_plus, charades_plus, tvr_plus, tvr_dual_plus, small_plus; or of a baseline: "
-        "a baseline on a data set, such as ms_sl_tvr, gmmformer_activitynet, gmmformer_v2_tvr, hlformer_tvr, "
-        "dreamprvr_charades; or CLIP features, such as tvr_clip_b32, activitynet_clip_l14; or the best.json "
-        "of 'holmes tune'."
+        "activitynet_plus, charades_plus, tvr_plus, tvr_dual_plus, small_plus; for features of CLIP: "
+        "activitynet_clip_b32, activitynet_clip_l14, charades_clip_b32, charades_clip_l14, tvr_clip_b32, "
+        "tvr_clip_l14; of a baseline: ms_sl_tvr, ms_sl_activitynet, ms_sl_charades, gmmformer_tvr, "
+        "gmmformer_activitynet, gmmformer_charades, gmmformer_v2_tvr, gmmformer_v2_activitynet, "
+        "gmmformer_v2_charades, hlformer_tvr, hlformer_activitynet, hlformer_charades, dreamprvr_tvr, "
+        "dreamprvr_activitynet, dreamprvr_charades; or the best.json of 'holmes tune'."
     ),
 ]
 Settings = Annotated[
