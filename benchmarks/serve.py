@@ -7,6 +7,7 @@ embeddings, and sentences that stand for random directions, so that its scan is 
 
     python benchmarks/serve.py                           # 100,000 videos of 64 vectors of 256; 3.3 GB
     python benchmarks/serve.py --demo demo/index         # and the index of 'holmes demo', with its own model
+    python benchmarks/serve.py --demo INDEX --hostile    # 200 clients, of which 50 misbehave
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from holmes.index.storage.segments import pack_video
 from holmes.index.storage.writer import IndexWriter, create_index
 
 FRAMES, CLIPS, WIDTH = 32, 32, 256
+PEOPLE, HOSTILE = 150, 50
 CHUNK = 4096  # videos generated at once
 PATIENCE = 600.0  # seconds for one answer, on a machine with other work to do
 NOUNS = ("circle", "square", "star", "cross", "triangle", "ring")
@@ -53,6 +55,9 @@ def main(
     index: Annotated[
         Path | None, typer.Option(help="Keep the synthetic index here and use it again.")
     ] = None,
+    hostile: Annotated[
+        bool, typer.Option("--hostile", help="Only 150 clients of --demo, with and without 50 who misbehave.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder for the JSON file.")] = Path("benchmarks/results"),
     serve: Annotated[Path | None, typer.Option(hidden=True)] = None,
     port: Annotated[int, typer.Option(hidden=True)] = 0,
@@ -60,6 +65,11 @@ def main(
 ) -> None:
     if serve is not None:
         run_server(serve, port, batch)
+        return
+    if hostile:
+        if demo is None:
+            raise SystemExit("--hostile needs --demo INDEX: an index of films, with its own model")
+        measure_hostile(demo, seconds, out)
         return
     crowds = [int(count) for count in clients.split(",")]
     rows: list[dict[str, Any]] = []
@@ -87,6 +97,29 @@ def main(
     result = {"machine": machine(torch.device("cpu")), "rows": rows, "gain_at_the_most": gains}
     result |= {"shape": {"frames": FRAMES, "clips": CLIPS, "width": WIDTH}}
     save_json(out / "serve.json", result)
+
+
+def measure_hostile(index: Path, seconds: float, out: Path) -> None:
+    """The delays of 150 people without and with 50 clients that misbehave, in turn."""
+    rows: list[dict[str, Any]] = []
+    clients = [sys.executable, str(Path(__file__).with_name("hostile.py"))]
+    with running(index, 0) as (address, _):
+        words = [address.rpartition(":")[2], str(seconds)]
+        for hostile in (0, HOSTILE, 0, HOSTILE):
+            attack = subprocess.Popen(["nice", *clients, *words, "hostile", str(hostile)])
+            asked = subprocess.run([*clients, *words, "people", str(PEOPLE)], capture_output=True, check=True)
+            attack.wait()
+            rows.append({"people": PEOPLE, "who misbehave": hostile, **json.loads(asked.stdout)})
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    calm, attacked = (
+        [row["p50 ms"] for row in rows if bool(row["who misbehave"]) is under] for under in (False, True)
+    )
+    ratio, lost = float(np.mean(attacked) / np.mean(calm)), sum(row["lost"] for row in rows)
+    print_table("A server open to others", [{**row, "why": str(row["why"])} for row in rows])
+    print(f"median with {HOSTILE} who misbehave / without: {ratio:.2f} (budget 2); answers lost: {lost}")
+    save_json(out / "serve_hostile.json", {"machine": machine(torch.device("cpu")), "rows": rows})
+    if ratio > 2 or lost:
+        raise SystemExit("the budget is exceeded")
 
 
 def processor_seconds(process: int) -> float:
@@ -187,7 +220,8 @@ def run_server(index: Path, port: int, batch: int) -> None:
     opened = open_single_index(index, device="cpu")
     if opened.store.manifest.model.get("name") == "synthetic":
         opened.__dict__["embedder"] = Directions(WIDTH)
-    limits = replace(Limits(), batch=batch, rate=1e9, burst=10**9)
+    # 0: the limits that 'holmes serve' has.
+    limits = replace(Limits(), batch=batch, rate=1e9, burst=10**9) if batch else Limits()
     serve(opened, ServeSettings(port=port, limits=limits), quiet=True)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
@@ -156,9 +156,18 @@ class RemoteIndex(SearchIndex):
             headers["authorization"] = f"Bearer {self.token}"
         data = None if body is None else json.dumps(body).encode()
         request = Request(self.url + path, data, headers, method=method)
+        end = monotonic() + self.timeout
         try:
-            with urlopen(request, timeout=self.timeout) as response:
-                return json.loads(response.read(LARGEST))
+            while True:
+                try:
+                    with urlopen(request, timeout=self.timeout) as response:
+                        return json.loads(response.read(LARGEST))
+                except HTTPError as error:
+                    wait = _seconds(error)
+                    if wait is None or monotonic() + wait > end:
+                        raise
+                    error.close()
+                    sleep(wait)
         except HTTPError as error:
             raise HolmesError(f"{self.url}: {_reason(error)}") from None
         except (URLError, HTTPException, OSError) as error:
@@ -221,6 +230,12 @@ def _timeline(plain: dict[str, Any]) -> Timeline:
     similarity_F = np.asarray(plain["similarity"], np.float32)
     edges = np.linspace(0, plain["duration"], len(similarity_F) + 1)
     return Timeline(similarity_F, np.stack([edges[:-1], edges[1:]], 1))
+
+
+def _seconds(error: HTTPError) -> float | None:
+    """How long the server asks to wait; None if it does not."""
+    given = error.headers.get("retry-after", "")
+    return float(given) if error.code in (429, 503) and given.isdecimal() else None
 
 
 def _reason(error: HTTPError) -> str:
