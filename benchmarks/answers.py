@@ -1,21 +1,21 @@
-"""Are the answers of an index believable? Kinds, absence, confidence, and moments, on videos with captions.
+"""Are the answers of an index believable? One distribution, held against captions, absence and wording.
 
-    python benchmarks/answers.py INDEX CAPTIONS.json [--json FILE]
+    python benchmarks/answers.py INDEX CAPTIONS.json [--demo DEMO] [--json FILE]
 
 INDEX is an index of captioned clips, CAPTIONS.json says which captions each file has ({"a.mp4": ["…", …],
-…}). Every caption is searched, as it is and with its video taken away, and so are the sentences of
-`absent_sentences.txt`, written before any was asked, and single words that one clip's captions have. Then the
-model's calibration is hidden: what a guess says, and what it learns from a few dozen captions, is measured on
-the others. Last, the clips are joined to a film, and the moment shown for each caption is compared with its
-clip.
+…}). Every caption is asked, as it is and with its video taken away, and so are the sentences of
+`absent_sentences.txt`, written before any was asked. Calibrations are cross-validated: a caption is judged by
+one that saw no caption of its video. With their video taken away captions count a quarter as much, so that a
+fifth has no answer. Then nouns are asked in four wordings, the clips are joined to a film that is searched
+beside them, and the demo's index is asked its captions and random sentences.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
-from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,141 +23,362 @@ from typing import Any
 import numpy as np
 import torch
 from common import print_table, save_json
+from torch import Tensor
+from torch.nn.functional import normalize
 
-from holmes.evaluation.confidence.metrics import calibration_error
+from holmes.evaluation.confidence.metrics import auroc, calibration_error
 from holmes.evidence.calibration import Calibration, read_calibration
 from holmes.evidence.fitting import fit_calibration, judge_all, without
-from holmes.evidence.kinds import AnswerKind
+from holmes.evidence.judging import Judgement
+from holmes.evidence.kinds import FITS, MAY_FIT, AnswerKind
+from holmes.index.answer.answers import Answer
+from holmes.index.answer.calibration import SAME_MEANING, rows_of
 from holmes.index.answer.searcher import Index, open_single_index
 from holmes.index.ingest.builder import build_index
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures, video_id
 from holmes.media.origin import Fingerprint
 from holmes.records import Scores
+from holmes.worlds.rendered import RenderedWorld
 
 ABSENT = Path(__file__).with_name("absent_sentences.txt")
-TAUGHT = (20, 40, 60, 120, 240)  # captions to learn from
-DRAWS = 5
-CLIPS_A_FILM = 90
-OFTEN, ALONE = 5, 0.8  # captions of a clip that have its word, and the share of all that have it
-AROUND = 5.0  # seconds to either side of the peak: the window to beat
+FOLDS = 5
+THERE, GONE = 4, 1  # how often a caption counts with its video, and without it
+CLIPS_A_FILM = 45
+FIRST = 10  # hits whose words are measured
+NOUNS = tuple(
+    noun.strip()
+    for noun in [
+        "guitar",
+        " video game",
+        " dog",
+        " cat",
+        " car",
+        " kitchen",
+        " makeup",
+        " football",
+        " piano",
+        " horse",
+        " baby",
+        " cartoon",
+        "\n    robot",
+        " swimming pool",
+        " cake",
+        " wok",
+        " camel",
+        " soldier",
+        " motorcycle",
+        " train",
+        " airplane",
+        " map",
+        " puzzle cube",
+        " microphone",
+        "\n    stage",
+        " beach",
+        " mountain",
+        " computer",
+        " phone",
+        " book",
+        " shark",
+        " doll",
+        " dress",
+        " chef",
+        " teacher",
+        " wrestler",
+        " singer",
+        " band",
+        "\n    boat",
+        " tree",
+    ]
+)
+WORDINGS = ("{}", "a {}", "there is a {}", "a video of a {}")
+RANDOM_SENTENCES = 500
+RANDOM_WORDS = tuple(
+    [
+        "red",
+        "blue",
+        "green",
+        "box",
+        "circle",
+        "ball",
+        "dog",
+        "man",
+        "woman",
+        "runs",
+        "jumps",
+        "sits",
+        "falls",
+        "turns",
+        "left",
+        "right",
+        "up",
+        "fast",
+        "slowly",
+        "makeup",
+        "economy",
+        "the",
+        "a",
+        "of",
+        "and",
+        "under",
+        "water",
+        "night",
+        "city",
+        "music",
+        "two",
+        "three",
+        "someone",
+        "?!",
+        "17",
+        "x",
+    ]
+)
+TARGETS = {
+    "ECE of the first hit": "≤ .05",
+    "ECE of none": "≤ .05",
+    "precise, right": "≥ .70",
+    "absent called precise": "≤ .05",
+    "there, called not here": "≤ .08",
+    "absent noticed": "≥ .70",
+    "nouns of one kind in four wordings": "≥ .90",
+    "contradictions": "0",
+    "shortest moment, seconds": "≥ 2",
+}
 
 
-def kinds(
-    calibration: Calibration, scores: Scores, owner_Q: torch.Tensor, absent: Scores
-) -> list[dict[str, Any]]:
-    """How often each kind is given and is right: for what is there, was taken away, or never was there."""
-    there, gone, never = (judge_all(s, calibration) for s in (scores, without(scores, owner_Q), absent))
-    right_Q = calibration.score(scores).argmax(1) == owner_Q
+Rows = list[dict[str, Any]]
 
-    def row(name: str, kind: AnswerKind, doubted: bool = False) -> dict[str, Any]:
-        said_Q, gone_Q, never_Q = (
-            (judged.kinds_Q == kind) & (judged.little_Q | (not doubted)) for judged in (there, gone, never)
-        )
+
+def figure(name: str, measured: float) -> dict[str, Any]:
+    return {"figure": name, "target": TARGETS.get(name, ""), "measured": measured}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Captions with their scores, each by the calibration of its fold."""
+
+    scores: Scores
+    owner_Q: Tensor
+    fold_Q: Tensor
+    calibrations: Sequence[Calibration]
+
+    def judged(self, scores: Scores) -> dict[str, Tensor]:
+        """What is said of these captions, each by the calibration that did not see its video."""
+        parts = [
+            judge_all(rows_of(scores, self.fold_Q == fold), calibration)
+            for fold, calibration in enumerate(self.calibrations)
+        ]
+        order_Q = torch.cat([(self.fold_Q == fold).nonzero()[:, 0] for fold in range(FOLDS)]).argsort()
         return {
-            "kind": name,
-            "share": share(said_Q),
-            "R@1": share(right_Q[said_Q]),
-            "said": there.gallery.probability_QK[:, 0][said_Q].mean().item(),
-            "taken away": share(gone_Q),
-            "never there": share(never_Q),
+            name: torch.cat([column(part) for part in parts])[order_Q] for name, column in COLUMNS.items()
         }
 
-    doubted = row("precise, on little evidence", AnswerKind.PRECISE, doubted=True)
-    return [*(row(kind.words, kind) for kind in AnswerKind), doubted]
+
+COLUMNS = {
+    "first": lambda judged: judged.gallery.probability_QK[:, 0],
+    "none": lambda judged: judged.gallery.none_Q,
+    "kind": lambda judged: judged.kinds_Q,
+    "fit": lambda judged: judged.fit_QK[:, :FIRST],
+}
 
 
-def single_words(index: Index, captions: dict[str, list[str]]) -> list[dict[str, Any]]:
-    """The kinds of words that describe one clip, each asked alone: their evidence says nothing of absence."""
-    count: dict[str, Counter[int]] = defaultdict(Counter)
-    for place, name in enumerate(index.videos):
-        for caption in captions[Path(name).name]:
-            for word in set(re.findall("[a-z]{3,}", caption.lower())):
-                count[word][place] += 1
-    best = {word: places.most_common(1)[0] for word, places in count.items()}
-    chosen = {
-        word: place
-        for word, (place, often) in best.items()
-        if often >= max(OFTEN, ALONE * count[word].total())
+def cross_validated(scores: Scores, owner_Q: Tensor, fits_QV: Tensor, own: Calibration) -> Asked:
+    order_V = torch.randperm(scores.clip_QV.shape[1], generator=torch.Generator().manual_seed(0))
+    fold_Q = order_V[owner_Q] % FOLDS
+    fitted = []
+    for fold in range(FOLDS):
+        some = fold_Q != fold
+        found = fit_calibration(
+            rows_of(scores, some), owner_Q[some], own.frame_weight, own.clip_weight, own.model, fits_QV[some]
+        )
+        assert found is not None
+        fitted.append(found)
+    return Asked(scores, owner_Q, fold_Q, fitted)
+
+
+def fitting_videos(index: Index, sentences: Sequence[str], owner_Q: Tensor) -> Tensor:
+    """Q × V: which other clips have a caption that says nearly the same, by the text encoder alone."""
+    encoder = getattr(index.embedder.visual, "_minilm", None) or index.embedder.visual
+    rows_QD = normalize(torch.from_numpy(np.asarray(encoder.sentences(sentences), np.float32)), dim=-1)
+    same_QQ = (rows_QD @ rows_QD.T >= SAME_MEANING).float()
+    fits_QV = torch.zeros(len(sentences), len(index)).index_add(1, owner_Q, same_QQ) > 0
+    return fits_QV.scatter(1, owner_Q.unsqueeze(1), False)
+
+
+def weighted_error(said: Sequence[Tensor], true: Sequence[Tensor]) -> float:
+    """ECE with captions counted `THERE` times with their video, and `GONE` times without it."""
+    counts = np.repeat([THERE, GONE], [len(said[0]), len(said[1])])
+    numbers = (torch.cat(list(part)).double().numpy() for part in (said, true))
+    return float(calibration_error(*numbers, counts[None])[0])
+
+
+def figures(
+    asked: Asked, absent: Scores, fits_QV: Tensor
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The figures that have a target, and the curve of what is noticed against what is mistaken."""
+    own = asked.calibrations[0]
+    score_QV = own.score(asked.scores)
+    right_Q = score_QV.argmax(1) == asked.owner_Q
+    there, gone = asked.judged(asked.scores), asked.judged(without(asked.scores, asked.owner_Q))
+    never = [judge_all(absent, calibration) for calibration in asked.calibrations]
+    wrong_Q = torch.zeros_like(right_Q)
+    precise_Q, gone_precise_Q = (said["kind"] == AnswerKind.PRECISE for said in (there, gone))
+
+    def of_never(kind: AnswerKind) -> float:
+        return float(np.mean([share(judged.kinds_Q == kind) for judged in never]))
+
+    order_QK = score_QV.argsort(dim=1, descending=True)[:, :FIRST]
+    true_QK = fits_QV.scatter(1, asked.owner_Q.unsqueeze(1), True).gather(1, order_QK)
+    fit_QK = there["fit"]
+    once = np.ones((1, fit_QK.numel()), np.int64)
+    none_never_Q = torch.stack([judged.gallery.none_Q for judged in never]).mean(0)
+    measured = {
+        "R@1": share(right_Q),
+        "ECE of the first hit": weighted_error((there["first"], gone["first"]), (right_Q, wrong_Q)),
+        "ECE of none": weighted_error((there["none"], gone["none"]), (wrong_Q, ~wrong_Q)),
+        "precise, share": share(precise_Q),
+        "precise, right": share(right_Q[precise_Q]),
+        "precise, right, with a fifth missing": THERE
+        * (right_Q & precise_Q).sum().item()
+        / (THERE * precise_Q.sum() + GONE * gone_precise_Q.sum()).item(),
+        "absent called precise": of_never(AnswerKind.PRECISE),
+        "there, called not here": share(there["kind"] == AnswerKind.NOT_HERE),
+        "taken away, called not here": share(gone["kind"] == AnswerKind.NOT_HERE),
+        "absent noticed": of_never(AnswerKind.NOT_HERE),
+        "AUROC of none, absent against there": roc(none_never_Q, there["none"]),
+        "AUROC of none, taken away against there": roc(gone["none"], there["none"]),
+        "fits: share of the first ten": share(fit_QK >= FITS),
+        "fits: precision": share(true_QK[fit_QK >= FITS]),
+        "may fit: precision": share(true_QK[(fit_QK >= MAY_FIT) & (fit_QK < FITS)]),
+        "nearest: precision": share(true_QK[fit_QK < MAY_FIT]),
+        "fits: ECE": float(
+            calibration_error(fit_QK.double().flatten().numpy(), true_QK.flatten().numpy(), once)[0]
+        ),
     }
-    owners = [index.videos[place] for place in chosen.values()]
-    answers = index.search_many(list(chosen), 5)
-    kinds = np.array([answer.diagnosis.words for answer in answers])
-    found = [[hit.video for hit in answer.hits] for answer in answers]
-    first = torch.tensor([videos[0] == own for videos, own in zip(found, owners, strict=True)])
-    five = torch.tensor([own in videos for videos, own in zip(found, owners, strict=True)])
+    rows = [
+        {"figure": name, "target": TARGETS.get(name, ""), "measured": value}
+        for name, value in measured.items()
+    ]
+    curve = [
+        {
+            "mistaken": mistaken,
+            "probability of none from": (line := there["none"].quantile(1 - mistaken).item()),
+            "absent noticed": share(none_never_Q >= line),
+            "taken away noticed": share(gone["none"] >= line),
+        }
+        for mistaken in (0.01, 0.02, 0.05, 0.08, 0.1, 0.2, 0.3, 0.5)
+    ]
+    return rows, curve
+
+
+def roc(positive_Q: Tensor, negative_Q: Tensor) -> float:
+    values = torch.cat([positive_Q, negative_Q]).double().numpy()
+    marks = np.arange(len(values)) < len(positive_Q)
+    return float(auroc(values, marks, np.ones((1, len(values)), np.int64))[0])
+
+
+def kinds(asked: Asked, absent: Scores) -> list[dict[str, Any]]:
+    """How often each kind is given and is right: for what is there, was taken away, or never was there."""
+    there, gone = asked.judged(asked.scores), asked.judged(without(asked.scores, asked.owner_Q))
+    never = judge_all(absent, asked.calibrations[0])
+    right_Q = asked.calibrations[0].score(asked.scores).argmax(1) == asked.owner_Q
     return [
         {
             "kind": kind.words,
-            "words": int((kinds == kind.words).sum()),
-            "R@1": share(first[kinds == kind.words]),
-            "R@5": share(five[kinds == kind.words]),
+            "share": share(there["kind"] == kind),
+            "R@1": share(right_Q[there["kind"] == kind]),
+            "said": there["first"][there["kind"] == kind].mean().item(),
+            "taken away": share(gone["kind"] == kind),
+            "never there": share(never.kinds_Q == kind),
         }
         for kind in AnswerKind
     ]
 
 
-def share(chosen: torch.Tensor) -> float:
-    return chosen.double().mean().item()
+def shipped(own: Calibration, scores: Scores, owner_Q: Tensor, absent: Scores) -> list[dict[str, Any]]:
+    """The same figures of the calibration that comes with the model."""
+    there, gone, never = (judge_all(s, own) for s in (scores, without(scores, owner_Q), absent))
+    right_Q = own.score(scores).argmax(1) == owner_Q
+    wrong_Q = torch.zeros_like(right_Q)
 
+    def first(judged: Judgement) -> Tensor:
+        return judged.gallery.probability_QK[:, 0]
 
-def confidence(index: Index, own: Calibration, scores: Scores, owner_Q: torch.Tensor) -> list[dict[str, Any]]:
-    """The mean claimed probability and the calibration error, for calibrations learned in several ways."""
-    rows = [trust("its own", own, scores, owner_Q)]
-    for count in TAUGHT:
-        draws = []
-        for seed in range(DRAWS):
-            order = torch.randperm(len(owner_Q), generator=torch.Generator().manual_seed(seed))
-            some, others = order[:count], order[count:]
-            fitted = fit_calibration(
-                rows_of(scores, some), owner_Q[some], own.frame_weight, own.clip_weight, own.model
-            )
-            if fitted is not None:
-                draws.append(trust("", fitted, rows_of(scores, others), owner_Q[others]))
-        mean = {name: float(np.mean([draw[name] for draw in draws])) for name in ("said", "right", "ece")}
-        rows.append({"learned": f"from {count} captions", **mean})
-    return rows
-
-
-def rows_of(scores: Scores, some_Q: torch.Tensor) -> Scores:
-    return Scores(scores.frame_QV[some_Q], scores.clip_QV[some_Q])
-
-
-def trust(name: str, calibration: Calibration, scores: Scores, owner_Q: torch.Tensor) -> dict[str, Any]:
-    said_Q = judge_all(scores, calibration).gallery.probability_QK[:, 0].double().numpy()
-    right_Q = (calibration.score(scores).argmax(1) == owner_Q).numpy()
-    error = float(calibration_error(said_Q, right_Q, np.ones((1, len(right_Q)), np.int64))[0])
-    return {"learned": name, "said": float(said_Q.mean()), "right": float(right_Q.mean()), "ece": error}
-
-
-def moments(index: Index, captions: dict[str, list[str]], folder: Path) -> list[dict[str, Any]]:
-    """The clips as films: the shown window and the peak with seconds around it, beside the true clip."""
-    joined, clips = join(index, folder / "films")
-    build_index(folder / "index", [joined.path], index.embedder)
-    films = open_single_index(folder / "index", device="cpu")
-    films.embedder = index.embedder
-    found: dict[str, list[tuple[float, float, float]]] = {"window shown": [], "peak ± 5 s": []}
-    for film, parts in clips.items():
-        asked = [(text, start, end) for name, start, end in parts for text in captions[Path(name).name]]
-        answers = films.search_many([text for text, _, _ in asked], 1, filter=[film])
-        for (text, start, end), answer in zip(asked, answers, strict=True):
-            (timeline,) = films.timelines(text, [film])
-            peak = float(timeline.spans_F2[timeline.similarity_F.argmax()].mean())
-            best = answer.hits[0].moments[0]
-            for name, window in (
-                ("window shown", (best.start, best.end)),
-                ("peak ± 5 s", (max(0.0, peak - AROUND), peak + AROUND)),
-            ):
-                found[name].append(beside(window, (start, end)))
+    precise_Q = there.kinds_Q == AnswerKind.PRECISE
+    measured = {
+        "ECE of the first hit": weighted_error((first(there), first(gone)), (right_Q, wrong_Q)),
+        "ECE of none": weighted_error((there.gallery.none_Q, gone.gallery.none_Q), (wrong_Q, ~wrong_Q)),
+        "precise, right": share(right_Q[precise_Q]),
+        "absent called precise": share(never.kinds_Q == AnswerKind.PRECISE),
+        "there, called not here": share(there.kinds_Q == AnswerKind.NOT_HERE),
+        "absent noticed": share(never.kinds_Q == AnswerKind.NOT_HERE),
+    }
     return [
-        {
-            "moment": name,
-            "captions": len(rows),
-            "IoU": float(np.mean([row[0] for row in rows])),
-            "centre inside": float(np.mean([row[1] for row in rows])),
-            "median seconds": float(np.median([row[2] for row in rows])),
-            "longest": float(np.max([row[2] for row in rows])),
-        }
-        for name, rows in found.items()
+        {"figure": name, "target": TARGETS.get(name, ""), "measured": value}
+        for name, value in measured.items()
+    ]
+
+
+def wordings(index: Index) -> dict[str, Any]:
+    said = [index.search_many([form.format(noun) for noun in NOUNS], 1) for form in WORDINGS]
+    same = [len({answer.diagnosis.kind for answer in forms}) == 1 for forms in zip(*said, strict=True)]
+    return figure("nouns of one kind in four wordings", float(np.mean(same)))
+
+
+def contradictions(answers: Sequence[Answer]) -> int:
+    """Answers whose order, kind or words cannot be true beside their numbers."""
+    count = 0
+    for answer in answers:
+        said, shares = (
+            answer.diagnosis,
+            [hit.probability for hit in answer.hits if hit.probability is not None],
+        )
+        if not shares or said.here is None:
+            continue
+        none, first, held = 1 - said.here, shares[0], sum(said.probabilities[: said.group])
+        wrong = (
+            shares != sorted(shares, reverse=True),
+            sum(said.probabilities) + none > 1 + 1e-4,
+            said.kind == "precise" and held < 0.5 - 1e-6,
+            said.kind == "several_fit" and held < 0.5 - 1e-6,
+            said.kind == "not_here" and none < max(first, 0.3) - 1e-6,
+            said.kind != "precise"
+            and first >= 0.5
+            and 2 * max([0.0, *said.probabilities[1:]]) <= first - 1e-6,
+        )
+        count += any(wrong)
+    return count
+
+
+def with_film(index: Index, captions: dict[str, list[str]], folder: Path) -> list[dict[str, Any]]:
+    """The clips, and half of them again as one film: order, numbers, and moments in the film."""
+    joined, clips = join(index, folder / "film")
+    both = folder / "index"
+    build_index(both, [index.store.path / "features", joined.path], index.embedder)
+    films = open_single_index(both, device="cpu")
+    films.embedder = index.embedder
+    (film, parts), *_ = clips.items()
+    asked = [(text, name) for name in index.videos for text in captions[Path(name).name][:3]]
+    answers = films.search_many([text for text, _ in asked], 10)
+    inside = {name for name, _, _ in parts}
+    right = [
+        answer.hits[0].video in ((name, film) if name in inside else (name,))
+        for (_, name), answer in zip(asked, answers, strict=True)
+    ]
+    moments = [(text, start, end) for name, start, end in parts for text in captions[Path(name).name]]
+    found = films.search_many([text for text, _, _ in moments], 1, filter=[film])
+    overlaps = [
+        beside((answer.hits[0].moments[0].start, answer.hits[0].moments[0].end), (start, end))
+        for (_, start, end), answer in zip(moments, found, strict=True)
+    ]
+    seconds = [
+        moment.end - moment.start for answer in answers for hit in answer.hits for moment in hit.moments
+    ]
+    return [
+        figure("contradictions", contradictions(answers)),
+        figure("R@1, clip or film", float(np.mean(right))),
+        figure("moment in the film: centre inside", float(np.mean([each[1] for each in overlaps]))),
+        figure("moment in the film: IoU", float(np.mean([each[0] for each in overlaps]))),
+        figure("shortest moment, seconds", min(moment.end - moment.start for moment in shown)),
     ]
 
 
@@ -167,27 +388,45 @@ def join(index: Index, path: Path) -> tuple[FeatureFolder, dict[str, list[tuple[
     videos = {str(video.source): video for video in features}
     names = np.random.default_rng(0).permutation([name for name in index.videos if name in videos]).tolist()
     joined = FeatureFolder.create(path, features.backbone, features.rate)
-    clips: dict[str, list[tuple[str, float, float]]] = {}
-    for first in range(0, len(names), CLIPS_A_FILM):
-        source, start = Path(f"/films/{first}.mp4"), 0.0
-        parts, rows, times = [], [], []
-        for name in names[first : first + CLIPS_A_FILM]:
-            video = videos[name]
-            parts.append((name, start, start + video.duration))
-            rows.append(video.rows)
-            times.append(video.times + start)
-            start += video.duration
-        film = VideoFeatures(video_id(source), source, start, np.concatenate(rows), np.concatenate(times))
-        joined.write(film, Fingerprint(1, 1))
-        clips[str(source)] = parts
-    return joined, clips
+    source, start = Path("/films/joined.mp4"), 0.0
+    parts, rows, times = [], [], []
+    for name in names[:CLIPS_A_FILM]:
+        video = videos[name]
+        parts.append((name, start, start + video.duration))
+        rows.append(video.rows)
+        times.append(video.times + start)
+        start += video.duration
+    film = VideoFeatures(video_id(source), source, start, np.concatenate(rows), np.concatenate(times))
+    joined.write(film, Fingerprint(1, 1))
+    return joined, {str(source): parts}
 
 
-def beside(window: tuple[float, float], true: tuple[float, float]) -> tuple[float, float, float]:
-    """IoU, whether the window's centre lies in the true one, and its seconds."""
+def beside(window: tuple[float, float], true: tuple[float, float]) -> tuple[float, float]:
+    """IoU, and whether the window's centre lies in the true one."""
     shared = max(0.0, min(window[1], true[1]) - max(window[0], true[0]))
     union = window[1] - window[0] + true[1] - true[0] - shared
-    return shared / union, float(true[0] <= sum(window) / 2 <= true[1]), window[1] - window[0]
+    return shared / union, float(true[0] <= sum(window) / 2 <= true[1])
+
+
+def demo(folder: Path) -> list[dict[str, Any]]:
+    """The demo's index: its test captions, and sentences of random words."""
+    index = open_single_index(folder / "index", device="cpu")
+    rng = np.random.default_rng(0)
+    told = [caption.text for caption in RenderedWorld.open(folder / "videos").captions_of("test")]
+    drawn = [" ".join(rng.choice(RANDOM_WORDS, rng.integers(1, 9))) for _ in range(RANDOM_SENTENCES)]
+    rows = []
+    for name, sentences in (("its captions", told), ("random sentences", drawn)):
+        answers = index.search_many(sentences, 10)
+        said = [answer.diagnosis for answer in answers]
+        below = sum(each.kind == "precise" and (each.probability or 0) < 0.5 for each in said)
+        counts = {kind.words: sum(each.words == kind.words for each in said) for kind in AnswerKind}
+        row = {"asked": name, "sentences": len(said), "contradictions": contradictions(answers)}
+        rows.append({**row, "precise below half": below, **counts})
+    return rows
+
+
+def share(chosen: Tensor) -> float:
+    return chosen.double().mean().item()
 
 
 def main() -> None:
@@ -196,23 +435,35 @@ def main() -> None:
     )
     parser.add_argument("index", type=Path)
     parser.add_argument("captions", type=Path)
+    parser.add_argument("--demo", type=Path)
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/answers.json"))
     options = parser.parse_args()
     index = open_single_index(options.index, device="cpu")
     captions = json.loads(options.captions.read_bytes())
     asked = [(text, at) for at, name in enumerate(index.videos) for text in captions[Path(name).name]]
-    scores, owner_Q = index.every_score([text for text, _ in asked]), torch.tensor([at for _, at in asked])
+    texts, owner_Q = [text for text, _ in asked], torch.tensor([at for _, at in asked])
+    scores, absent = index.every_score(texts), index.every_score(ABSENT.read_text().splitlines())
     own = read_calibration(index.embedder.calibration, index.embedder.record["digest"])
     assert own is not None, "kinds are measured with a calibrated model"
-    found = {"kinds": kinds(own, scores, owner_Q, index.every_score(ABSENT.read_text().splitlines()))}
+    fits_QV = fitting_videos(index, texts, owner_Q)
+    folds = cross_validated(scores, owner_Q, fits_QV, own)
+    found: dict[str, Any] = {}
+    found["cross-validated"], found["curve"] = figures(folds, absent, fits_QV)
+    found["cross-validated"].append(wordings(index))
+    answers = index.search_many(texts, 10)
+    found["cross-validated"].append(figure("contradictions", contradictions(answers)))
+    print_table("Captions, cross-validated", found["cross-validated"])
+    print_table("Noticed against mistaken", found["curve"])
+    found["kinds"] = kinds(folds, absent)
     print_table("Kinds", found["kinds"])
-    found["single words"] = single_words(index, captions)
-    print_table("Single words, each of one clip", found["single words"])
-    found["confidence"] = confidence(index, own, scores, owner_Q)
-    print_table("Confidence of the first hit", found["confidence"])
+    found["shipped"] = shipped(own, scores, owner_Q, absent)
+    print_table("The calibration that comes with the model", found["shipped"])
     with TemporaryDirectory() as folder:
-        found["moments"] = moments(index, captions, Path(folder))
-    print_table("Moments in films of the clips", found["moments"])
+        found["film"] = with_film(index, captions, Path(folder))
+    print_table("With a film of half of the clips", found["film"])
+    if options.demo is not None:
+        found["demo"] = demo(options.demo)
+        print_table("The demo's index", found["demo"])
     save_json(options.json, found)
 
 

@@ -12,6 +12,7 @@ N timelines, F positions along a timeline, C positions that a moment may grow fr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -36,6 +37,11 @@ LOOK = 1.0  # seconds to either side that say what the best position looks like
 SAMPLE = 256  # positions that say how alike a video usually looks
 STILL = 0.02  # cosines nearer than this tell nothing apart: coding and rounding move those of a still picture
 SHORTEST = 1e-6
+LEAST_SECONDS = 2.0  # of a moment; a shorter one is widened, as far as its video goes
+GAP = 1.0  # seconds between moments that are one, if they fit about equally well
+ABOUT_AS_GOOD = 0.8  # the share of the better one's score
+NEARLY_ALL = 0.8  # the share of a video that is all of it
+THROUGHOUT = 0.8  # a video fits throughout if its background reaches this share of the peak
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,39 @@ def grow_moments(
         score = float(similarity_F[first : last + 1].max())
         moments.append(Moment(float(spans_F2[first, 0]), float(spans_F2[last, 1]), score))
     return tuple(moments)
+
+
+def shown_moments(similarity_F: Timeline, spans_F2: Timeline, rows_FD: Timeline) -> tuple[Moment, ...]:
+    """The moments that a person is shown: neighbours are one, none is too short to be seen, best first.
+
+    A video that fits throughout, or nearly so, is one moment.
+    """
+    background, peak = background_of(similarity_F), float(similarity_F.max())
+    start, end = float(spans_F2[0, 0]), float(spans_F2[-1, 1])
+    if background >= THROUGHOUT * peak > 0:
+        return (Moment(start, end, peak),)
+    found = joined(grow_moments(similarity_F, spans_F2, rows_FD), start, end)
+    if sum(moment.end - moment.start for moment in found) >= NEARLY_ALL * (end - start):
+        return (Moment(start, end, max(moment.score for moment in found)),)
+    return found
+
+
+def joined(moments: Sequence[Moment], start: float, end: float) -> tuple[Moment, ...]:
+    """Moments of a video from `start` to `end`, each widened to `LEAST_SECONDS`, with neighbours as one."""
+    groups: list[tuple[int, Moment]] = []  # the rank of the best of each, and the moment that they are
+    for rank, moment in sorted(enumerate(moments), key=lambda each: each[1].start):
+        missing = max(0.0, LEAST_SECONDS - (moment.end - moment.start)) / 2
+        first = max(start, min(moment.start - missing, end - LEAST_SECONDS))
+        last = min(end, max(moment.end + missing, start + LEAST_SECONDS))
+        near = groups[-1][1] if groups else moment
+        low, high = sorted((near.score, moment.score))
+        if groups and first <= near.end + GAP and low >= ABOUT_AS_GOOD * high:
+            before, one = groups.pop()
+            first, last, score = one.start, max(one.end, last), max(one.score, moment.score)
+            groups.append((min(before, rank), Moment(first, last, score)))
+        else:
+            groups.append((rank, Moment(first, last, moment.score)))
+    return tuple(moment for _, moment in sorted(groups, key=lambda each: each[0]))
 
 
 def evidence_along(similarity_F: Timeline, spans_F2: Timeline, rows_FD: Timeline, least: float) -> Timeline:

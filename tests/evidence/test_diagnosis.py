@@ -14,9 +14,9 @@ from scipy.special import psi
 from holmes.config.schema import ScoreConfig
 from holmes.errors import HolmesError
 from holmes.evidence.calibration import Calibration, read_calibration
-from holmes.evidence.fitting import best_candidates, fit_calibration, fit_known_kinds, judge_all
+from holmes.evidence.fitting import best_candidates, fit_calibration, judge_all, without
 from holmes.evidence.judging import CalibratedJudge, Candidates, Judge, judge
-from holmes.evidence.kinds import AnswerKind, KindRules, kinds_of, small_group
+from holmes.evidence.kinds import AnswerKind, fit_word, kinds_of
 from holmes.evidence.quantities import candidate_quantities, fit_temperature
 from holmes.evidence.wording import explain
 from holmes.records import Scores
@@ -119,115 +119,95 @@ def test_the_temperature_is_the_likeliest_of_the_choices():
 
 
 def test_kinds_are_what_a_person_means():
-    rules = KindRules(precise=0.5, group=0.6, here=0.3)
+    few = [0.01] * 5
     rows = {
-        "another is as good": ([0.5, 0.45, *[0.01] * 5], 0.9, 1, AnswerKind.SEVERAL_FIT, 2),
-        "one holds it": ([0.55, 0.1, 0.05, 0.05, 0.05, 0.05, 0.05], 0.9, 1, AnswerKind.PRECISE, 1),
-        "two hold it": ([0.4, 0.35, 0.01, 0.01, 0.01, 0.01, 0.01], 0.9, 1, AnswerKind.SEVERAL_FIT, 2),
-        "six hold it": ([0.11, 0.11, 0.11, 0.1, 0.1, 0.1, 0.1], 0.9, 1, AnswerKind.SEVERAL_FIT, 6),
-        "seven would": ([0.09, 0.09, 0.09, 0.09, 0.09, 0.09, 0.09], 0.9, 1, AnswerKind.TOO_LITTLE, 0),
-        "two copies hold it": ([0.3, 0.3, 0.05, 0.05, 0.01, 0.01, 0.01], 0.9, 2, AnswerKind.PRECISE, 2),
-        "it stands out all the same": ([0.6, *[0.01] * 6], 0.25, 1, AnswerKind.PRECISE, 1),
-        "it is not here": ([0.2, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01], 0.25, 1, AnswerKind.NOT_HERE, 0),
+        "half, and twice the next": ([0.5, 0.25, *few], 0.1, 1, AnswerKind.PRECISE, 1),
+        "less than half": ([0.49, 0.1, 0.05, *few[1:]], 0.2, 1, AnswerKind.TOO_LITTLE, 0),
+        "another is nearly as good": ([0.5, 0.3, *few], 0.1, 1, AnswerKind.SEVERAL_FIT, 2),
+        "two hold it": ([0.4, 0.35, *few], 0.1, 1, AnswerKind.SEVERAL_FIT, 2),
+        "six hold it": ([0.1] * 7, 0.2, 1, AnswerKind.SEVERAL_FIT, 5),
+        "seven would": ([0.08] * 7, 0.2, 1, AnswerKind.TOO_LITTLE, 0),
+        "a member is too small": ([0.42, 0.1, *few], 0.2, 1, AnswerKind.TOO_LITTLE, 0),
+        "two copies hold it": ([0.3, 0.3, *few], 0.2, 2, AnswerKind.PRECISE, 2),
+        "none is likeliest": ([0.2, 0.1, *few], 0.35, 1, AnswerKind.NOT_HERE, 0),
+        "none is likeliest with little": ([0.1, 0.08, *few], 0.25, 1, AnswerKind.TOO_LITTLE, 0),
+        "a video is likelier": ([0.38, 0.05, *few], 0.37, 1, AnswerKind.TOO_LITTLE, 0),
     }
     probability_QK = torch.tensor([row[0] for row in rows.values()])
-    here_Q, copies_Q = (torch.tensor([row[place] for row in rows.values()]) for place in (1, 2))
-    kinds_Q, group_Q = kinds_of(probability_QK, here_Q, copies_Q, rules)
+    none_Q, copies_Q = (torch.tensor([row[place] for row in rows.values()]) for place in (1, 2))
+    kinds_Q, group_Q = kinds_of(probability_QK, none_Q, copies_Q)
     for name, kind, group in zip(rows, kinds_Q.tolist(), group_Q.tolist(), strict=True):
         assert (AnswerKind(kind), group) == rows[name][3:], name
+    moved_Q, _ = kinds_of(probability_QK, none_Q, copies_Q, not_here_below=0.78)
+    said = [AnswerKind(kind) for kind in moved_Q.tolist()]
+    assert said[3] == AnswerKind.SEVERAL_FIT and said[9] == AnswerKind.NOT_HERE, "25% is enough now"
 
 
-def test_a_small_group_is_small_in_its_gallery():
-    """Six at most, and an eighth of the gallery; two are always few enough."""
-    assert [small_group(videos) for videos in (1, 8, 16, 17, 24, 25, 40, 41, 90, 10**6)] == [
-        2, 2, 2, 3, 3, 4, 5, 6, 6, 6,
-    ]  # fmt: skip
-    probability_QK = torch.tensor([[0.13] * 6 + [0.01] * 18])
-    for small, kind in ((6, AnswerKind.SEVERAL_FIT), (3, AnswerKind.TOO_LITTLE)):
-        rules = KindRules(small=small)
-        kinds_Q, _ = kinds_of(probability_QK, torch.tensor([0.9]), torch.tensor([1]), rules)
-        assert kinds_Q.item() == kind
+def test_how_well_a_video_fits_in_words():
+    fitting = [fit_word(p, AnswerKind.SEVERAL_FIT) for p in (0.8, 0.5, 0.4, 0.15, 0.1)]
+    assert fitting == ["fits", "fits", "may fit", "may fit", "nearest"]
+    assert fit_word(0.8, AnswerKind.NOT_HERE) == "may fit", "nothing fits of what is not here"
 
 
 @pytest.mark.parametrize(
-    ("kind", "group", "begins"),
+    ("kind", "group", "said"),
     [
-        (
-            AnswerKind.PRECISE,
-            1,
-            "One video stands out. If your collection contains it, the first hit is "
-            "right with probability 40%.",
-        ),
+        (AnswerKind.PRECISE, 1, "Best guess: a.mp4, 40%. 22% that it is not in your collection."),
         (
             AnswerKind.PRECISE,
             2,
-            "Two videos show the same moment. If your collection contains it, they are "
-            "right with probability 60%.",
+            "Two videos show the same moment: 60% that it is the right one. 22% that it is not in your "
+            "collection.",
         ),
         (
             AnswerKind.SEVERAL_FIT,
-            3,
-            "Three videos fit. If your collection contains it, one of them is right "
-            "with probability 60%, and the first with 40%.",
+            2,
+            "Two videos fit: 60% that it is one of them, 40% for a.mp4. 22% that it is not in your "
+            "collection.",
         ),
-        (AnswerKind.SEVERAL_FIT, 14, "14 videos fit."),
         (
             AnswerKind.TOO_LITTLE,
             0,
-            "Too many videos fit. If your collection contains it, the first hit is "
-            "right with probability 40%.",
+            "Too many videos are possible: 40% for a.mp4, at most. 22% that it is not in your collection.",
         ),
-        (AnswerKind.NOT_HERE, 0, "It is probably not here; these videos come nearest."),
+        (AnswerKind.NOT_HERE, 0, "Perhaps not in your collection: 22%. The nearest is a.mp4, 40%."),
     ],
 )
-def test_the_sentence(kind, group, begins):
-    assert explain(kind, group, 0.4, 0.6)[0].startswith(begins)
+def test_the_sentence(kind, group, said):
+    assert explain(kind, group, [0.4, 0.2, 0.1], 0.22, ["a.mp4", "b.mp4"])[0] == said
+    assert "the first hit" in explain(kind, group, [0.4, 0.2, 0.1], 0.22)[0] or group == 2
 
 
-def test_what_stands_out_on_little_evidence_says_so():
-    said, _ = explain(AnswerKind.PRECISE, 1, 0.78, 0.78, little=True)
-    assert said == (
-        "One video stands out, on little evidence: it may be missing from your collection. "
-        "If it is there, the first hit is right with probability 78%."
-    )
+def test_likely_is_said_from_sixty_percent_on():
+    assert explain(AnswerKind.PRECISE, 1, [0.6], 0.1)[0].startswith("Likely: the first hit, 60%.")
+    assert explain(AnswerKind.NOT_HERE, 0, [0.1], 0.6)[0].startswith("Likely not in your collection: 60%.")
 
 
-def test_a_word_or_two_are_never_said_not_to_be_here():
-    """One video scores a little more than the others, and none has any evidence to speak of."""
+def test_only_the_evidence_counts_not_the_words():
+    """A word and a sentence with the same scores get the same answer: nothing else is told to a judge."""
     scores = Scores(*torch.full((2, 2, 30), 0.1))
-    calibration = replace(CALIBRATION, vacuity_middle=-9.0)
-    terse_Q = torch.tensor([False, True])
-    sentence, word = CalibratedJudge(calibration)(Candidates(scores, 30, terse_Q=terse_Q))
-    assert sentence.kind == "not_here" and word.kind == "too_little" and sentence.here == word.here < 0.05
-    assert word.explanation.startswith("A word or two say little. If your collection contains it, the first")
-    assert sentence.probabilities == word.probabilities
+    one, other = CalibratedJudge(CALIBRATION)(Candidates(scores, 30))
+    assert one == other
 
 
-def test_only_an_absent_answer_is_said_not_to_be_here():
-    for kind in AnswerKind:
-        said = " ".join(explain(kind, 1, 0.4, 0.6))
-        assert ("not here" in said) == (kind is AnswerKind.NOT_HERE)
+def test_a_stated_prior_moves_none_and_nothing_else():
+    scores = random_scores(5, 20)
+    calibration = replace(CALIBRATION, absence_shift=0.5, absence_slope=0.3)
+    often = judge(Candidates(scores, 20, expect_missing=0.5), calibration)
+    never = judge(Candidates(scores, 20, expect_missing=0.0), calibration)
+    assert (often.gallery.none_Q > 0.3).all() and (never.gallery.none_Q == 0).all()
+    left_Q1 = (1 - often.gallery.none_Q).unsqueeze(1)
+    torch.testing.assert_close(often.gallery.probability_QK, never.gallery.probability_QK * left_Q1)
 
 
-def test_the_number_the_sentence_and_the_kind_are_of_one_distribution():
-    calibration = fit_calibration(*world_of_kinds(400, 80, seed=0)[:2], *WEIGHTS, "m")
-    assert calibration is not None
-    scores = world_of_kinds(200, 90, seed=3)[0]
-    best, all_scores = best_candidates(scores, calibration)
-    said = CalibratedJudge(calibration)(Candidates(best, 90, all_scores))
-    assert {diagnosis.kind for diagnosis in said} >= {"precise", "several_fit", "not_here"}
-    for diagnosis in said:
-        assert sum(diagnosis.probabilities) <= 1 + 1e-5
-        unclear = diagnosis.probability < calibration.precise_floor
-        assert (diagnosis.kind == "not_here") == (unclear and diagnosis.here < calibration.here_floor)
-        first = diagnosis.probability
-        number = "over 99%" if 0.99 < first < 1 else "under 1%" if 0 < first < 0.01 else f"{first:.0%}"
-        assert f"probability {number}" in diagnosis.explanation or f"with {number}" in diagnosis.explanation
-        if diagnosis.kind == "precise":
-            assert diagnosis.probability >= calibration.precise_floor and diagnosis.group == 1
-        if diagnosis.kind == "several_fit":
-            held = np.cumsum(diagnosis.probabilities)
-            assert held[diagnosis.group - 1] >= calibration.group_floor or diagnosis.group == 2
+def test_films_are_ordered_by_the_sum_of_their_parts():
+    """Two films: the first has the best part, the second more of the evidence."""
+    frame = torch.tensor([[0.50, 0.49, 0.48, 0.47, 0.1]])
+    video_QK = torch.tensor([[7, 3, 3, 3, 7]])
+    (said,) = CalibratedJudge(CALIBRATION)(Candidates(Scores(frame, frame), 5, video_QK=video_QK))
+    assert said.order == (1, 0) and said.probabilities[0] > said.probabilities[1]
+    e = [1 + math.exp((s - 0.3) / 0.05) for s in frame[0].tolist()]
+    assert said.probabilities[0] == pytest.approx(0.8 * sum(e[1:4]) / sum(e), rel=1e-4)
 
 
 def test_a_diagnosis_says_what_was_judged():
@@ -240,11 +220,11 @@ def test_a_diagnosis_says_what_was_judged():
         kind = AnswerKind(int(judged.kinds_Q[row]))
         assert (diagnosis.kind, diagnosis.words) == (kind.name.lower(), kind.words)
         assert diagnosis.probability == pytest.approx(judged.gallery.probability_QK[row, 0].item())
-        assert sum(diagnosis.probabilities) == pytest.approx(1, rel=1e-5)
+        assert sum(diagnosis.probabilities) == pytest.approx(diagnosis.here, rel=1e-5)
         assert diagnosis.probabilities[0] == diagnosis.probability == max(diagnosis.probabilities)
         assert diagnosis.probability_top[5] == pytest.approx(sum(diagnosis.probabilities[:5]))
         assert sum(diagnosis.beliefs) + diagnosis.quantities["uncertainty"] == pytest.approx(1, rel=1e-5)
-        assert diagnosis.quantities["fits"] == sum(
+        assert diagnosis.quantities["about_equal"] == sum(
             p >= diagnosis.probability / 2 for p in diagnosis.probabilities
         )
         assert json.dumps(diagnosis.quantities)
@@ -266,8 +246,8 @@ def test_a_gallery_of_one_video():
     (only,) = CalibratedJudge(CALIBRATION)(
         Candidates(Scores(torch.tensor([[0.5]]), torch.tensor([[0.6]])), 1)
     )
-    assert only.probability == pytest.approx(1) and only.quantities["margin"] == 0
-    assert only.probability_top == {5: pytest.approx(1), 10: pytest.approx(1)}
+    assert only.probability == pytest.approx(0.8) and only.quantities["margin"] == 0
+    assert only.probability_top == {5: pytest.approx(0.8), 10: pytest.approx(0.8)}
 
 
 def test_a_calibration_survives_json_and_belongs_to_its_model():
@@ -293,19 +273,61 @@ def world_of_kinds(queries: int, videos: int, seed: int) -> tuple[Scores, torch.
     return Scores(*torch.tensor(scores, dtype=torch.float32)), torch.tensor(owner), kinds
 
 
-def test_fitted_thresholds_tell_kinds_apart_in_another_gallery():
+def test_a_fitted_calibration_tells_kinds_apart_in_another_gallery():
     calibration = fit_calibration(*world_of_kinds(400, 80, seed=0)[:2], *WEIGHTS, "m")
     assert calibration is not None and (calibration.videos, calibration.queries) == (80, 400)
     scores, owner_Q, kinds = world_of_kinds(600, 300, seed=1)
-    best, all_scores = best_candidates(scores, calibration)
-    judged = judge(Candidates(best, 300, all_scores), calibration)
+    judged = judge_all(scores, calibration)
     found = judged.kinds_Q.numpy()
     assert (found[kinds == 2] >= AnswerKind.TOO_LITTLE).mean() > 0.8
     assert (found[kinds == 0] == AnswerKind.PRECISE).mean() > 0.7
-    assert (found[kinds == 1] == AnswerKind.SEVERAL_FIT).mean() > 0.7
+    assert (found[kinds == 1] == AnswerKind.SEVERAL_FIT).mean() > 0.3
+    assert (found[kinds == 1] == AnswerKind.PRECISE).mean() < (
+        found[kinds == 0] == AnswerKind.PRECISE
+    ).mean() - 0.2
     # And the probability is true of the top hit, which was never looked at.
     right = (calibration.score(scores).argmax(1) == owner_Q).double().mean().item()
-    assert judged.gallery.probability_top(1).mean().item() == pytest.approx(right, abs=0.05)
+    here = judge_all(scores, calibration, expect_missing=0)
+    # One curve stands for queries with one good video, with four and with none.
+    assert here.gallery.probability_top(1).mean().item() == pytest.approx(right, abs=0.1)
+    gone = judge_all(without(scores, owner_Q), calibration)
+    assert gone.gallery.none_Q[kinds == 0].mean() > judged.gallery.none_Q[kinds == 0].mean() + 0.1
+
+
+def test_what_fits_is_learned_from_queries_that_several_videos_satisfy():
+    """The same score means that a video fits, where half of those that score so do."""
+    rng = np.random.default_rng(0)
+    scores, owner_Q, _ = world_of_kinds(300, 40, seed=2)
+    fits_QV = torch.from_numpy(rng.random((300, 40)) < 0.02)
+    scores.frame_QV[fits_QV] += 0.3
+    scores.clip_QV[fits_QV] += 0.3
+    fits_QV = fits_QV.scatter(1, owner_Q.unsqueeze(1), False)
+    calibration = fit_calibration(scores, owner_Q, *WEIGHTS, "m", fits_QV)
+    assert calibration is not None and calibration.fit_slope > 0
+    judged = judge_all(scores, calibration)
+    order_QV = calibration.score(scores).argsort(dim=1, descending=True)
+    true_QV = fits_QV.scatter(1, owner_Q.unsqueeze(1), True).gather(1, order_QV)
+    for low, high in ((0.0, 0.1), (0.5, 1.01)):
+        some = (judged.fit_QK >= low) & (judged.fit_QK < high)
+        assert true_QV[some].double().mean().item() == pytest.approx(
+            judged.fit_QK[some].double().mean().item(), abs=0.12
+        )
+    assert (judged.fit_QK >= judged.gallery.probability_QK).all(), "the one that is meant fits"
+
+
+def test_older_calibrations_open_with_what_they_lack_at_its_default():
+    old = {
+        "version": 2, "model": "abc", "candidates": 100, "frame_weight": 0.4, "clip_weight": 0.6,
+        "temperature": 0.07, "score_temperature": 0.05, "score_offset": 0.18, "videos": 75, "queries": 5584,
+        "odds_shift": 0.28, "odds_slope": 1.1, "vacuity_middle": -5.2, "vacuity_spread": 1.2,
+        "precise_floor": 0.5, "group_floor": 0.5, "here_floor": 0.05, "rough": False,
+    }  # fmt: skip
+    first = {k: v for k, v in old.items() if "floor" not in k} | {"version": 1, "vacuity_ceiling": 0.4}
+    for stored in (old, first):
+        calibration = read_calibration(stored, "abc")
+        assert calibration is not None and calibration.score_offset == 0.18
+        (said,) = CalibratedJudge(calibration)(Candidates(random_scores(1, 20), 20))
+        assert said.here == pytest.approx(0.8), "what it never learned of missing videos is the prior"
 
 
 def test_too_few_queries_teach_nothing():
@@ -322,7 +344,7 @@ def test_quantities_stay_finite_where_right_videos_stand_far_apart():
     for diagnosis in CalibratedJudge(calibration)(Candidates(best, 30, all_scores)):
         assert all(math.isfinite(value) for value in diagnosis.quantities.values())
         assert diagnosis.beliefs[0] > 0.99 and all(math.isfinite(belief) for belief in diagnosis.beliefs)
-        assert diagnosis.kind == "precise" and diagnosis.probability > 0.99
+        assert diagnosis.kind == "precise" and diagnosis.probability > 0.9
 
 
 @pytest.mark.parametrize(
@@ -336,37 +358,3 @@ def test_a_damaged_calibration_is_refused(damage):
     assert calibration is not None and read_calibration(calibration.to_dict(), "m") == calibration
     with pytest.raises(HolmesError, match="the calibration is damaged"):
         read_calibration(calibration.to_dict() | damage, "m")
-
-
-def test_the_floors_meet_known_kinds_as_well_as_any_that_are_tried():
-    """In loops: no floors of the same choice name more kinds right, by the mean of the F1 scores."""
-    rng = np.random.default_rng(4)
-    known = np.repeat([0, 1, 2], 30)
-    scores = random_scores(90, 25, seed=7)
-    for row, kind in enumerate(known):  # one stands out, three do, none does
-        scores.frame_QV[row, : (1, 3, 0)[kind]] += 0.15
-        scores.clip_QV[row, : (1, 3, 0)[kind]] += 0.15
-    plain = fit_calibration(scores, torch.tensor(rng.integers(0, 3, 90)), 0.4, 0.6, "abc")
-    assert plain is not None
-    fitted = fit_known_kinds(plain, scores, torch.from_numpy(known))
-    judged = judge_all(scores, plain)
-    first = judged.gallery.probability_QK[:, 0].tolist()
-    group = judged.gallery.probability_QK[:, :4].sum(1).tolist()  # four of 25 are a small group
-
-    def mean_f1(precise: float, several: float, here: float, sure: float = 0.0) -> float:
-        said = [
-            0 if p >= 0.75 or (p >= precise and h >= sure) else 1 if g >= several and h >= here else 2
-            for p, g, h in zip(first, group, judged.here_Q.tolist(), strict=True)
-        ]
-        rights = [sum(s == k == kind for s, k in zip(said, known, strict=True)) for kind in range(3)]
-        return float(np.mean([2 * rights[kind] / (said.count(kind) + 30) for kind in range(3)]))
-
-    best = mean_f1(fitted.precise_floor, fitted.group_floor, fitted.here_floor, fitted.sure_floor)
-    tried = [
-        mean_f1(min(np.quantile(first, p), 0.75), min(np.quantile(group, g), 0.75), h, s)
-        for p in np.linspace(0, 1, 42)[1:-1:3]
-        for g in np.linspace(0, 1, 42)[1:-1:3]
-        for h in (0.01, 0.02, 0.03, 0.05)
-        for s in (0.0, 0.1, 0.3)
-    ]
-    assert best >= max(tried) - 1e-6 and best > mean_f1(0.99, 0.99, 0.05)

@@ -62,7 +62,7 @@ def test_own_sentences_teach_an_index(index: Index) -> None:
     assert (taught.sentences, taught.videos, taught.found_first) == (30, 3, 1.0)
     assert taught.mean_probability > 0.8
     answer = open_single_index(index.store.path, device="cpu", model=FakeJoint()).search("dog runs beach")
-    assert not answer.diagnosis.rough and answer.diagnosis.kind == "precise"
+    assert answer.diagnosis.kind == "precise"
 
 
 def test_what_cannot_teach_is_one_line(index: Index, tmp_path: Path) -> None:

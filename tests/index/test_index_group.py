@@ -25,7 +25,6 @@ SURE = CalibratedJudge(
         score_offset=0.3,
         videos=5,
         queries=100,
-        precise_floor=0.7,
     )
 )
 
@@ -48,7 +47,7 @@ def test_copies_of_one_moment_are_one_answer(tmp_path: Path, monkeypatch: pytest
     assert {hit.video for hit in both.group} == {"/films/coast.mp4", "/films/album.mp4"}
     assert max(hit.probability or 0 for hit in both.hits) < 0.7, "neither holds most of it alone"
     assert both.diagnosis.kind == "precise"
-    assert both.diagnosis.explanation.startswith("Two videos show the same moment.")
+    assert both.diagnosis.explanation.startswith("Two videos show the same moment: ")
     assert index.search_many(["rain falls", "dog runs beach"], top=1)[1].diagnosis.group == 2
 
     monkeypatch.setattr(ZeroShot, "compares_images", False)  # as for a trained model, which cannot tell

@@ -11,7 +11,7 @@ import torch
 
 import holmes
 from holmes.evidence.calibration import Calibration
-from holmes.evidence.distribution import Background, ScoreEvidence, background, gallery_opinion
+from holmes.evidence.distribution import Absence, Background, ScoreEvidence, background, gallery_distribution
 from holmes.evidence.film_parts import best_by_video, count_videos, sum_by_video
 from holmes.evidence.judging import CalibratedJudge, Candidates
 from holmes.index.answer.duplicates import moment_frames
@@ -197,7 +197,7 @@ def test_a_videos_probability_is_the_sum_of_its_parts() -> None:
     video = torch.tensor([[7, 3, 7, 7, 3, 4]])
     compared, background = 500, Background(torch.tensor([0.3]), torch.tensor([0.1]))
     evidence = ScoreEvidence(0.05, 0.5)
-    parts = gallery_opinion(score, compared, evidence, background).probability_QK[0].tolist()
+    parts = gallery_distribution(score, compared, evidence, Absence(), background).probability_QK[0].tolist()
     expected = [parts[0] + parts[2] + parts[3], parts[1] + parts[4], parts[5]]
     judge = CalibratedJudge(calibration())
     (said,) = judge(Candidates(Scores(score, score), compared, background, video_QK=video))
@@ -218,8 +218,8 @@ def test_many_parts_of_one_film_are_not_many_videos_that_fit() -> None:
     (videos,) = judge(
         Candidates(Scores(score, score), 300, background, video_QK=torch.tensor([[0, 1, 2, 3, 4, 5]]))
     )
-    assert (film.kind, film.quantities["fits"]) == ("precise", 1)
-    assert (videos.kind, videos.quantities["fits"]) == ("several_fit", 4)
+    assert (film.kind, film.quantities["about_equal"]) == ("precise", 1)
+    assert (videos.kind, videos.quantities["about_equal"]) == ("several_fit", 4)
     assert videos == judge(Candidates(Scores(score, score), 300, background))[0]
 
 
@@ -229,8 +229,12 @@ def test_parts_that_are_no_candidates_count_for_their_films() -> None:
     score = torch.from_numpy(np.sort(rng.normal(0.3, 0.05, (1, 300)))[:, ::-1].copy())
     film = torch.from_numpy(rng.permutation(np.repeat([0, 1, 2], [40, 100, 160])))[None]
     evidence, parts = ScoreEvidence(0.05, 0.5), torch.tensor([40, 100, 160])[film]
-    every = gallery_opinion(score, 300, evidence).merged(film).probability_QK[0, :3]
-    best = gallery_opinion(score[:, :20], 300, evidence, background(score))
+    every = (
+        gallery_distribution(score, 300, evidence, Absence(), expect_missing=0)
+        .merged(film)
+        .probability_QK[0, :3]
+    )
+    best = gallery_distribution(score[:, :20], 300, evidence, Absence(), background(score), expect_missing=0)
     assert len(set(film[0, :20].tolist())) == 3
     told = best.merged(film[:, :20], parts[:, :20]).probability_QK[0, :3]
     torch.testing.assert_close(told, every, atol=0.02, rtol=0)
@@ -251,4 +255,5 @@ def test_the_hits_of_a_calibrated_index_carry_their_videos_probabilities(index: 
     index.diagnose = CalibratedJudge(calibration(candidates=128))
     answer = index.search("dog runs beach")
     assert answer.hits[0].probability == answer.diagnosis.probability > 0.5
-    assert sum(hit.probability for hit in answer.hits) <= 1 + 1e-6
+    shares = [hit.probability for hit in answer.hits]
+    assert sum(shares) <= answer.diagnosis.here + 1e-6 and shares == sorted(shares, reverse=True)

@@ -81,11 +81,9 @@ def in_memory(file: Path) -> int:
 def test_json_has_the_documented_shape(index: Index) -> None:
     answer = json.loads(json.dumps(index.search("dog runs beach", top=2).to_dict()))
     assert list(answer) == ["query", "diagnosis", "hits"] and len(answer["hits"]) == 2
-    assert {"kind", "words", "explanation", "uncertainty", "here", "group", "rough"} <= answer[
-        "diagnosis"
-    ].keys()
+    assert {"kind", "words", "explanation", "uncertainty", "here", "group"} <= answer["diagnosis"].keys()
     for hit in answer["hits"]:
-        assert list(hit) == ["video", "score", "belief", "probability", "moments", "gone"]
+        assert list(hit) == ["video", "score", "belief", "probability", "fit", "moments", "gone"]
         assert hit["gone"] is True, "there is no such file here"
         assert all(list(moment) == ["start", "end", "score"] for moment in hit["moments"])
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -161,12 +159,10 @@ def test_a_diagnosis_can_be_plugged_in_and_abstains(
         scores.std(correction=0).item(), abs=1e-3
     )
     index.search("dog", filter="st*", not_here_below=0.3)
-    assert judge.case.here_floor == 0.3
+    assert judge.case.not_here_below == 0.3 and judge.case.expect_missing == 0.2
     assert judge.case.videos == 1, "only what was compared counts"
-    assert judge.case.terse_Q is None, "a floor that was asked for is for every sentence"
-    assert index.search("dog", abstain_below=0.6).hits and judge.case.terse_Q.tolist() == [True]
-    index.search_many(["dog", "a dog", "dog runs beach"])
-    assert judge.case.terse_Q.tolist() == [True, True, False]
+    assert index.search("dog", abstain_below=0.6, expect_missing=0.4).hits
+    assert judge.case.expect_missing == 0.4
     abstained = index.search("dog", abstain_below=0.8)
     assert abstained.abstained and abstained.hits == () and abstained.to_dict()["diagnosis"]["abstained"]
 

@@ -1,7 +1,7 @@
 """No answer says two things that cannot both be true, whatever the scores and whatever was learned.
 
-What a person reads is held against the probabilities alone: the kind, the sentence, the numbers, and the
-hits with their bars.
+What a person reads is held against the distribution alone: the kind, the sentence, the numbers, the words
+beside the hits and their order.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ WORDS = {
     "not_here": "not here, it seems",
 }
 BEGINNINGS = {
-    "precise": r"One video stands out[.,]|\w+ videos show the same moment[.,]",
-    "several_fit": r"(Two|Three|Four|Five|Six) videos fit\.",
-    "too_little": r"Too many videos fit\.",
-    "not_here": r"It is probably not here; these videos come nearest\.",
+    "precise": r"(Likely|Best guess): the first hit|\w+ videos show the same moment",
+    "several_fit": r"(Two|Three|Four|Five|Six) videos fit: ",
+    "too_little": r"Too many videos are possible: ",
+    "not_here": r"(Likely|Perhaps) not in your collection: ",
 }
 
 
@@ -44,7 +44,6 @@ def score_rows(seed: int, shape: str, candidates: int, deviation: float) -> Scor
     return Scores(*torch.tensor(rows[:, order], dtype=torch.float32).unsqueeze(1))
 
 
-shares = st.floats(0.001, 0.999)
 calibrations = st.builds(
     Calibration,
     model=st.just("m"),
@@ -56,85 +55,107 @@ calibrations = st.builds(
     score_offset=st.floats(-0.5, 0.8),
     videos=st.integers(2, 5000),
     queries=st.just(100),
-    odds_shift=st.floats(-3, 3),
-    odds_slope=st.floats(0.1, 3),
-    vacuity_middle=st.floats(-9, 0),
-    vacuity_spread=st.floats(0.05, 3),
-    precise_floor=shares,
-    group_floor=shares,
-    here_floor=st.sampled_from([0.0, 0.01, 0.05, 0.2]),
-    sure_floor=st.sampled_from([0.0, 0.05, 0.3, 0.9]),
+    score_spread=st.floats(0.005, 0.3),
+    spread_power=st.floats(-1, 1),
+    absence_shift=st.floats(-4, 6),
+    absence_slope=st.floats(0, 2),
+    fit_shift=st.floats(-12, 3),
+    fit_slope=st.floats(0, 2),
 )
+shapes = st.sampled_from(["alike", "chance", "one", "few", "half"])
+more = st.integers(0, 500)
+priors = st.sampled_from([0.0, 0.05, 0.2, 0.5, 1.0])
 
 
 @settings(max_examples=400)
 @given(
     calibrations,
     st.integers(0, 10_000),
-    st.sampled_from(["alike", "chance", "one", "few", "half"]),
+    shapes,
     st.integers(1, 60),
     st.floats(0.001, 0.2),
     st.integers(0, 100_000),
     st.integers(1, 6),
+    priors,
 )
-def test_what_is_said_of_one_query_agrees(calibration, seed, shape, candidates, deviation, more, copies):
+def test_what_is_said_of_one_query_agrees(
+    calibration, seed, shape, candidates, deviation, more, copies, prior
+):
     scores = score_rows(seed, shape, candidates, deviation)
     videos = min(candidates, 40) + (more if candidates >= 40 else 0)
     copies_Q = torch.tensor([min(copies, videos)])
-    (said,) = CalibratedJudge(calibration)(Candidates(scores, videos, copies_Q=copies_Q))
-    assert not contradictions(said, videos, int(copies_Q), calibration.here_floor)
+    asked = Candidates(scores, videos, copies_Q=copies_Q, expect_missing=prior)
+    (said,) = CalibratedJudge(calibration)(asked)
+    assert not contradictions(said, int(copies_Q))
 
 
-@given(calibrations, st.integers(0, 10_000), st.integers(2, 40), st.integers(1, 8))
-def test_what_is_said_of_films_in_parts_agrees(calibration, seed, candidates, films):
-    scores = score_rows(seed, "few", candidates, 0.05)
-    video_QK = torch.from_numpy(np.random.default_rng(seed).integers(0, films, (1, candidates)))
-    (said,) = CalibratedJudge(calibration)(Candidates(scores, candidates, video_QK=video_QK))
-    assert not contradictions(said, candidates, 1, calibration.here_floor, in_parts=True)
+@settings(max_examples=300)
+@given(calibrations, st.integers(0, 10_000), shapes, st.integers(2, 40), st.integers(1, 8), more)
+def test_what_is_said_of_films_in_parts_agrees(calibration, seed, shape, candidates, films, more):
+    scores, rng = score_rows(seed, shape, candidates, 0.05), np.random.default_rng(seed)
+    video_QK = torch.from_numpy(rng.integers(0, films, (1, candidates)))
+    parts_F = torch.from_numpy(rng.integers(0, 50, films)) + video_QK[0].bincount(minlength=films)
+    asked = Candidates(
+        scores,
+        candidates + more if candidates == 40 else candidates,
+        video_QK=video_QK,
+        video_parts_QK=parts_F[video_QK] if candidates == 40 and more else None,
+    )
+    (said,) = CalibratedJudge(calibration)(asked)
+    assert not contradictions(said, 1)
+    assert sorted(said.order) == list(range(len(set(video_QK[0].tolist()))))
 
 
-def contradictions(
-    said: Diagnosis, videos: int, copies: int, here_floor: float, in_parts: bool = False
-) -> list[str]:
+def contradictions(said: Diagnosis, copies: int) -> list[str]:
     """What cannot be true beside the probabilities, in words."""
-    shares, group = said.probabilities, said.group
-    held, others = sum(shares[:group]), shares[group:]
+    shares, group, none = said.probabilities, said.group, 1 - said.here
+    held, first, close = sum(shares[:group]), shares[0], 1e-5
+    rest = max([0.0, *shares[copies:]])
     read = re.findall(r"(?:under |over )?\d+%", said.explanation)
     begun = [kind for kind, words in BEGINNINGS.items() if re.match(words, said.explanation)]
-    little = said.here < here_floor
-    doubted = "on little evidence: it may be missing" in said.explanation
     true = {
-        "a probability lies between 0 and 1": all(0 <= share <= 1 for share in shares),
-        "all together are at most 1": sum(shares) <= 1 + 1e-4,
-        "the probability is the first hit's": said.probability == shares[0],
-        "the first hit is the most probable one": in_parts or shares[0] >= max(shares) - 1e-6,
+        "a probability lies between 0 and 1": all(0 <= share <= 1 for share in (*shares, none)),
+        "all together are at most 1": sum(shares) + none <= 1 + 1e-4,
+        "hits are in the order of their probability": list(shares) == sorted(shares, reverse=True),
+        "the probability is the first hit's": said.probability == first,
         "the words are the kind's": said.words == WORDS[said.kind],
         "the sentence is the kind's": begun == [said.kind],
-        "what is missing has little evidence": little or said.kind != "not_here",
-        "what stands out on little evidence says so": doubted == (little and said.kind == "precise"),
+        "likely means at least 60%": ("Likely" in said.explanation) <= (max(first, none) >= 0.6 - close),
+        "a video that is surely meant fits": first < 0.5 or said.fits[0] == "fits",
+        "nothing fits of what is not here": said.kind != "not_here" or "fits" not in said.fits,
     }
     if said.kind == "precise":
-        alone = group == 1
+        one = sum(shares[:copies])
         true |= {
-            "it is one video, or its copies": group == copies,
-            "one video is called one": ("One video stands out" in said.explanation) == alone,
-            "nothing else is as probable": all(shares[0] > share for share in others),
-            "the number is its probability": read == [spoken(shares[0] if alone else held)],
+            "it is one video, or its copies": group == min(copies, len(shares)),
+            "it has at least half": one >= 0.5 - close,
+            "it has twice as much as the next": one >= 2 * rest - close,
+            "none is not likelier": none <= one + close,
+            "the numbers are its own and none's": read == [spoken(one if group > 1 else first), spoken(none)],
         }
     elif said.kind == "several_fit":
         true |= {
-            "the group is small": 2 <= group <= max(2, min(6, len(shares))) or len(shares) == 1,
+            "the group is small": 2 <= group <= 6,
             "the sentence counts the group": NUMBERS[said.explanation.split()[0]] == group,
-            "the numbers are the group's and the first's": read == [spoken(held), spoken(shares[0])],
-            "no video has three quarters of it": shares[0] < 0.75,
+            "it holds at least half": held >= 0.5 - close,
+            "it is as small as can be": group == 2 or sum(shares[: group - 1]) < 0.5 + close,
+            "every member has a quarter of the first's": shares[group - 1] >= first / 4 - close,
+            "none is not likelier": none <= held + close,
+            "the numbers are its own, the first's and none's": read
+            == [spoken(held), spoken(first), spoken(none)],
+        }
+    elif said.kind == "not_here":
+        true |= {
+            "none is the likeliest": none >= first - close,
+            "none has at least 30%": none >= 0.3 - close,
+            "there is no group": group == 0,
+            "the numbers are none's and the first's": read == [spoken(none), spoken(first)],
         }
     else:
-        small = max(2, min(6, videos // 8))
         true |= {
             "there is no group": group == 0,
-            "the number is the first's": read == [spoken(shares[0])],
-            "no video has three quarters of it": shares[0] < 0.75,
-            "no small group holds it": said.kind != "too_little" or sum(shares[:small]) < 0.75,
+            "nothing stands out": first < 0.5 + close or rest > first / 2 - close,
+            "the numbers are the first's and none's": read == [spoken(first), spoken(none)],
         }
     return [statement for statement, holds in true.items() if not holds]
 

@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 from holmes import moments
 from holmes.moments import (
     BACKGROUND,
+    Moment,
     background_of,
     balanced,
     before_steps,
     best_windows,
     evidence_along,
     grow_moments,
+    joined,
+    shown_moments,
 )
 
 
@@ -253,3 +256,26 @@ def test_the_middle_of_a_moment_lies_where_it_fits_best_not_in_what_resembles_it
     moment = grow_moments(0.1 + 0.6 * closeness, seconds(len(closeness)), looks, most=1)[0]
     assert 40 <= (moment.start + moment.end) / 2 <= 48
     assert moment.start == 40 and moment.end >= 48
+
+
+def test_neighbours_are_one_moment_and_none_is_shorter_than_two_seconds() -> None:
+    best, beside, far = Moment(8.5, 11, 0.6), Moment(11, 11.5, 0.55), Moment(20, 20.5, 0.58)
+    assert joined([best, beside, far], 0, 30) == (Moment(8.5, 12.25, 0.6), Moment(19.25, 21.25, 0.58))
+    assert joined([far, best], 0, 30)[0] == Moment(19.25, 21.25, 0.58), "the best stays first"
+    weaker = Moment(11, 15, 0.3)
+    assert joined([best, weaker], 0, 30) == (best, weaker), "what fits far less is another moment"
+    assert joined([Moment(0, 0.5, 0.6)], 0, 30) == (Moment(0, 2, 0.6),)
+    assert joined([Moment(29.8, 30, 0.6)], 0, 30) == (Moment(28, 30, 0.6),)
+    assert joined([Moment(0.2, 0.4, 0.6)], 0, 1) == (Moment(0, 1, 0.6),), "a short clip is one moment"
+
+
+def test_a_clip_that_fits_throughout_is_one_moment() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.eye(4)[rng.integers(0, 4, 40)]
+    throughout = 0.5 + 0.02 * rng.standard_normal(40)
+    (moment,) = shown_moments(throughout, seconds(40, 0.5), rows)
+    assert (moment.start, moment.end) == (0, 20)
+    once = np.where(np.arange(40) < 8, 0.6, 0.1)
+    rows = np.repeat(np.eye(2), [8, 32], axis=0)
+    (moment,) = shown_moments(once, seconds(40, 0.5), rows)
+    assert (moment.start, moment.end) == (0, 4)

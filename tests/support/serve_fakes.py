@@ -100,7 +100,6 @@ def diagnosis(
         probabilities=probabilities,
         group=group,
         here=here,
-        rough=False,
     )
 
 

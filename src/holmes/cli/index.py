@@ -292,6 +292,12 @@ def calibrate(
         f"{summary.found_first:.0%} find their video first; the mean probability of the first hit is "
         f"{summary.mean_probability:.0%}."
     )
+    for when, found in (("before", summary.before), ("after, by cross-validation", summary.after)):
+        if found is not None:
+            say(
+                f"{when}: mean probability {found.said:.0%}; 'not here' for {found.noticed:.0%} of the "
+                f"sentences without their video, and for {found.mistaken:.0%} of those with it."
+            )
     if summary.sentences < ENOUGH:
         say(f"With fewer than {ENOUGH} sentences the probabilities may be off by ten points or more.")
 

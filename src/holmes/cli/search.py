@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PROMPT = "what happens? "
 BAR = 44  # characters of a timeline
+FIT_COLOURS = {"fits": "green", "may fit": "yellow"}
 COLOURS = {"precise": "green", "several_fit": "yellow", "too_little": "red", "not_here": "magenta"}
 
 
@@ -52,12 +53,14 @@ def search(
             min=0,
             max=1,
             metavar="P",
-            help="Say that it is probably not here if less than this share of answerable queries had as "
-            "little evidence.",
-            show_default="0.05",
+            help="Say that it is not here if it is less probable that its video is in the index.",
+            show_default="if that is the likeliest, and at least 30%",
         ),
     ] = None,
     min_probability: Annotated[float | None, typer.Option(min=0, max=1, hidden=True)] = None,
+    expect_missing: Annotated[
+        float, typer.Option(min=0, max=1, metavar="P", help="The share of searches whose video is not there.")
+    ] = 0.2,
     device: Annotated[
         str, typer.Option(help="auto, cpu or cuda; auto takes a GPU for many sentences.")
     ] = "auto",
@@ -78,7 +81,12 @@ def search(
     opened = open_index(index, device=device, model=model)
     for words in _sentences(sentence):
         answer = opened.search(
-            words, top, filter=filter, abstain_below=abstain_below, not_here_below=not_here_below
+            words,
+            top,
+            filter=filter,
+            abstain_below=abstain_below,
+            not_here_below=not_here_below,
+            expect_missing=expect_missing,
         )
         if json:
             typer.echo(json_format.dumps(answer.to_dict()))
@@ -140,10 +148,14 @@ def _show(index: SearchIndex, answer: Answer) -> None:
 def _hit(rank: int, hit: Hit, duration: float) -> Iterator[Text]:
     from rich.text import Text
 
+    from holmes.evidence.wording import percent
+
     head = Text(f"{rank:3}  ").append(printable(hit.video), style="bold")
-    head.append(f"  score {hit.score:.3f}  belief {hit.belief:.2f}", style="dim")
+    if hit.fit is not None:
+        head.append(f"  {hit.fit}", style=FIT_COLOURS.get(hit.fit, "dim"))
     if hit.probability is not None:
-        head.append(f"  probability {hit.probability:.2f}", style="dim")
+        head.append(f"  {percent(hit.probability)}", style="dim")
+    head.append(f"  score {hit.score:.3f}", style="dim")
     if hit.gone:
         head.append("  file is gone", style="red")
     yield head

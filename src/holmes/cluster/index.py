@@ -1,7 +1,7 @@
 """Search in many shards as in one index, with bit for bit the same answers.
 
 The sentence is encoded here. Every shard returns its best parts and the sums of all its scores. They are
-merged exactly and judged here, while the shards that have hits find the moments. The answer names shards that
+merged exactly and judged here; then the shards that have hits find the moments. The answer names shards that
 did not reply.
 """
 
@@ -32,7 +32,7 @@ from holmes.errors import HolmesError
 from holmes.evidence.judging import Diagnosis, Judge
 from holmes.evidence.kinds import SMALL_GROUP
 from holmes.index.answer import searcher
-from holmes.index.answer.answering import compose_answers, compose_hits, judge_answers
+from holmes.index.answer.answering import compose_answers, compose_hits, in_order, judge_answers
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.base import Captions, Paths, SearchIndex, paths_of, unit_vectors
 from holmes.index.answer.calibration import CalibrationSummary, captions_of
@@ -96,13 +96,13 @@ class ShardedIndex(SearchIndex):
             answers += compose_answers(
                 some,
                 results.nearest,
+                judging.diagnoses,
                 now.judge,
                 now.shards.model,
                 results.found,
                 in_parts=now.shards.in_parts,
                 duplicates=now.duplicates,
                 frames_of_hits=results.frames,
-                judged=judging.of(results.nearest),
                 missing=results.missing,
             )
         return answers
@@ -210,20 +210,16 @@ class ShardedIndex(SearchIndex):
 
 @dataclass
 class _Judging:
-    """Judges the nearest videos while the shards find moments."""
+    """Judges the nearest videos, and puts them in the order of their probability."""
 
     request: SearchRequest
     now: Snapshot
-    nearest: Nearest | None = None
-    diagnoses: Sequence[Diagnosis] = ()
+    diagnoses: Sequence[Diagnosis] = ()  # of those that were judged last
 
-    def __call__(self, nearest: Nearest) -> None:
-        self.nearest = nearest
-        self.diagnoses = judge_answers(self.request, nearest, self.now.judge, self.now.shards.in_parts)
-
-    def of(self, nearest: Nearest) -> Sequence[Diagnosis] | None:
-        """Its diagnoses; None if others were judged, before a shard was lost."""
-        return self.diagnoses if self.nearest is nearest else None
+    def __call__(self, nearest: Nearest) -> Nearest:
+        judge, in_parts = self.now.judge, self.now.shards.in_parts
+        self.diagnoses = judge_answers(self.request, nearest, judge, in_parts)
+        return in_order(nearest, self.diagnoses, judge.candidates, in_parts)
 
 
 CACHE = "~/.cache/holmes/shards"  # on every node

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from operator import add
 
 import numpy as np
@@ -75,12 +75,12 @@ def query_shards(
     candidates: int,
     names: Names,
     alike: Alike | None = None,
-    meanwhile: Callable[[Nearest], None] | None = None,
+    judged: Callable[[Nearest], Nearest] | None = None,
 ) -> Results:
     """The nearest videos of all shards, and the moments of the hits.
 
     `alike` says how many first hits may be the same; their frames are fetched with their moments.
-    `meanwhile` runs on the nearest videos while the shards find moments.
+    `judged` puts the nearest videos in the order of their probability.
 
     A shard that replies only to the first of the two calls is left out, so that every hit has its moments.
     """
@@ -93,8 +93,8 @@ def query_shards(
         missing = tuple(shard for shard in shards if shard not in replies)
         nearest, lost = _nearest(snapshot, probes, amount, names, replies, amounts)
         if not lost:
-            work = None if meanwhile is None else partial(meanwhile, nearest)
-            videos, frames, lost = _videos(snapshot, shards, to_arrays(probes), nearest, alike, work)
+            nearest = nearest if judged is None else judged(nearest)
+            videos, frames, lost = _videos(snapshot, shards, to_arrays(probes), nearest, alike)
         if not lost:
             return Results(snapshot, shards, nearest, videos, frames, missing)
         for shard in lost:
@@ -186,7 +186,6 @@ def _videos(
     probes: ProbeArrays,
     nearest: Nearest,
     alike: Alike | None,
-    meanwhile: Callable[[], None] | None,
 ) -> tuple[dict[Hit, Found], dict[Hit, MomentFrames], list[str]]:
     """The video of every hit, the frames of some, and the shards that did not reply."""
     with_frames = [0] * len(nearest.hit_QH)
@@ -201,7 +200,7 @@ def _videos(
             of_shard.setdefault(shards[number], []).append((q, rank))
             parts.setdefault(shards[number], []).append((q, part, rank < with_frames[q]))
     calls = {shard: call(Shard.found, probes, hits) for shard, hits in parts.items()}
-    replies = snapshot.call(calls, meanwhile)
+    replies = snapshot.call(calls)
     videos, frames = dict[Hit, Found](), dict[Hit, MomentFrames]()
     for shard, found in replies.items():
         for hit, (video, seen) in zip(of_shard[shard], found, strict=True):

@@ -36,7 +36,7 @@ from holmes.cluster.shard import Shard, to_arrays
 from holmes.cluster.snapshots import Snapshot
 from holmes.errors import HolmesError
 from holmes.index.answer.calibration import CalibrationSummary, learn
-from holmes.index.answer.confidence import FILE, read_values, write_values
+from holmes.index.answer.confidence import FILE, calibration_of, read_values, write_values
 from holmes.index.answer.confidence import FILE as CALIBRATION
 from holmes.index.embedders.loading import Model
 from holmes.index.embedders.protocol import Embedder
@@ -392,7 +392,7 @@ def calibrate_shards(
         frame_QV, clip_QV = (torch.cat([torch.from_numpy(f[at]) for f in found], 1) for at in (0, 1))
         return Scores(frame_QV, clip_QV)
 
-    fitted, summary = learn(captions, videos, now.embedder, score)
+    fitted, summary = learn(captions, videos, now.embedder, score, calibration_of(now.judge))
     if read_shards(location) != before:
         raise HolmesError(f"{path} was changed meanwhile; nothing was written, run it again.")
     values = fitted.to_dict()

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Annotated, Any
 
+import torch
 from torch import Tensor
 
 from holmes.base.validation import Within, build
 from holmes.errors import HolmesError
-from holmes.evidence.distribution import OddsCorrection, ScoreEvidence
-from holmes.evidence.kinds import CLEAR, KindRules, small_group
+from holmes.evidence.distribution import Absence, ScoreEvidence
 from holmes.records import Scores
 
 EXTRA = "calibration"  # its name among a checkpoint's extras
-VERSION = 2
-READABLE = (1, 2)  # version 1 has the vacuity that one found query in twenty exceeded, and no floors
-ONE_IN_TWENTY = 1.645  # deviations above the mean
+VERSION = 3
+# Before version 3 nothing was learned of missing videos, of how far a query's scores spread, or of what fits.
+READABLE = (1, 2, 3)
 Number = Annotated[float, Within(-1e9, 1e9)]
 Positive = Annotated[float, Within(1e-9, 1e9)]
+Power = Annotated[float, Within(-10, 10)]
 
 
 @dataclass(frozen=True)
@@ -31,48 +31,31 @@ class Calibration:
     frame_weight: Number  # weights of the score that ranks
     clip_weight: Number
     temperature: Positive  # τ of the branches' opinions
-    score_temperature: Positive  # T and s₀ of the opinion on the gallery
+    score_temperature: Positive  # T₀ and s₀ of the distribution over the gallery
     score_offset: Number
     videos: Annotated[int, Within(2, 1 << 40)]  # of the held-out gallery
     queries: Annotated[int, Within(0, 1 << 40)]
-    odds_shift: Number = 0.0  # the correction of the first hit's log-odds
-    odds_slope: Positive = 1.0
-    vacuity_middle: Number = 0.0  # mean and deviation of the log of the vacuity of held-out queries that
-    vacuity_spread: Positive = 1.0  # found their video, in a gallery of `videos`
-    precise_floor: Number = KindRules.precise
-    group_floor: Number = KindRules.group
-    here_floor: Number = KindRules.here
-    sure_floor: Number = KindRules.sure
-    rough: bool = False  # guessed from the collection itself, without a single right answer
+    score_spread: Positive = 1.0  # σ₀ and γ: how T follows the spread of a query's scores
+    spread_power: Power = 0.0
+    absence_shift: Number = 0.0  # a and b: what little evidence says of a missing video
+    absence_slope: Annotated[float, Within(0, 1e6)] = 0.0
+    # log-odds that a video fits which is not the one that is meant: fit_shift + fit_slope · log evidence
+    fit_shift: Number = -20.0
+    fit_slope: Number = 0.0
 
     @property
     def evidence(self) -> ScoreEvidence:
-        return ScoreEvidence(self.score_temperature, self.score_offset)
+        return ScoreEvidence(self.score_temperature, self.score_offset, self.score_spread, self.spread_power)
 
     @property
-    def correction(self) -> OddsCorrection:
-        return OddsCorrection(self.odds_shift, self.odds_slope, self.videos)
+    def absence(self) -> Absence:
+        return Absence(self.absence_shift, self.absence_slope)
 
-    def rules(self, videos: int) -> KindRules:
-        """The floors in a gallery of this many videos.
-
-        A half is a half everywhere. A lower floor says how far a weak model gets in a gallery of the held-out
-        size; in another one its odds are shared with more videos, or fewer. No floor is so high that what is
-        said would be at odds with the probabilities beside it.
-        """
-        share = (self.videos - 1) / max(videos - 1, 1)
-
-        def here(floor: float) -> float:
-            odds = share * floor / (1 - floor) if floor < KindRules.precise else math.inf
-            return floor if odds == math.inf else min(KindRules.precise, odds / (1 + odds))
-
-        return KindRules(
-            precise=min(here(self.precise_floor), CLEAR),
-            group=min(here(self.group_floor), CLEAR),
-            here=self.here_floor,
-            sure=self.sure_floor,
-            small=small_group(videos),
-        )
+    def fits(self, score_QK: Tensor, probability_QK: Tensor) -> Tensor:
+        """The probability that each video fits: it is the one, or it is not and fits all the same."""
+        evidence_QK = (score_QK - self.score_offset) / self.score_temperature
+        other_QK = torch.sigmoid(self.fit_shift + self.fit_slope * evidence_QK)
+        return probability_QK + (1 - probability_QK) * other_QK
 
     def score(self, scores: Scores) -> Tensor:
         """The score that ranks videos."""
@@ -97,11 +80,9 @@ def read_calibration(values: Any, model: str) -> Calibration | None:
             "its probabilities would be wrong: train this one again, or restore the weights."
         )
     known = {field.name for field in fields(Calibration)}
-    numbers = {name: value for name, value in values.items() if name in known}
-    ceiling = values.get("vacuity_ceiling")
-    if values["version"] == 1 and isinstance(ceiling, int | float) and ceiling > 0:
-        numbers["vacuity_middle"] = math.log(ceiling) - ONE_IN_TWENTY
     try:
-        return build(Calibration, numbers, "calibration")
+        return build(
+            Calibration, {name: value for name, value in values.items() if name in known}, "calibration"
+        )
     except HolmesError as error:
         raise HolmesError(f"the calibration is damaged: {str(error)[:-1]}; train again.") from None

@@ -1,33 +1,33 @@
-"""What kind of answer a query got, in the four ways a person would put it, from one distribution.
+"""What kind of answer a query got, read off one distribution by fixed rules.
 
-The distribution is the Dirichlet over the videos of the gallery: the probability of each, and the vacuity,
-which no evidence supports. Kinds, sentences, numbers and bars all come from it, so none contradicts another:
+The distribution gives a probability to each video and to "none of them"; together they are 1. The rules hold
+for every model and every size of collection:
 
-    precise                one video holds most of the probability and is well ahead, or copies of a moment do
-    several fit            a small group holds it together
-    too little to go on    no small group holds it
-    not here, it seems     there is less evidence than queries with an answer had, and none is precise
+    precise                the first video has at least half of it, and twice as much as the next
+    several fit            a few videos have half of it together, each at least a quarter of the first's
+    not here, it seems     "none of them" is likelier than any video, and has at least 30%
+    too little to go on    anything else
 
-Held-out queries decide how much "most" and "less" are (`holmes.evidence.fitting`). These are not the kinds of
-training (`QueryKind`), where the right video is known.
+Copies of one moment count as one video. These are not the kinds of training (`QueryKind`), where the right
+video is known. A second question is how well a video fits, whether or not it is the one that is meant.
 
-Q queries, K candidates (best first)
+Q queries, K candidates (most probable first)
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from enum import IntEnum
 
 import torch
 from torch import Tensor
 
+HALF = 0.5  # of the probability: what "most" means
+TWICE = 2.0  # how many times as probable as the next a precise answer is
+QUARTER = 0.25  # the least share of the first's probability that a member of a group has
 SMALL_GROUP = 6  # the most videos that a person would look through
-SMALL_SHARE = 8  # and no more than an eighth of the gallery: half of a quarter, which is no small part of it
-AHEAD = 1.25  # how many times as probable as the next a video is that stands out
-MOST = 0.5  # share of the probability that "most" means, wherever a model is good enough to reach it
-CLEAR = 0.75  # share that is most of it whatever a model was taught
+MISSING = 0.3  # the least probability of "none of them" at which it is said
+LIKELY = 0.6  # from here on a probability is called likely
+FITS, MAY_FIT = 0.5, 0.15  # the least probabilities that a video fits
 
 
 class AnswerKind(IntEnum):
@@ -51,51 +51,38 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class KindRules:
-    """The least probability at which each kind is claimed."""
-
-    precise: float = MOST  # of the first video, with its copies
-    group: float = MOST  # of a small group together
-    here: float = 0.05  # the share of answerable queries that had as little evidence
-    sure: float = 0.0  # as `here`, of a precise answer that has less than CLEAR
-    small: int = SMALL_GROUP  # the most videos in a small group
-
-
-def small_group(videos: int) -> int:
-    """How many of this many videos are a small group."""
-    return min(max(math.ceil(videos / SMALL_SHARE), 2), SMALL_GROUP)
-
-
 def kinds_of(
-    probability_QK: Tensor, here_Q: Tensor, copies_Q: Tensor, rules: KindRules
+    probability_QK: Tensor, none_Q: Tensor, copies_Q: Tensor, not_here_below: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The kind of each query, and how many of its best candidates the sentence is about.
+    """The kind of each query, and how many of its first videos the sentence is about.
 
-    `copies_Q` is how many of the first candidates show one and the same moment, the first included.
+    `copies_Q` is how many of the first videos show one and the same moment. With `not_here_below`, a query is
+    "not here" if the probability that its video is in the collection is less than that.
     """
-    held_QK = probability_QK.cumsum(1)
-    last = held_QK.shape[1]
-    first_Q = held_QK.gather(1, (copies_Q.clamp(max=last) - 1).unsqueeze(1)).squeeze(1)
-    together_Q = held_QK[:, min(rules.small, last) - 1]
-    size_Q = (held_QK < rules.group).sum(1) + 1
-    precise_Q = is_precise(first_Q, here_Q, rules.precise, rules.sure) & stands_out(probability_QK, copies_Q)
+    last = probability_QK.shape[1]
+    copies_Q = copies_Q.clamp(max=last)
+    held_QK, first_Q1 = probability_QK.cumsum(1), probability_QK[:, :1]
+    place_K = torch.arange(last, device=probability_QK.device)
+    next_Q = probability_QK.masked_fill(place_K < copies_Q.unsqueeze(1), 0).amax(1)
+    one_Q = held_QK.gather(1, (copies_Q - 1).unsqueeze(1)).squeeze(1)
+    precise_Q = (one_Q >= HALF) & (one_Q >= TWICE * next_Q)
+    size_Q = ((held_QK < HALF).sum(1) + 1).clamp(min=2)
+    members_Q = (probability_QK >= QUARTER * first_Q1).long().cumprod(1).sum(1)
+    several_Q = size_Q <= members_Q.clamp(max=SMALL_GROUP)
+    if not_here_below is None:
+        missing_Q = (none_Q > first_Q1.squeeze(1)) & (none_Q >= MISSING)
+    else:
+        missing_Q = 1 - none_Q < not_here_below
     kinds_Q = torch.full_like(copies_Q, AnswerKind.TOO_LITTLE)
-    kinds_Q = kinds_Q.masked_fill(together_Q >= rules.group, AnswerKind.SEVERAL_FIT)
-    kinds_Q = kinds_Q.masked_fill(here_Q < rules.here, AnswerKind.NOT_HERE)
+    kinds_Q = kinds_Q.masked_fill(missing_Q, AnswerKind.NOT_HERE)
+    kinds_Q = kinds_Q.masked_fill(several_Q, AnswerKind.SEVERAL_FIT)
     kinds_Q = kinds_Q.masked_fill(precise_Q, AnswerKind.PRECISE)
     group_Q = torch.where(kinds_Q == AnswerKind.PRECISE, copies_Q, 0)
-    group_Q = torch.where(kinds_Q == AnswerKind.SEVERAL_FIT, size_Q.clamp(min=2, max=max(2, last)), group_Q)
-    return kinds_Q, group_Q.clamp(max=last)
+    return kinds_Q, torch.where(kinds_Q == AnswerKind.SEVERAL_FIT, size_Q, group_Q)
 
 
-def is_precise(first_Q: Tensor, here_Q: Tensor, most: float | Tensor, sure: float) -> Tensor:
-    """Whether the first video, with its copies, has most of the probability and evidence enough."""
-    return ((first_Q >= most) & (here_Q >= sure)) | (first_Q >= CLEAR)
-
-
-def stands_out(probability_QK: Tensor, copies_Q: Tensor) -> Tensor:
-    """Whether the first video, with its copies, is well ahead of any other."""
-    place_K = torch.arange(probability_QK.shape[1], device=probability_QK.device)
-    others_QK = probability_QK.masked_fill(place_K < copies_Q.unsqueeze(1), 0)
-    return probability_QK[:, 0] >= AHEAD * others_QK.amax(1)
+def fit_word(probability: float, kind: AnswerKind) -> str:
+    """How well a video fits, in words; of what is not here nothing is said to fit."""
+    if probability >= FITS and kind != AnswerKind.NOT_HERE:
+        return "fits"
+    return "may fit" if probability >= MAY_FIT else "nearest"

@@ -1,12 +1,12 @@
-"""Every sentence that a person reads in an answer."""
+"""Every sentence that a person reads in an answer, written from its distribution."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holmes.evidence.kinds import AnswerKind
+from holmes.evidence.kinds import LIKELY, AnswerKind
 
-NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
 NOT_JUDGED = "not judged"
 NOTHING_TO_COMPARE = "There is nothing to compare it with."
 BEST_MOMENT = "The moment shown is where it fits best."
@@ -18,50 +18,45 @@ READS_ENGLISH = (
     "This model reads English. It knows no other language, and neither names, sounds nor written text."
 )
 ASK_IN_ENGLISH = "Ask in English."
+ADD_A_DETAIL = "Add a detail that tells them apart."
+SAY_MORE = "Say more about what can be seen: who or what is there, what happens, and where."
+OTHER_WORDS = "Other words for the same thing may find it."
 
 
 def explain(
-    kind: AnswerKind, group: int, first: float, together: float, little: bool = False, terse: bool = False
+    kind: AnswerKind, group: int, probabilities: Sequence[float], none: float, names: Sequence[str] = ()
 ) -> tuple[str, str]:
     """A sentence on the answer, and one on what would help.
 
-    `first` and `together` are the probabilities of the first video and of the group. `little` says that there
-    is less evidence than nearly all answerable queries had, `terse` that the query is a mere word or two.
+    `probabilities` and `names` are those of the first videos; where no names are known, they are called hits.
     """
-    many = NUMBERS[group] if group < len(NUMBERS) else str(group)
+    first = names[0] if names else "the first hit"
+    leads, together = percent(probabilities[0]), percent(min(1.0, sum(probabilities[:group])))
+    missing = f"{percent(none)} that it is not in your collection."
     match kind:
         case AnswerKind.PRECISE if group > 1:
-            return (
-                f"{many} videos show the same moment{_contained(little)}, "
-                f"they are right with probability {percent(together)}.",
-                "Any of them will do.",
-            )
+            shown = f"{_count(group)} videos show the same moment: {together} that it is the right one."
+            return f"{shown} {missing}", "Any of them will do."
         case AnswerKind.PRECISE:
-            return (
-                f"One video stands out{_contained(little)}, {_first_hit(first)}",
-                "Add a detail to be more certain.",
-            )
+            word = "Likely" if probabilities[0] >= LIKELY else "Best guess"
+            return f"{word}: {first}, {leads}. {missing}", "Add a detail to be more certain."
         case AnswerKind.SEVERAL_FIT:
-            return (
-                f"{many} videos fit{_contained()}, one of them is right with probability "
-                f"{percent(together)}, and the first with {percent(first)}.",
-                "Add a detail that tells them apart.",
-            )
+            shown = f"{_count(group)} videos fit: {together} that it is one of them, {leads} for {first}."
+            asked = f"{which_of(names, group)} " if len(names) > 1 else ""
+            return f"{shown} {missing}", f"{asked}{ADD_A_DETAIL}"
         case AnswerKind.TOO_LITTLE:
-            begins = "A word or two say little" if terse else "Too many videos fit"
-            return (
-                f"{begins}{_contained()}, {_first_hit(first)}",
-                "Say more about what can be seen: who or what is there, what happens, and where.",
-            )
+            return f"Too many videos are possible: {leads} for {first}, at most. {missing}", SAY_MORE
+    word = "Likely" if none >= LIKELY else "Perhaps"
     return (
-        f"It is probably not here; these videos come nearest{_contained()} after all, {_first_hit(first)}",
-        "Other words for the same thing may find it.",
+        f"{word} not in your collection: {percent(none)}. The nearest is {first}, {leads}.",
+        OTHER_WORDS,
     )
 
 
-def which_of(names: Sequence[str], more: int) -> str:
-    """The question which of these videos is meant, and whether it is one of `more` that are not named."""
-    asked = [*names, *([] if more < 1 else ["another one" if more == 1 else f"one of {more} more"])]
+def which_of(names: Sequence[str], group: int) -> str:
+    """The question which video of a group is meant; some of it may not be named."""
+    more = group - len(names)
+    asked = [*names[:group], *([] if more < 1 else ["another one" if more == 1 else f"one of {more} more"])]
     return f"Is it {', '.join(asked[:-1])} or {asked[-1]}?"
 
 
@@ -78,12 +73,5 @@ def percent(probability: float) -> str:
     return "over 99%" if 0.99 < probability < 1 else f"{probability:.0%}"
 
 
-def _contained(little: bool = False) -> str:
-    """What every probability presupposes, and whether that is doubtful."""
-    if little:
-        return ", on little evidence: it may be missing from your collection. If it is there"
-    return ". If your collection contains it"
-
-
-def _first_hit(probability: float) -> str:
-    return f"the first hit is right with probability {percent(probability)}."
+def _count(group: int) -> str:
+    return NUMBERS[group].capitalize() if group < len(NUMBERS) else str(group)

@@ -38,12 +38,13 @@ class ServedQuestion:
     timelines: bool = False
     abstain_below: float | None = None
     not_here_below: float | None = None
+    expect_missing: float | None = None
 
     @property
     def shared(self) -> tuple[Any, ...]:
         """What questions must have in common to be answered in one scan."""
         # Moments are found for as many hits as the one with most wants: few do not pay for many.
-        return self.top <= FEW, self.abstain_below, self.not_here_below, self.names
+        return self.top <= FEW, self.abstain_below, self.not_here_below, self.expect_missing, self.names
 
     @property
     def cost(self) -> float:
@@ -166,6 +167,7 @@ class Batcher:
             filter=first.names,
             abstain_below=first.abstain_below,
             not_here_below=first.not_here_below,
+            expect_missing=first.expect_missing,
         )
         return [self._reply(*pair) for pair in zip(questions, answers, strict=True)]
 

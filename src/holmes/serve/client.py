@@ -103,6 +103,7 @@ class RemoteIndex(SearchIndex):
                 "filter": request.filter,
                 "abstain_below": request.abstain_below,
                 "not_here_below": request.not_here_below,
+                "expect_missing": request.expect_missing,
             }
             answers += [_answer(plain) for plain in self._request("/api/search", order)["answers"]]
         return answers
@@ -211,7 +212,6 @@ def _answer(plain: dict[str, Any]) -> Answer:
         probability=told["probability"],
         here=told["here"],
         group=len(told["group"]),
-        rough=told["rough"],
         probabilities=tuple(hit.probability for hit in hits if hit.probability is not None),
         beliefs=tuple(hit.belief for hit in hits),
         quantities={name: value for name, value in told.items() if name not in WORDS},
@@ -221,7 +221,9 @@ def _answer(plain: dict[str, Any]) -> Answer:
 
 def _hit(plain: dict[str, Any]) -> Hit:
     moments = tuple(Moment(each["start"], each["end"], each["score"]) for each in plain["moments"])
-    hit = RemoteHit(plain["video"], plain["score"], plain["belief"], plain["probability"], moments)
+    hit = RemoteHit(
+        plain["video"], plain["score"], plain["belief"], plain["probability"], moments, plain.get("fit")
+    )
     object.__setattr__(hit, "_gone", bool(plain["gone"]))
     return hit
 

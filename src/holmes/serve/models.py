@@ -52,6 +52,7 @@ class Hit(Video):
     score: float
     belief: float
     probability: float | None = Field(description="That it is the right one; null if never calibrated.")
+    fit: str | None = Field(description="How well it fits: fits, may fit or nearest; null if not judged.")
     gone: bool = Field(description="Whether its file is no longer there.")
     moments: list[Moment]
     timeline: Timeline | None = None
@@ -63,9 +64,8 @@ class Diagnosis(BaseModel):
     model_config = ConfigDict(extra="allow")
     kind: str = Field(description="precise, several_fit, too_little, not_here; or unknown.")
     words: str = Field(description="The kind as people say it.")
-    here: float | None = Field(description="The share of answerable queries that had no more evidence.")
+    here: float | None = Field(description="The probability that its video is in the index.")
     group: list[str] = Field(description="The first hits that the kind is about.")
-    rough: bool = Field(description="The probabilities are a guess that no right answer has confirmed.")
     explanation: str
     advice: str
     probability: float | None
@@ -111,9 +111,10 @@ class Questions(BaseModel):
         validation_alias=AliasChoices("not_here_below", "min_probability"),
         ge=0,
         le=1,
-        strict=True,
-        description="Say that it is not here if a smaller share of queries with an answer had as little "
-        "evidence.",
+        description="Say that it is not here if it is less probable that its video is in the index.",
+    )
+    expect_missing: float | None = Field(
+        None, ge=0, le=1, description="The share of queries whose video is not in the index; .2 by default."
     )
 
 

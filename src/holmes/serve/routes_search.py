@@ -85,6 +85,7 @@ async def search_many(request: Request, questions: Questions) -> Response:
             names,
             abstain_below=questions.abstain_below,
             not_here_below=questions.not_here_below,
+            expect_missing=questions.expect_missing,
         )
         for sentence in questions.sentences
     ]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
@@ -14,7 +13,6 @@ from holmes.encoders.checkpoint import Checkpoint, update_extras
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.evidence.calibration import EXTRA, Calibration
 from holmes.evidence.fitting import fit_calibration
-from holmes.records import QueryKind
 
 
 def calibrate(folder: Path, checkpoint: Checkpoint, bank: FeatureBank, split: Split) -> Calibration | None:
@@ -23,23 +21,30 @@ def calibrate(folder: Path, checkpoint: Checkpoint, bank: FeatureBank, split: Sp
     Never on the split that is reported: its calibration would seem better than it is.
     """
     encoded, weights = encode_split(checkpoint.model, bank, split), checkpoint.config.score
-    known_Q = torch.from_numpy(kinds_in_gallery(bank.store, split)).to(bank.device)
     calibration = fit_calibration(
         score_all(encoded),
         encoded.owner_Q,
         weights.frame_weight,
         weights.clip_weight,
         checkpoint.digest,
-        known_Q,
+        also_fits(bank.store, split).to(bank.device),
     )
     if calibration is not None:
         update_extras(folder, {EXTRA: calibration.to_dict()})
     return calibration
 
 
-def kinds_in_gallery(store: Store, split: Split) -> NDArray[np.int64]:
-    """The known kinds; a polysemous query of whose videos the split has only one is precise there."""
-    kinds_Q, here = np.array(store.kinds_Q[split.queries], np.int64), set(split.videos.tolist())
-    alone_Q = [here.isdisjoint(store.also_fits.get(int(query), ())) for query in split.queries]
-    kinds_Q[(kinds_Q == QueryKind.POLYSEMOUS) & np.array(alone_Q, bool)] = QueryKind.PRECISE
-    return kinds_Q
+def also_fits(store: Store, split: Split) -> Tensor:
+    """Q × V: which videos of the split fit a query besides its own."""
+    place = {int(video): at for at, video in enumerate(split.videos)}
+    pairs = [
+        (q, place[video])
+        for q, query in enumerate(split.queries)
+        for video in store.also_fits.get(int(query), ())
+        if video in place
+    ]
+    fits_QV = torch.zeros(len(split.queries), len(split.videos), dtype=torch.bool)
+    if pairs:
+        query_P, video_P = torch.tensor(pairs).unbind(1)
+        fits_QV[query_P, video_P] = True
+    return fits_QV

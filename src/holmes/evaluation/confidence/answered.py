@@ -48,6 +48,7 @@ def answer_split(
     scores = score_all(encoded)
     score_QV = calibration.score(scores)
     judged = judge_all(scores, calibration)
+    gallery = judge_all(scores, calibration, expect_missing=0).gallery  # every query of a split has an answer
     agreement_Q = baselines.dropout_agreement(
         checkpoint.model,
         bank.queries,
@@ -65,8 +66,8 @@ def answer_split(
         scores=scores,
         judged=judged,
         rank_Q=rank_of_owner(score_QV, encoded.owner_Q).cpu().numpy(),
-        top1={OURS: as_numpy(judged.gallery.probability_top(1)), **same},
-        top10={OURS: as_numpy(judged.gallery.probability_top(10)), **same},
+        top1={OURS: as_numpy(gallery.probability_top(1)), **same},
+        top10={OURS: as_numpy(gallery.probability_top(10)), **same},
     )
 
 

@@ -38,6 +38,7 @@ def doubts(scores: Scores, calibration: Calibration) -> dict[str, Floats]:
     """Every quantity, larger where less is known; the signs of the baselines are flipped."""
     judged = judge_all(scores, calibration)
     ours = {
+        "missing": judged.gallery.none_Q,
         "vacuity": judged.gallery.vacuity_Q,
         "uncertainty": judged.quantities.uncertainty_Q,
         "entropy": judged.quantities.entropy_Q,
@@ -165,7 +166,7 @@ def gallery_sizes(
 
 
 def size_row(scores: Scores, owner_Q: Tensor, calibration: Calibration) -> dict[str, float | None]:
-    said_Q = as_numpy(judge_all(scores, calibration).gallery.probability_top(1))
+    said_Q = as_numpy(judge_all(scores, calibration, expect_missing=0).gallery.probability_top(1))
     right_Q = (rank_of_owner(calibration.score(scores), owner_Q) == 1).cpu().numpy()
     once_BQ = np.ones((1, len(right_Q)), np.int64)
     return {

@@ -17,6 +17,7 @@ from holmes.base.printing import printable
 from holmes.base.threads import one_thread_per_operation
 from holmes.errors import HolmesError
 from holmes.evidence import wording
+from holmes.evidence.film_parts import first_of_each
 from holmes.evidence.judging import CalibratedJudge, Candidates, Diagnosis, Judge, UncalibratedJudge
 from holmes.evidence.kinds import AnswerKind
 from holmes.index.answer.answers import Answer, Hit
@@ -27,7 +28,6 @@ from holmes.index.engine.nearest import Nearest
 from holmes.moments import Moment
 from holmes.records import Scores
 
-FEWEST_WORDS = 3  # of a sentence whose evidence is like that of the captions a model was calibrated with
 Found = tuple[str, tuple[Moment, ...]]  # a video's name and its moments
 
 
@@ -38,8 +38,6 @@ def judge_answers(
 ) -> Sequence[Diagnosis]:
     """One diagnosis for each sentence; `copies_Q` says how many first hits are copies, where any are."""
     compared, count = nearest.all_scores, judge.candidates
-    terse_Q = torch.tensor([len(sentence.split()) < FEWEST_WORDS for sentence in request.sentences])
-    floor = request.not_here_below
     queries = Candidates(
         Scores(nearest.frame_QK[:, :count], nearest.clip_QK[:, :count]),
         compared.count,
@@ -47,8 +45,8 @@ def judge_answers(
         video_QK=nearest.video_QK[:, :count] if in_parts else None,
         video_parts_QK=nearest.video_parts_QK[:, :count] if in_parts else None,
         copies_Q=copies_Q,
-        terse_Q=terse_Q if floor is None and terse_Q.any() else None,
-        here_floor=floor,
+        not_here_below=request.not_here_below,
+        expect_missing=request.missing_share,
     )
     alone = nearest.hit_score_QH.shape[1] < 2  # of a single video nothing can be said but that it is one
     plain = (alone and isinstance(judge, CalibratedJudge)) or not compared.count
@@ -57,11 +55,31 @@ def judge_answers(
     return judge(queries)
 
 
+def in_order(nearest: Nearest, diagnoses: Sequence[Diagnosis], candidates: int, in_parts: bool) -> Nearest:
+    """The same with its hits in the order of their probability.
+
+    Hits are the candidates' videos, most probable first, and behind them those that are no candidates.
+    """
+    ranked = [diagnosis.order for diagnosis in diagnoses]
+    hits = nearest.hit_QH.shape[1]
+    if not hits or all(order[:hits] == tuple(range(min(hits, len(order)))) for order in ranked):
+        return nearest  # as it is unless a long video has more probability than its best part
+    video_QK = nearest.video_QK[:, :candidates] if in_parts else None
+    hit_QH, score_QH = nearest.hit_QH.clone(), nearest.hit_score_QH.clone()
+    for q, order in enumerate(ranked):
+        first_K = slice(None) if video_QK is None else first_of_each(video_QK[q : q + 1])[0]
+        best = torch.tensor(order[:hits], dtype=torch.int64)
+        for whole_QH, part_QK in ((hit_QH, nearest.parts_QK), (score_QH, nearest.score_QK)):
+            whole_QH[q, : len(best)] = part_QK[q, :candidates][first_K][best]
+    return replace(nearest, hit_QH=hit_QH, hit_score_QH=score_QH)
+
+
 @torch.inference_mode()
 @one_thread_per_operation()
 def compose_answers(
     request: SearchRequest,
     nearest: Nearest,
+    diagnoses: Sequence[Diagnosis],
     judge: Judge,
     model: dict[str, Any],
     found: Callable[[int, int], Found],
@@ -69,19 +87,15 @@ def compose_answers(
     in_parts: bool,
     duplicates: DuplicateFinder,
     frames_of_hits: FramesOfHits,
-    judged: Sequence[Diagnosis] | None = None,
     missing: Sequence[str] = (),
 ) -> list[Answer]:
-    """One answer for each sentence.
+    """One answer for each sentence, from hits in the order of their probability.
 
     `found` gives the video of a query's hit, both by number, and `frames_of_hits` the frames of such videos.
-    `judged` are the diagnoses if they are known already, from before it was known whether hits are copies.
     """
     copies_Q = duplicates.copies(nearest.hit_score_QH, frames_of_hits)
     if bool((copies_Q > 1).any()):
         diagnoses = judge_answers(request, nearest, judge, in_parts, copies_Q)
-    else:
-        diagnoses = judge_answers(request, nearest, judge, in_parts) if judged is None else judged
     answers = []
     for q, diagnosis in enumerate(diagnoses):
         least = request.abstain_below
@@ -102,24 +116,27 @@ def compose_answers(
 def compose_hits(
     q: int, diagnosis: Diagnosis | None, nearest: Nearest, top: int, found: Callable[[int, int], Found]
 ) -> tuple[Hit, ...]:
-    beliefs = diagnosis.beliefs if diagnosis else ()
-    probabilities = diagnosis.probabilities if diagnosis else ()
+    told = diagnosis or Diagnosis((), {})
     hits = []
     for rank, score in enumerate(nearest.hit_score_QH[q, :top].tolist()):
         name, moments = found(q, rank)
-        belief = beliefs[rank] if rank < len(beliefs) else 0.0
-        probability = probabilities[rank] if rank < len(probabilities) else None
-        hits.append(Hit(name, score, belief, probability, moments))
+        belief = told.beliefs[rank] if rank < len(told.beliefs) else 0.0
+        probability = told.probabilities[rank] if rank < len(told.probabilities) else None
+        fit = told.fits[rank] if rank < len(told.fits) else None
+        hits.append(Hit(name, score, belief, probability, moments, fit))
     return tuple(hits)
 
 
 def with_names(diagnosis: Diagnosis, hits: Sequence[Hit]) -> Diagnosis:
-    """A diagnosis that names the videos that fit."""
-    members = [printable(Path(hit.video).name) for hit in hits[: diagnosis.group]]
-    if diagnosis.kind != AnswerKind.SEVERAL_FIT.name.lower() or len(members) < 2:
+    """A diagnosis that calls the videos by their names."""
+    if not hits or not diagnosis.order or diagnosis.here is None:
         return diagnosis
-    asked = wording.which_of(members, diagnosis.group - len(members))
-    return replace(diagnosis, advice=f"{asked} {diagnosis.advice}")
+    names = [printable(Path(hit.video).name) for hit in hits[: max(1, diagnosis.group)]]
+    kind = AnswerKind[diagnosis.kind.upper()]
+    explanation, advice = wording.explain(
+        kind, diagnosis.group, diagnosis.probabilities, 1 - diagnosis.here, names
+    )
+    return replace(diagnosis, explanation=explanation, advice=advice)
 
 
 def with_missing(diagnosis: Diagnosis, missing: Sequence[str]) -> Diagnosis:

@@ -24,6 +24,7 @@ class Hit:
     belief: float
     probability: float | None  # that it is the right one; None where the model was never calibrated
     moments: tuple[Moment, ...]  # best first
+    fit: str | None = None  # how well it fits: fits, may fit, nearest; None where it was not judged
 
     def to_dict(self) -> Json:
         return {
@@ -31,6 +32,7 @@ class Hit:
             "score": self.score,
             "belief": self.belief,
             "probability": self.probability,
+            "fit": self.fit,
             "moments": [moment.to_dict() for moment in self.moments],
             "gone": self.gone,
         }
@@ -103,7 +105,6 @@ class Answer:
                 "probability": self.diagnosis.probability,
                 "here": self.diagnosis.here,
                 "group": [hit.video for hit in self.group],
-                "rough": self.diagnosis.rough,
                 "abstained": self.abstained,
                 **self.diagnosis.quantities,
             },

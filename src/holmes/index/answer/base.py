@@ -61,6 +61,7 @@ class SearchIndex(ABC):
         filter: str | Collection[str] | None = None,
         abstain_below: float | None = None,
         not_here_below: float | None = None,
+        expect_missing: float | None = None,
         min_probability: float | None = None,
     ) -> Answer:
         """The best videos for one sentence, with their moments, and how sure the answer is.
@@ -70,8 +71,9 @@ class SearchIndex(ABC):
             top: How many hits at most.
             filter: Search only these videos: a pattern for paths or file names, or the names themselves.
             abstain_below: Return no hits if the first hit is less probable than this.
-            not_here_below: Call the moment "not here" if a smaller share of the answerable queries had as
-                little evidence.
+            not_here_below: Call the moment "not here" if it is less probable that its video is in the index;
+                by default if "none of them" is the likeliest, with at least 30%.
+            expect_missing: The share of queries whose video is not in the index; .2 unless stated.
             min_probability: The earlier name of `not_here_below`.
 
         Example:
@@ -86,7 +88,9 @@ class SearchIndex(ABC):
             top,
             filter=filter,
             abstain_below=abstain_below,
-            not_here_below=min_probability if not_here_below is None else not_here_below,
+            not_here_below=not_here_below,
+            expect_missing=expect_missing,
+            min_probability=min_probability,
         )[0]
 
     def search_many(
@@ -97,6 +101,7 @@ class SearchIndex(ABC):
         filter: str | Collection[str] | None = None,
         abstain_below: float | None = None,
         not_here_below: float | None = None,
+        expect_missing: float | None = None,
         min_probability: float | None = None,
     ) -> list[Answer]:
         """One answer for each sentence, as `search` gives it, in few passes over the index.
@@ -106,7 +111,7 @@ class SearchIndex(ABC):
             ['a dog', 'a boat']
         """
         here = min_probability if not_here_below is None else not_here_below
-        request = SearchRequest(sentences, top, filter, abstain_below, here)
+        request = SearchRequest(sentences, top, filter, abstain_below, here, expect_missing)
         request.check()
         return self._answer(request)
 

@@ -10,24 +10,42 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
+from torch.nn.functional import normalize
 
 from holmes.base.files import read_rows
 from holmes.errors import HolmesError
 from holmes.evidence.calibration import Calibration
-from holmes.evidence.fitting import FEWEST_QUERIES, fit_calibration, judge_all
+from holmes.evidence.fitting import FEWEST_QUERIES, fit_calibration, judge_all, without
+from holmes.evidence.judging import Judgement
+from holmes.evidence.kinds import AnswerKind
 from holmes.index.embedders.protocol import Embedder
 from holmes.records import Scores
 from holmes.results import Json
 
+FOLDS = 5  # of the cross-validation that says what a calibration is worth
+SAME_MEANING = 0.9  # the cosine from which on two sentences say nearly the same
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is said of sentences that a calibration has not seen."""
+
+    said: float  # the mean probability of the first hit
+    noticed: float  # the share of sentences whose video was taken away that are called "not here"
+    mistaken: float  # the same share where the video is there
+
 
 @dataclass(frozen=True)
 class CalibrationSummary:
-    """What an index was calibrated on, and how it answers these sentences."""
+    """What an index was calibrated on, and how it answers such sentences before and after."""
 
     sentences: int
     videos: int  # different ones among them
     found_first: float  # share of sentences whose video comes first
-    mean_probability: float  # of the first hit
+    mean_probability: float  # of the first hit, if every sentence has its video
+    before: Measured | None = None  # None where nothing was known before
+    after: Measured | None = None  # None where too few sentences are left to learn from
 
     def to_dict(self) -> Json:
         return asdict(self)
@@ -38,8 +56,9 @@ def learn(
     videos: Sequence[str],
     embedder: Embedder,
     score: Callable[[Sequence[str]], Scores],
+    before: Calibration | None = None,
 ) -> tuple[Calibration, CalibrationSummary]:
-    """The calibration that sentences and the videos they describe suggest.
+    """The calibration that sentences and the videos they describe suggest; `before` is the present one.
 
     `score` gives both branches' similarity of sentences to all `videos`, in this order. It is sorted by their
     names, so that the order in which a collection happens to lie makes no difference to the last bit.
@@ -56,21 +75,78 @@ def learn(
         )
     if len(captions) < FEWEST_QUERIES:
         raise HolmesError(f"{len(captions)} sentences are too few; give at least {FEWEST_QUERIES}.")
-    found = score([sentence for sentence, _ in captions])
+    sentences = [sentence for sentence, _ in captions]
+    found = score(sentences)
     scores = Scores(found.frame_QV[:, by_name_V], found.clip_QV[:, by_name_V])
     owner_Q = torch.tensor([places[video] for _, video in captions])
-    weights = embedder.frame_weight, embedder.clip_weight
-    fitted = fit_calibration(scores, owner_Q, *weights, embedder.record["digest"])
+    also_fits_QV = same_meaning(embedder, sentences, owner_Q, len(videos))
+
+    def fit(some_Q: Tensor) -> Calibration | None:
+        return fit_calibration(
+            rows_of(scores, some_Q),
+            owner_Q[some_Q],
+            embedder.frame_weight,
+            embedder.clip_weight,
+            embedder.record["digest"],
+            also_fits_QV[some_Q],
+        )
+
+    fitted = fit(torch.arange(len(owner_Q)))
     if fitted is None:
         raise HolmesError(
             "none of the sentences finds its video among the first five; check that each stands beside its "
             "own video."
         )
-    said_Q = judge_all(scores, fitted).gallery.probability_QK[:, 0]
     first_Q = fitted.score(scores).argmax(1) == owner_Q
-    known = len(set(owner_Q.tolist()))
-    first, said = first_Q.double().mean().item(), said_Q.mean().item()
-    return fitted, CalibrationSummary(len(captions), known, first, said)
+    return fitted, CalibrationSummary(
+        sentences=len(captions),
+        videos=len(set(owner_Q.tolist())),
+        found_first=first_Q.double().mean().item(),
+        mean_probability=judge_all(scores, fitted, 0).gallery.probability_QK[:, 0].mean().item(),
+        before=None if before is None else measure([(before, scores, owner_Q)]),
+        after=cross_validated(fit, scores, owner_Q),
+    )
+
+
+def same_meaning(embedder: Embedder, sentences: Sequence[str], owner_Q: Tensor, videos: int) -> Tensor:
+    """Q × V: which videos have another sentence that says nearly the same."""
+    rows_QD = normalize(embedder.queries(sentences).query_QD.float().cpu(), dim=-1)
+    same_QQ = rows_QD @ rows_QD.T >= SAME_MEANING
+    fits_QV = torch.zeros(len(sentences), videos).index_add(1, owner_Q, same_QQ.float()) > 0
+    return fits_QV.scatter(1, owner_Q.unsqueeze(1), False)
+
+
+def cross_validated(
+    fit: Callable[[Tensor], Calibration | None], scores: Scores, owner_Q: Tensor
+) -> Measured | None:
+    """What calibrations say of sentences about videos that they were not fitted on."""
+    videos_U, of_video_Q = torch.unique(owner_Q, return_inverse=True)
+    parts = []
+    for fold in range(min(FOLDS, len(videos_U))):
+        asked_Q = of_video_Q % FOLDS == fold
+        some = fit((~asked_Q).nonzero()[:, 0])
+        if some is None:
+            return None
+        parts.append((some, rows_of(scores, asked_Q), owner_Q[asked_Q]))
+    return measure(parts)
+
+
+def measure(parts: Sequence[tuple[Calibration, Scores, Tensor]]) -> Measured:
+    """What calibrations say of sentences with their video, and of the same ones without it."""
+    there = [judge_all(scores, calibration) for calibration, scores, _ in parts]
+    gone = [judge_all(without(scores, owner_Q), calibration) for calibration, scores, owner_Q in parts]
+    said = [judge_all(scores, calibration, 0) for calibration, scores, _ in parts]
+
+    def not_here(judged: Sequence[Judgement]) -> float:
+        kinds_Q = torch.cat([each.kinds_Q for each in judged])
+        return (kinds_Q == AnswerKind.NOT_HERE).double().mean().item()
+
+    first_Q = torch.cat([each.gallery.probability_QK[:, 0] for each in said])
+    return Measured(first_Q.double().mean().item(), not_here(gone), not_here(there))
+
+
+def rows_of(scores: Scores, some_Q: Tensor) -> Scores:
+    return Scores(scores.frame_QV[some_Q], scores.clip_QV[some_Q])
 
 
 def captions_of(rows: Path | str | Iterable[tuple[str, str] | Mapping[str, object]]) -> list[tuple[str, str]]:

@@ -30,6 +30,11 @@ def choose_judge(embedder: Embedder, own: Calibration | None) -> Judge:
     return UncalibratedJudge() if known is None else CalibratedJudge(known)
 
 
+def calibration_of(judge: Judge) -> Calibration | None:
+    """What a judge judges by; None where it has no calibration."""
+    return judge.calibration if isinstance(judge, CalibratedJudge) else None
+
+
 def read_own(folder: Path, embedder: Embedder) -> Calibration | None:
     """What the index's folder says; None where it says nothing, or is about the model it had before."""
     values = read_values(folder / FILE)

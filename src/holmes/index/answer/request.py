@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from holmes.errors import HolmesError
+from holmes.evidence.distribution import EXPECT_MISSING
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class SearchRequest:
     filter: str | Collection[str] | None = None  # a pattern for paths or file names, or the names themselves
     abstain_below: float | None = None
     not_here_below: float | None = None
+    expect_missing: float | None = None
 
     def check(self) -> None:
         if isinstance(self.sentences, str):
@@ -27,10 +29,15 @@ class SearchRequest:
             check_sentence(sentence)
         if not isinstance(self.top, int | np.integer) or self.top < 1:
             raise HolmesError(f"top must be a whole number, at least 1, not {self.top!r}.")
-        for name in ("abstain_below", "not_here_below"):
+        for name in ("abstain_below", "not_here_below", "expect_missing"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
                 raise HolmesError(f"{name} must be a probability, 0 to 1, not {value!r}.")
+
+    @property
+    def missing_share(self) -> float:
+        """The share of queries whose video is expected to be missing."""
+        return EXPECT_MISSING if self.expect_missing is None else self.expect_missing
 
     def some(self, at: slice) -> SearchRequest:
         return replace(self, sentences=self.sentences[at])

@@ -18,11 +18,11 @@ from holmes.base.devices import device_named
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Judge
 from holmes.evidence.kinds import SMALL_GROUP
-from holmes.index.answer.answering import Found, compose_answers, compose_hits
+from holmes.index.answer.answering import Found, compose_answers, compose_hits, in_order, judge_answers
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.base import Captions, Paths, SearchIndex, paths_of, unit_vectors
 from holmes.index.answer.calibration import CalibrationSummary, captions_of, learn
-from holmes.index.answer.confidence import FILE, as_probes, judge_of, write_values
+from holmes.index.answer.confidence import FILE, as_probes, calibration_of, judge_of, write_values
 from holmes.index.answer.duplicates import (
     DuplicateFinder,
     FramesOfHits,
@@ -85,14 +85,18 @@ class Index(SearchIndex):
             nearest = nearest_videos(
                 self.gallery, probes.to(self.device), enough, self.judge.candidates, allowed_S
             ).to("cpu")
+            in_parts, judge = self.gallery.in_parts, self.judge
+            diagnoses = judge_answers(some, nearest, judge, in_parts)
+            nearest = in_order(nearest, diagnoses, judge.candidates, in_parts)
             found = self._finder(nearest, probes)
             answers += compose_answers(
                 some,
                 nearest,
-                self.judge,
+                diagnoses,
+                judge,
                 self.store.manifest.model,
                 found,
-                in_parts=self.gallery.in_parts,
+                in_parts=in_parts,
                 duplicates=self.duplicates,
                 frames_of_hits=self._frames_of_hits(nearest, found),
             )
@@ -146,7 +150,9 @@ class Index(SearchIndex):
         return summary
 
     def calibrate(self, rows: Captions) -> CalibrationSummary:
-        fitted, summary = learn(captions_of(rows), self.videos, self.embedder, self.every_score)
+        fitted, summary = learn(
+            captions_of(rows), self.videos, self.embedder, self.every_score, calibration_of(self.judge)
+        )
         write_values(self.store.path / FILE, fitted.to_dict())
         self.__dict__.pop("_own_judge", None)
         return summary

@@ -12,7 +12,7 @@ from holmes.errors import HolmesError
 from holmes.index.answer.answers import Timeline
 from holmes.index.engine.scan import Probes
 from holmes.index.storage.segments import TILE, StoredVideo
-from holmes.moments import Moment, grow_moments
+from holmes.moments import Moment, shown_moments
 
 Rows = NDArray[np.floating]
 
@@ -23,7 +23,7 @@ def find_moments(video: StoredVideo, probes: Probes, q: int) -> tuple[Moment, ..
     rows_SPD = np.asarray(video.rows_SPD, np.float32)
     similarity_SF = _similarity(video, rows_SPD, _middle(spans_SF2), probes, q)
     frames_ND = rows_SPD[:, : video.frames][kept_SF]
-    return grow_moments(similarity_SF[kept_SF], spans_SF2[kept_SF], frames_ND)
+    return shown_moments(similarity_SF[kept_SF], spans_SF2[kept_SF], frames_ND)
 
 
 def frames_of_moment(video: StoredVideo, moment: Moment) -> NDArray[np.bool_]:

@@ -23,6 +23,7 @@ from holmes.media.backbones import (
     load_visual,
     unknown_encoder,
 )
+from holmes.media.backbones.base import check_reads
 from holmes.media.feature_folder import check_rate
 
 # A joint encoder by name or folder, a run or checkpoint by path, or an object that encodes.
@@ -70,6 +71,8 @@ def _joint(backbone: object, name: str) -> JointBackbone:
             f"'{name}' makes features that cannot be compared with sentences; use a joint model "
             f"({', '.join(JOINT_ENCODERS)}, the folder of one) or a checkpoint of 'holmes train'."
         )
+    if name not in BUILT_IN:
+        check_reads(backbone, name)
     return backbone
 
 

@@ -22,7 +22,15 @@ from holmes.encoders.released import open_checkpoint
 from holmes.errors import HolmesError
 from holmes.evidence.calibration import EXTRA as CALIBRATION
 from holmes.index.embedders.protocol import Rows
-from holmes.media.backbones import TextBackbone, VisualBackbone, lasting_name, load_text, load_visual
+from holmes.media.backbones import (
+    BUILT_IN,
+    TextBackbone,
+    VisualBackbone,
+    lasting_name,
+    load_text,
+    load_visual,
+)
+from holmes.media.backbones.base import check_reads
 from holmes.records import CLIPS, FRAMES, TOKENS, QueryEmbedding
 
 TRAINED = "holmes"  # the kind of a model that has a checkpoint
@@ -135,6 +143,8 @@ class TrainedHolmes:
                 f"{text.width}; name the encoder of its sentences with --text."
             )
         self._refuse_other(self.trained_on.text, text, "--text")
+        if text.name not in BUILT_IN:
+            check_reads(text, text.name)
         return text
 
     def _refuse_other(

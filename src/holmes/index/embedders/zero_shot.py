@@ -80,7 +80,13 @@ class ZeroShot:
         return [(video_frames(rows_ND[part]), clips(part)) for part in parts]
 
     def queries(self, sentences: Sequence[str]) -> QueryEmbedding:
-        return QueryEmbedding(torch.from_numpy(self.backbone.sentences(sentences)))
+        forms = getattr(self.backbone, "neutral_forms", None)
+        if forms is None or not len(sentences):
+            return QueryEmbedding(torch.from_numpy(self.backbone.sentences(sentences)))
+        worded = [forms(sentence) for sentence in sentences]
+        rows = self.backbone.sentences([form for each in worded for form in each])
+        mean_QD = rows.reshape(len(worded), -1, rows.shape[1]).mean(axis=1)
+        return QueryEmbedding(torch.from_numpy(unit_rows(mean_QD)))
 
 
 def scene_edges(rows_ND: Rows, rate: float) -> NDArray[np.int64]:

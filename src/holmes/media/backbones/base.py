@@ -10,9 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from holmes.base.validation import Within
+from holmes.errors import HolmesError
 
 Image: TypeAlias = npt.NDArray[np.uint8]  # height × width × RGB
 Matrix: TypeAlias = npt.NDArray[np.float32]  # rows × width
+
+SAME_ROWS = 1e-4  # vectors that differ by less are of the same sentence
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,20 @@ def encode_in_batches(
     """The rows of all items; no items give no rows. `over` does what `map` does, perhaps with threads."""
     batches = [items[start : start + batch] for start in range(0, len(items), batch)]
     return np.concatenate([np.zeros((0, width), np.float32), *over(encode, batches)])
+
+
+def check_reads(encoder: TextBackbone, name: str) -> None:
+    """Refuse an encoder that cannot tell two sentences apart: its tokenizer is missing or another model's."""
+    try:
+        one, other = encoder.sentences(["a dog runs along the beach", "two red cars"])
+        differ = float(np.abs(one - other).max()) > SAME_ROWS
+    except (IndexError, RuntimeError):  # a token beyond the model's vocabulary
+        differ = False
+    if not differ:
+        raise HolmesError(
+            f"'{name}' reads every sentence alike: its tokenizer is missing or belongs to another model; "
+            "put the tokenizer's files (tokenizer.json, vocab.json, merges.txt) into its folder."
+        )
 
 
 def identify(backbone: VisualBackbone) -> Identity:

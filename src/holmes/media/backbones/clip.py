@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from holmes.errors import HolmesError
 from holmes.media.backbones.base import Image, Matrix, encode_in_batches
 from holmes.media.backbones.pretrained import folder_digest, load_model, load_part
 from holmes.media.backbones.text import readable_part
 from holmes.media.pictures import middle
 
 BATCH = 32
+FEWEST_TOKENS = 8  # `transformers` makes a tokenizer of a few marks where a folder has none
 
 
 class ClipBackbone:
@@ -35,6 +37,7 @@ class ClipBackbone:
         self._model = load_model(folder, threads, device)
         self.device = self._model.device
         text = self._model.config.text_config
+        check_vocabulary(self._tokenizer, text.vocab_size, name)
         self._longest: int = text.max_position_embeddings
         self.width: int = getattr(self._model.config, "projection_dim", None) or text.projection_size
         self.side: int = getattr(self._model.config.vision_config, "image_size", 256)
@@ -92,6 +95,15 @@ class ClipBackbone:
                 return_tensors="pt",
             )
             yield {name: batch[name].to(self._model.device) for name in self._text_inputs}
+
+
+def check_vocabulary(tokenizer: Any, known: int, name: str) -> None:
+    """Refuse a tokenizer that has more tokens than the model, or hardly any."""
+    if not FEWEST_TOKENS <= len(tokenizer) <= known:
+        raise HolmesError(
+            f"the tokenizer of '{name}' has {len(tokenizer):,} tokens and the model knows {known:,}; put the "
+            "model's own tokenizer into its folder."
+        )
 
 
 def _pooled(output: Any) -> Any:

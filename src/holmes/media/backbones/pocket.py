@@ -12,6 +12,7 @@ and W outputs of a member.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,9 @@ from holmes.media.backbones.text import TransformersText, load_minilm, minilm_fo
 WEIGHTS = Path(__file__).parents[1] / "pocket" / "pocket.safetensors"
 CALIBRATION = "calibration.json"  # beside the weights
 SCALE = ".scale"  # ends the names of the factors of rows that are kept as bytes
+# Words at the beginning of a sentence that say nothing of what is seen.
+FRAME = re.compile(r"(there (is|are)|(a |the |this )?(video|clip|film)s? (of|with|showing)|this is)\s+", re.I)
+ARTICLE = re.compile(r"(a|an|the|some)\s+", re.I)
 NORM_TINY = 1e-5
 NAME_SCALE = 10.0  # brings class-name sentences, of length 1, to the size of normalised components
 
@@ -59,6 +63,12 @@ class Pocket:
     def readable(self, sentence: str) -> str:
         """The beginning of a sentence that the model reads; further words are cut off."""
         return self._minilm.readable(sentence)
+
+    @staticmethod
+    def neutral_forms(sentence: str) -> list[str]:
+        """A sentence as people may word it; the mean of these does not depend on which one they chose."""
+        core = _after(ARTICLE, _after(FRAME, sentence.strip())) or sentence
+        return [core, f"a {core}", f"there is a {core}", f"a video of a {core}"]
 
     def tokens(self, sentences: Sequence[str]) -> list[Matrix]:
         """Each token by itself, as if it were a sentence."""
@@ -113,6 +123,11 @@ class Pocket:
         output_MNW = hidden_MNH @ layer["out.weight"] + inputs_MNI @ layer["skip.weight"] + layer["out.bias"]
         joined = np.concatenate(list(_unit(output_MNW)), axis=1)
         return _unit(joined @ self._weights["projection"])
+
+
+def _after(beginning: re.Pattern[str], sentence: str) -> str:
+    found = beginning.match(sentence)
+    return sentence[found.end() :] if found else sentence
 
 
 def _unit(rows: Matrix) -> Matrix:

@@ -49,10 +49,10 @@ export class Card {
   }
 
   #heading(rank) {
-    const { probability, score, title, folder } = this.hit;
+    const { probability, fit, score, title, folder } = this.hit;
     const sure = probability === null || probability === undefined
       ? h("p", { class: "sure" }, h("span", { class: "words" }, "similarity"), h("b", {}, score.toFixed(2)))
-      : h("p", { class: "sure" }, h("span", { class: "words" }, inWords(probability)), h("b", {}, percent(probability)));
+      : h("p", { class: "sure" }, h("span", { class: "words" }, fit ?? inWords(probability)), h("b", {}, percent(probability)));
     return h("div", { class: "heading" }, h("span", { class: "rank", "aria-hidden": "true" }, String(rank)),
       h("div", { class: "names" }, h("h3", { title: this.hit.name }, title), h("p", { class: "folder" }, shortened(folder))), sure);
   }

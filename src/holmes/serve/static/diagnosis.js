@@ -29,25 +29,27 @@ export function panel(answer) {
   const kind = kindOf(diagnosis);
   const mark = svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d: ICONS[kind] }));
   return h("section", { class: `diagnosis ${kind}`, "aria-label": "How sure this is" },
-    h("div", { class: "verdict" }, h("p", { class: "kind" }, mark, h("span", {}, diagnosis.words), diagnosis.rough && diagnosis.probability !== null ? h("span", { class: "rough" }, "rough estimate") : null),
+    h("div", { class: "verdict" }, h("p", { class: "kind" }, mark, h("span", {}, diagnosis.words)),
       h("p", { class: "explanation" }, diagnosis.explanation),
       diagnosis.advice ? h("p", { class: "advice" }, diagnosis.advice) : null),
-    diagnosis.probability === null ? null : distribution(hits),
-    reasons(diagnosis), cut(answer.read), missing(answer.missing ?? []));
+    diagnosis.probability === null ? null : distribution(hits, diagnosis.here),
+    why(diagnosis), cut(answer.read), missing(answer.missing ?? []));
 }
 
-// All of it, one whole: the leading videos and the other ones.
-function distribution(hits) {
+// All of it, one whole: the leading videos, the other ones, and none of them.
+function distribution(hits, here) {
   const leading = hits.slice(0, SHOWN).filter((hit) => hit.probability > 0);
-  const rest = Math.max(0, 1 - leading.reduce((sum, hit) => sum + hit.probability, 0));
+  const none = Number.isFinite(here) ? 1 - here : 0;
+  const rest = Math.max(0, 1 - none - leading.reduce((sum, hit) => sum + hit.probability, 0));
   const parts = leading.map((hit, at) => part(hit.probability, String(at + 1), `part level${at}`));
   const words = leading.map((hit, at) => `video ${at + 1} ${percent(hit.probability)}`).join(", ");
   return h("figure", { class: "distribution" },
-    h("figcaption", {}, "Where the probability lies, if it is here"),
-    h("div", { class: "bar", role: "img", "aria-label": `Probability: ${words || "no video"}, other videos ${percent(rest)}` },
-      parts, part(rest, "", "part rest")),
-    h("p", { class: "legend", "aria-hidden": "true" }, leading.length > 1 ? `first ${leading.length} ` : "first ", h("b", {}, percent(1 - rest)),
-      h("span", { class: "swatch rest" }), "other videos ", h("b", {}, percent(rest))));
+    h("figcaption", {}, "Where the probability lies"),
+    h("div", { class: "bar", role: "img", "aria-label": `Probability: ${words || "no video"}, other videos ${percent(rest)}, not in your collection ${percent(none)}` },
+      parts, part(rest, "", "part rest"), part(none, "", "part none")),
+    h("p", { class: "legend", "aria-hidden": "true" }, leading.length > 1 ? `first ${leading.length} ` : "first ", h("b", {}, percent(Math.max(0, 1 - rest - none))),
+      h("span", { class: "swatch rest" }), "other videos ", h("b", {}, percent(rest)),
+      h("span", { class: "swatch none" }), "not in your collection ", h("b", {}, percent(none))));
 }
 
 function part(share, label, style) {
@@ -56,18 +58,15 @@ function part(share, label, style) {
   return element;
 }
 
-function reasons(diagnosis) {
+function why(diagnosis) {
   const found = [];
   if (Number.isFinite(diagnosis.vacuity)) {
-    found.push(meter("Evidence found", 1 - diagnosis.vacuity, "The rest is missing: there is no evidence for any video."));
-  }
-  if (Number.isFinite(diagnosis.here)) {
-    found.push(meter("Rank among answered queries", diagnosis.here, "The share of queries with an answer that had no more evidence than this one."));
+    found.push(meter("Evidence", 1 - diagnosis.vacuity, "How much the scores say about any video at all."));
   }
   if (Number.isFinite(diagnosis.agreement)) {
     found.push(meter("Frames and passages agree", diagnosis.agreement, "How far single frames and whole passages support the same videos."));
   }
-  return found.length ? h("dl", { class: "reasons" }, found.flat()) : null;
+  return found.length ? h("details", { class: "why" }, h("summary", {}, "Why?"), h("dl", { class: "reasons" }, found.flat())) : null;
 }
 
 function meter(name, share, meaning) {

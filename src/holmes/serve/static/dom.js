@@ -73,7 +73,7 @@ export function percent(probability) {
 }
 
 // One scale for every probability on the page.
-const WORDS = [[0.9, "almost certainly"], [0.65, "very likely"], [0.4, "likely"], [0.2, "perhaps"], [0.05, "unlikely"], [0, "hardly"]];
+const WORDS = [[0.9, "almost certainly"], [0.6, "likely"], [0.2, "perhaps"], [0, "unlikely"]];
 
 export function inWords(probability) {
   return WORDS.find(([least]) => probability >= least)[1];
