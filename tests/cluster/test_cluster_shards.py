@@ -47,8 +47,10 @@ CALIBRATED = Calibration(
     score_offset=0.4,
     videos=40,
     queries=50,
-    odds_shift=0.1,
-    odds_slope=0.9,
+    score_spread=0.2,
+    spread_power=-0.3,
+    absence_shift=0.9,
+    absence_slope=0.3,
 )
 
 

@@ -75,7 +75,7 @@ def test_below_the_wanted_probability_it_says_so(shell: Shell, tmp_path: Path) -
     sure = Diagnosis((0.9,), {}, "precise", "One fits.", "Name the dog.", 0.7, (0.7,))
     shell.monkeypatch.setattr(UncalibratedJudge, "__call__", lambda self, case: [sure])
     code, said, _ = shell("search", index, "dog", "--abstain-below", "0.6")
-    assert code == 0 and "probability 0.70" in said and "/films/" in said
+    assert code == 0 and "70%" in said and "/films/" in said
     code, said, _ = shell("search", index, "dog", "--abstain-below", "0.8")
     assert code == 0 and "I do not know. Name the dog." in said and "/films/" not in said
 
