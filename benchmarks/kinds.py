@@ -25,7 +25,7 @@ from holmes.evaluation.split_report import agreement
 from holmes.evidence.fitting import fit_calibration, judge_all
 from holmes.evidence.kinds import AnswerKind
 from holmes.records import QueryKind
-from holmes.training.calibrate import also_fits
+from holmes.training.calibrate import fitting_videos
 from holmes.training.protocol import Protocol, calibration_split
 
 LEARNED_RULES = 0.69  # macro-F1 of the rules that were fitted to known kinds
@@ -46,7 +46,7 @@ def measure(run_folder: Path, store: Store) -> dict[str, Any]:
         weights.frame_weight,
         weights.clip_weight,
         checkpoint.digest,
-        also_fits(store, held),
+        fitting_videos(store, held),
     )
     assert calibration is not None
     scores = score_all(asked)

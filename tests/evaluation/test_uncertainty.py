@@ -40,8 +40,8 @@ from holmes.evaluation.runs.confidence import run_uncertainty
 from holmes.evaluation.runs.folders import find_runs
 from holmes.evidence.calibration import EXTRA, read_calibration
 from holmes.evidence.fitting import without
-from holmes.records import QueryKind, Scores
-from holmes.training.calibrate import calibrate, kinds_in_gallery
+from holmes.records import Scores
+from holmes.training.calibrate import calibrate, fitting_videos
 from holmes.training.protocol import Protocol, calibration_split, choose_splits
 from holmes.training.run import train
 from holmes.worlds.planted import PlantSettings, plant
@@ -268,16 +268,11 @@ def test_kinds_are_learned_where_they_were_counted(tmp_path):
     store = tiny_world(tmp_path / "store", videos=40)
     held = choose_splits(store, Protocol.HONEST, 0.25, seed=0).calibrate
     assert held is not None and np.isin(held.videos, store.split("train").videos).all(), "val is too small"
-    kinds_Q = kinds_in_gallery(store, held)
-    changed = 0
-    for query, stored, kind in zip(held.queries, store.kinds_Q[held.queries], kinds_Q, strict=True):
+    fits_QV = fitting_videos(store, held)
+    for query, row_V in zip(held.queries, fits_QV, strict=True):
         others = set(store.also_fits.get(int(query), ())) & set(held.videos.tolist())
-        if stored == QueryKind.POLYSEMOUS and not others:
-            changed += 1
-            assert kind == QueryKind.PRECISE
-        else:
-            assert kind == stored
-    assert changed
+        assert set(held.videos[row_V.numpy()].tolist()) == others
+    assert fits_QV.any()
 
     plant(tmp_path / "large", PlantSettings(videos=4, val_videos=60, test_videos=4))
     large = Store.open(tmp_path / "large")

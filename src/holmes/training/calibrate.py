@@ -27,14 +27,14 @@ def calibrate(folder: Path, checkpoint: Checkpoint, bank: FeatureBank, split: Sp
         weights.frame_weight,
         weights.clip_weight,
         checkpoint.digest,
-        also_fits(bank.store, split).to(bank.device),
+        fitting_videos(bank.store, split).to(bank.device),
     )
     if calibration is not None:
         update_extras(folder, {EXTRA: calibration.to_dict()})
     return calibration
 
 
-def also_fits(store: Store, split: Split) -> Tensor:
+def fitting_videos(store: Store, split: Split) -> Tensor:
     """Q × V: which videos of the split fit a query besides its own."""
     place = {int(video): at for at, video in enumerate(split.videos)}
     pairs = [

@@ -27,7 +27,7 @@ from holmes.evidence.calibration import Calibration
 from holmes.evidence.fitting import fit_calibration, judge_all
 from holmes.records import Scores
 from holmes.results import summary_of
-from holmes.training.calibrate import kinds_in_gallery
+from holmes.training.calibrate import fitting_videos
 
 Each = Callable[[EvaluatedRun], None]
 
@@ -62,7 +62,7 @@ def evaluate_score_file(
         0.5,
         0.5,
         file.digest,
-        torch.from_numpy(kinds_in_gallery(store, held)),
+        fitting_videos(store, held),
     )
     if calibration is None:
         raise HolmesError(
