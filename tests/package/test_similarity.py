@@ -100,11 +100,16 @@ def test_more_padding_changes_nothing(seed, dual, spare_queries, spare_frames, s
             assert_close(other.clip_QV[:real], one.clip_QV)
 
 
+def tensors_of(record):
+    """The fields of an embedding, without what only a loss of its encoder needs."""
+    return {name: value for name, value in vars(record).items() if name != "extra"}
+
+
 @given(seeds, st.booleans())
 def test_a_query_alone_equals_its_row(seed, dual):
     world = embedded(seed, dual=dual)
     whole = cosine_and_dot(world.query, world.video)[0]
-    fields = vars(world.query)
+    fields = tensors_of(world.query)
     for i in range(len(world.owner)):
         alone = QueryEmbedding(**{k: None if v is None else v[i : i + 1] for k, v in fields.items()})
         row = cosine_and_dot(alone, world.video)[0]
@@ -115,7 +120,7 @@ def test_a_query_alone_equals_its_row(seed, dual):
 @given(seeds, st.booleans(), st.permutations(range(4)))
 def test_permuted_videos_permute_scores(seed, dual, order):
     world = embedded(seed, dual=dual)
-    moved = replace(world.video, **{name: value[order] for name, value in vars(world.video).items()})
+    moved = replace(world.video, **{name: value[order] for name, value in tensors_of(world.video).items()})
     for one, other in zip(
         cosine_and_dot(world.query, world.video), cosine_and_dot(world.query, moved), strict=True
     ):
