@@ -20,6 +20,7 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint, update_extras
 from holmes.errors import HolmesError
+from holmes.evaluation.confidence import baselines
 from holmes.evaluation.confidence.answered import answer_split
 from holmes.evaluation.confidence.baselines import logistic_curve, margin, negative_entropy
 from holmes.evaluation.confidence.corruptions import Corruption, corrupt_caption, corrupt_tokens
@@ -38,6 +39,7 @@ from holmes.evaluation.confidence.readers import planted_reader
 from holmes.evaluation.intervals import bootstrap_counts, estimate
 from holmes.evaluation.runs.confidence import run_uncertainty
 from holmes.evaluation.runs.folders import find_runs
+from holmes.evaluation.scoring import unit_queries
 from holmes.evidence.calibration import EXTRA, read_calibration
 from holmes.evidence.fitting import without
 from holmes.records import Scores
@@ -45,6 +47,7 @@ from holmes.training.calibrate import calibrate, fitting_videos
 from holmes.training.protocol import Protocol, calibration_split, choose_splits
 from holmes.training.run import train
 from holmes.worlds.planted import PlantSettings, plant
+from small import assert_close, tiny_model
 from tiny_runs import QUIET, tiny_settings, tiny_world
 
 BASELINES = {"top1_score", "margin", "softmax_entropy", "softmax_entropy_tuned", "dropout_agreement"}
@@ -70,6 +73,20 @@ def slow_auroc(pairs) -> float:
 def repeated(rows):
     """Each query as often as its weight says."""
     return [row for row in rows for _ in range(row[2])]
+
+
+@pytest.mark.parametrize("dual", [False, True])
+def test_queries_sorted_by_length_are_the_same_queries(dual, monkeypatch):
+    """Encoded together with others of their length, and without padding, each in its own place."""
+    monkeypatch.setattr(baselines, "EQUALLY_LONG", 3)
+    model = tiny_model(dual)
+    lengths_Q = torch.tensor([4, 1, 6, 0, 2, 6, 3, 5])
+    tokens_QTD = torch.randn(8, 6, 7) * (torch.arange(6) < lengths_Q.unsqueeze(1)).unsqueeze(-1)
+    with torch.no_grad():
+        ours = baselines.encode_by_length(model, tokens_QTD, lengths_Q)
+        whole = unit_queries(model.encode_queries(tokens_QTD, lengths_Q))
+    real = lengths_Q > 0
+    assert_close(ours.query_QD[real], whole.query_QD[real], 1e-5)
 
 
 @given(answers)

@@ -14,7 +14,7 @@ from scipy.special import psi
 from typer.testing import CliRunner
 
 from holmes.cli.main import app
-from holmes.config.presets import preset
+from holmes.config.presets import PRESETS, preset
 from holmes.config.schema import ScoreConfig, with_changes
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
@@ -26,7 +26,7 @@ from holmes.evaluation.scoring import encode_split, score_all
 from holmes.records import Scores
 from holmes.report.kinds import kind_examples, sample_batch
 from holmes.report.moments import Seen, timelines, track, transport, typical_video
-from holmes.report.run import gather, one_run
+from holmes.report.run import changed_settings, gather, one_run
 from holmes.training.run import RunOptions, train
 from holmes.training.setup import build_identifier, build_objective
 from holmes.worlds import planted
@@ -269,6 +269,22 @@ def test_the_command_writes_a_page_and_figures(world, tmp_path, monkeypatch):
     figures = ("progress", "losses", "recall", "plane", "examples", "timeline", "transport")
     assert names == {f"{name}.{suffix}" for name in figures for suffix in ("svg", "pdf")}
     assert sorted(path.name for path in (world / "run").iterdir()) == before
+
+
+def test_the_page_lists_changed_settings_and_repeats_warnings(world, store, tmp_path, monkeypatch):
+    """A preset's name alone would hide that stage 2 never ran. Confidence is left out where that is asked."""
+    monkeypatch.setattr("holmes.report.figures.page.data_uri", lambda figure: "data:image/svg+xml,")
+    short = with_changes(CONFIG, {"epochs": 1, "warm_up_epochs": 5})
+    train(store, short, tmp_path / "short", options=RunOptions(device="cpu", progress=False))
+    run_report(tmp_path / "short", "--no-confidence", "--out", tmp_path / "page.html")
+    html = (tmp_path / "page.html").read_text()
+    usual = PRESETS[CONFIG.name]().training
+    assert f"training.epochs = 1 ({usual.epochs})" in html
+    assert f"training.warm_up_epochs = 5 ({usual.warm_up_epochs})" in html
+    assert "model.video_width =" not in html, "the widths are the store's"
+    assert "stage 2 is not reached: 1 epochs, of which stage 1 takes 5" in html
+    assert "it was not asked for (--no-confidence)" in html
+    assert changed_settings(PRESETS[CONFIG.name]()) == ()
 
 
 def test_a_store_without_moments_and_kinds_and_a_lone_checkpoint(world, tmp_path, monkeypatch):

@@ -38,9 +38,14 @@ def report(
     figures: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Also save the figures as SVG and PDF.")
     ] = None,
+    no_confidence: Annotated[
+        bool,
+        typer.Option("--no-confidence", help="Leave out how far the confidence can be trusted."),
+    ] = False,
     device: Device = "auto",
 ) -> None:
     """Write one self-contained page: results, training curves, kinds of query, moments on the timeline."""
+    from holmes.report.figures.confidence import unmeasured
     from holmes.report.figures.page import write_page
     from holmes.report.figures.report import report_pictures, report_sections
     from holmes.report.run import gather, gather_confidence, one_run
@@ -48,7 +53,10 @@ def report(
     folders = [run] if compare is None else [run, compare]
     data = gather([one_run(folder) for folder in folders], store, split, video, query, device, say)
     target = run / "report.html" if out is None else out
-    confidence = gather_confidence(one_run(run), store, split, device, say)
+    if no_confidence:
+        confidence = unmeasured("it was not asked for (--no-confidence).")
+    else:
+        confidence = gather_confidence(one_run(run), store, split, device, say)
     write_page(target, data.title, data.lead, report_sections(data, [confidence.section]))
     if figures is not None:
         for picture in (*report_pictures(data).values(), *confidence.pictures):

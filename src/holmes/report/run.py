@@ -8,10 +8,13 @@ from pathlib import Path
 import torch
 
 from holmes.base.devices import choose_device
+from holmes.base.progress import progress_bar
+from holmes.config.presets import PRESETS
 from holmes.config.schema import HolmesConfig, to_dict
 from holmes.data.store import Split, Store
 from holmes.errors import HolmesError
 from holmes.evaluation.comparison import System, compare_systems
+from holmes.evaluation.confidence.measure import STEPS
 from holmes.evaluation.confidence.readers import find_reader
 from holmes.evaluation.confidence.tables import uncertainty_grids
 from holmes.evaluation.intervals import over_seeds
@@ -27,8 +30,11 @@ from holmes.report.kinds import PartitionRules, kind_examples, sample_batch
 from holmes.report.moments import Seen, find_query, find_video, timelines, transport, typical_video
 from holmes.results import summary_of
 from holmes.training.logbook import read_metrics
-from holmes.training.setup import build_objective
+from holmes.training.setup import build_objective, warnings_of
 
+OF_THE_STORE = {f"model.{name}" for name in ("video_width", "text_width", "frames", "clips", "tokens")}
+CORRUPTED = 150  # captions that are read again for a page, each corrupted in three ways
+PASSES = 10  # of dropout for a page; `holmes evaluate --uncertainty` takes twice as many
 Say = Callable[[str], None]  # called with what is being done, for the person who waits
 
 
@@ -61,9 +67,7 @@ def gather(
     config = seen[0].model.config
     models = [Seen.of(one.seen, one.model.config.score) for one in seen]
     figures = figure_data(models, store, split, config, build_objective(config), place, row)
-    accounts = [
-        ReportedRun(one.report, to_dict(one.model.config), read_metrics(one.run.path)) for one in seen
-    ]
+    accounts = [reported_run(one) for one in seen]
 
     say("drawing")
     found = accounts[0].evaluation
@@ -86,6 +90,30 @@ def gather(
     )
 
 
+def reported_run(found: EvaluatedRun) -> ReportedRun:
+    """What the page says of a run beside its figures."""
+    config = found.model.config
+    warnings = warnings_of(config)
+    if found.calibration is None:
+        warnings.append("no calibration: this model gives no probabilities and no kinds")
+    history = read_metrics(found.run.path)
+    return ReportedRun(found.report, to_dict(config), history, changed_settings(config), tuple(warnings))
+
+
+def changed_settings(config: HolmesConfig) -> tuple[str, ...]:
+    """The settings that differ from those of the preset, with the preset's value in brackets."""
+    if config.name not in PRESETS:
+        return ()
+    ours, usual = to_dict(config), to_dict(PRESETS[config.name]())
+    return tuple(
+        f"{section}.{name} = {value} ({usual[section][name]})"
+        for section, part in ours.items()
+        if isinstance(part, dict)
+        for name, value in part.items()
+        if value != usual[section][name] and f"{section}.{name}" not in OF_THE_STORE
+    )
+
+
 def compared(names: list[str], seen: list[EvaluatedRun]) -> list[Grid]:
     """Tables of this run against the other on the same draws of videos, also for each group of queries."""
     systems = [System(name, one.seen.rank_Q[None]) for name, one in zip(names, seen, strict=True)]
@@ -98,11 +126,18 @@ def gather_confidence(
     run: RunFolder, store: Path | None, split: str, device: str, say: Say = lambda line: None
 ) -> ConfidencePart:
     """How far the run's confidence can be trusted; or why that is not known."""
-    say("measuring the confidence")
     try:
-        found = run_uncertainty(
-            run, store_of(run, store), split, choose_device(device), reader_of=find_reader
-        )
+        with progress_bar("measuring the confidence", STEPS) as advance:
+            found = run_uncertainty(
+                run,
+                store_of(run, store),
+                split,
+                choose_device(device),
+                reader_of=find_reader,
+                advance=advance,
+                most_corrupted=CORRUPTED,
+                passes=PASSES,
+            )
     except HolmesError as error:
         return unmeasured(str(error))
     return confidence_part(found, [*uncertainty_grids(run.path.name, found)])

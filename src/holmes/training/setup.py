@@ -192,12 +192,18 @@ def describe(
         f"{'bf16 encoders' if device.type == 'cuda' else 'float32'}, "
         f"{how}; {bank.says}",
     ]
-    if config.training.epochs <= config.training.warm_up_epochs:
-        lines.append(
-            f"stage 2 is not reached: {config.training.epochs} epochs, of which stage 1 takes "
-            f"{config.training.warm_up_epochs} (warm_up_epochs)"
+    return "\n".join([*lines, *warnings_of(config)])
+
+
+def warnings_of(config: HolmesConfig) -> list[str]:
+    """What is likely not meant about the settings of a run: said before training, and in its report."""
+    training, found = config.training, []
+    if training.epochs <= training.warm_up_epochs:
+        found.append(
+            f"stage 2 is not reached: {training.epochs} epochs, of which stage 1 takes "
+            f"{training.warm_up_epochs} (warm_up_epochs)"
         )
-    return "\n".join(lines)
+    return found
 
 
 def stage_of(epoch: int, warm_up_epochs: int) -> Stage:

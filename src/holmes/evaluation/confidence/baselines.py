@@ -19,14 +19,16 @@ from torch import Tensor
 
 from holmes.encoders.model import HolmesModel
 from holmes.encoders.precision import encoder_precision
-from holmes.evaluation.scoring import Encoded, chunks, joined, score_all, unit_queries
+from holmes.evaluation.scoring import Encoded, chunks, joined, score_all, taken, unit_queries
 from holmes.evidence.logistic import fit_logistic
+from holmes.records import QueryEmbedding
 
 Floats = NDArray[np.float64]
 QuerySource = Callable[[Tensor], tuple[Tensor, Tensor]]  # store indices → token features and lengths
 
 PASSES = 20  # of dropout
-QUERY_CHUNK = 512
+QUERY_CHUNK = 2048
+EQUALLY_LONG = 128  # queries encoded at once
 SHRINKAGE = 1e-3
 
 
@@ -62,9 +64,21 @@ def encode_queries(
     """Other queries, or the same ones in another form, beside videos that are encoded already."""
     device = encoded.owner_Q.device
     with encoder_precision(device):
-        parts = [unit_queries(model.encode_queries(*source(i))) for i in chunks(queries, QUERY_CHUNK)]
+        parts = [encode_by_length(model, *source(i)) for i in chunks(queries, QUERY_CHUNK)]
     nobody_Q = torch.zeros(len(queries), dtype=torch.long, device=device)
     return replace(encoded, queries=joined(parts, len(queries)), owner_Q=nobody_Q)
+
+
+def encode_by_length(model: HolmesModel, tokens_QTD: Tensor, lengths_Q: Tensor) -> QueryEmbedding:
+    """Unit vectors of queries. Those of similar length go together, so that little of the work is padding."""
+    if model.config.dual_query:  # their tokens are kept, and must be equally many
+        return unit_queries(model.encode_queries(tokens_QTD, lengths_Q))
+    order_Q = lengths_Q.argsort()
+    parts = []
+    for some_Q in order_Q.split(EQUALLY_LONG):
+        longest = max(1, int(lengths_Q[some_Q[-1]]))
+        parts.append(unit_queries(model.encode_queries(tokens_QTD[some_Q, :longest], lengths_Q[some_Q])))
+    return taken(joined(parts, len(order_Q)), order_Q.argsort())
 
 
 def dropout_agreement(

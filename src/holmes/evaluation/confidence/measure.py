@@ -8,6 +8,7 @@ Q queries, B weightings of a bootstrap
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from holmes.data.bank import FeatureBank
@@ -28,6 +29,7 @@ from holmes.evaluation.intervals import Counts, bootstrap_counts, estimate
 from holmes.evidence.calibration import Calibration
 
 REPEATS = 1000
+STEPS = 8  # of `evaluate_uncertainty` that `advance` is told of, four of them kinds of hard queries
 
 
 def evaluate_uncertainty(
@@ -42,21 +44,40 @@ def evaluate_uncertainty(
     repeats: int = REPEATS,
     passes: int = PASSES,
     seed: int = 0,
+    advance: Callable[[int], None] = lambda steps: None,
+    most_corrupted: int | None = None,
 ) -> dict[str, Any]:
     """`uncertainty`: AURC, AUROC, ECE of our confidence and the baselines; `uncertainty_details`: the rest.
 
     `held` are the videos the calibration was fitted on: with them the baselines become probabilities too.
     `other` is a store whose queries have no answer here. `reader` reads corrupted captions; without one,
-    token features are corrupted instead.
+    token features are corrupted instead. At most `most_corrupted` queries are read again.
     """
     answered = answer_split(checkpoint, bank, split, calibration, passes, seed)
+    advance(1)
     counts_BQ = bootstrap_counts(split.owner, repeats, seed)
     probabilities = {OURS: answered.top1[OURS]}
     if held is not None:
         probabilities |= as_probabilities(
             answered, answer_split(checkpoint, bank, held, calibration, passes, seed)
         )
+    advance(1)
     values = {name: figures(answered, name, probabilities.get(name), counts_BQ) for name in answered.top1}
+    advance(1)
+    fitting = several_fit(bank.store, answered, calibration, counts_BQ)
+    advance(1)
+    hard = hard_queries(
+        checkpoint.model,
+        bank,
+        answered,
+        calibration,
+        other,
+        reader,
+        counts_BQ,
+        seed,
+        advance,
+        most_corrupted,
+    )
     return {
         "uncertainty": {
             name: {figure: estimate(values_B).to_json() for figure, values_B in of_one.items()}
@@ -70,10 +91,8 @@ def evaluate_uncertainty(
             "advantage": advantages(values),
             "risk_coverage": curves(answered),
             "reliability": reliabilities(answered),
-            "several_fit": several_fit(bank.store, answered, calibration, counts_BQ),
-            "hard_queries": hard_queries(
-                checkpoint.model, bank, answered, calibration, other, reader, counts_BQ, seed
-            ),
+            "several_fit": fitting,
+            "hard_queries": hard,
             "kinds": kinds(bank.store, answered),
             "gallery_sizes": gallery_sizes(answered, calibration, seed),
             "abstention": None if abstain_below is None else abstention(answered, abstain_below),

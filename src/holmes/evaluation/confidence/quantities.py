@@ -5,7 +5,7 @@ Q queries, V videos, N videos of a smaller gallery, B weightings of a bootstrap
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -80,11 +80,16 @@ def hard_queries(
     reader: Reader | None,
     counts_BQ: Counts,
     seed: int,
+    advance: Callable[[int], None] = lambda steps: None,
+    most: int | None = None,
 ) -> dict[str, Any]:
-    """AUROC of each quantity for telling hard queries from the split's own."""
+    """AUROC of each quantity for telling hard queries from the split's own.
+
+    Reading captions again takes longest: at most `most` of them are, drawn at random.
+    """
     found: dict[str, Any] = {"corrupted": "tokens" if reader is None else "words", "auroc": {}}
     usual_whole, repeats = doubts(answered.scores, calibration), len(counts_BQ) - 1
-    for name, scores, video_Q in hard_scores(model, bank, answered, other, reader, seed):
+    for name, scores, video_Q in hard_scores(model, bank, answered, other, reader, seed, most):
         usual, hard = usual_whole, doubts(scores, calibration)
         if name == UNANSWERABLE:  # galleries of equal size: the usual ones lack a wrong video
             usual = doubts(without(answered.scores, some_other(answered, seed)), calibration)
@@ -95,6 +100,7 @@ def hard_queries(
             quantity: estimate(auroc(np.concatenate([usual_Q, hard[quantity]]), is_hard_Q, both_BQ)).to_json()
             for quantity, usual_Q in usual.items()
         }
+        advance(1)
     return found
 
 
@@ -105,13 +111,19 @@ def hard_scores(
     other: Store | None,
     reader: Reader | None,
     seed: int,
+    most: int | None = None,
 ) -> Iterator[tuple[str, Scores, NDArray[np.int64] | None]]:
     """Name, scores over the gallery, and for queries from elsewhere the videos they belong to."""
     encoded, queries = answered.encoded, answered.split.queries
     yield UNANSWERABLE, without(answered.scores, encoded.owner_Q), None
+    some_Q = None
+    if most is not None and most < len(queries):
+        some_Q = np.sort(np.random.default_rng(seed).choice(len(queries), most, replace=False))
     for how in Corruption:
         source = corrupted_source(bank, how, reader, seed)
-        yield how.value, score_all(encode_queries(model, source, queries, encoded)), None
+        chosen_Q = queries if some_Q is None else queries[some_Q]
+        owner_Q = None if some_Q is None else answered.split.owner[some_Q]
+        yield how.value, score_all(encode_queries(model, source, chosen_Q, encoded)), owner_Q
     if other is not None:
         split = other.split("test")
         if other.info.text_width == bank.store.info.text_width:

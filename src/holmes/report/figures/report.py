@@ -67,6 +67,8 @@ class ReportedRun:
     evaluation: dict[str, Any]  # what `holmes evaluate --json` writes for a run
     config: dict[str, Any]
     history: list[dict[str, Any]]  # the lines of metrics.jsonl; empty for a lone checkpoint
+    changed: tuple[str, ...] = ()  # settings that differ from the preset's
+    warnings: tuple[str, ...] = ()  # what training warned of, and what the run lacks
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,10 @@ def the_run(data: ReportData) -> str:
         "data": f"{found['collection']}, {found['store']}",
         "checkpoint": found["checkpoint"][:16],
     }
+    if data.run.changed:
+        values["changed settings"] = "; ".join(data.run.changed)
+    if data.run.warnings:
+        values["warnings"] = "; ".join(data.run.warnings)
     if not found["trained_on_this_store"]:
         values["note"] = "not known to be trained on this store"
     if data.other is not None:
