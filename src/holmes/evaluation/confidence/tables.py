@@ -15,6 +15,7 @@ NAMES = {
     "softmax_entropy": "softmax entropy",
     "softmax_entropy_tuned": "softmax entropy, our temperature",
     "dropout_agreement": "MC-dropout agreement",
+    "missing": "P(none)",
     "vacuity": "vacuity",
     "uncertainty": "u",
     "entropy": "ξ",
