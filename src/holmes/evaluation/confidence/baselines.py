@@ -59,12 +59,23 @@ def standardised(values_Q: Floats) -> Floats:
 
 @torch.inference_mode()
 def encode_queries(
-    model: HolmesModel, source: QuerySource, queries: NDArray[np.int64], encoded: Encoded
+    model: HolmesModel,
+    source: QuerySource,
+    queries: NDArray[np.int64],
+    encoded: Encoded,
+    by_length: bool = False,
 ) -> Encoded:
-    """Other queries, or the same ones in another form, beside videos that are encoded already."""
+    """Other queries, or the same ones in another form, beside videos that are encoded already.
+
+    `by_length` takes a third of the time, and differs from the split's own encoding by rounding.
+    """
     device = encoded.owner_Q.device
     with encoder_precision(device):
-        parts = [encode_by_length(model, *source(i)) for i in chunks(queries, QUERY_CHUNK)]
+        read = (source(index_Q) for index_Q in chunks(queries, QUERY_CHUNK))
+        parts = [
+            encode_by_length(model, *some) if by_length else unit_queries(model.encode_queries(*some))
+            for some in read
+        ]
     nobody_Q = torch.zeros(len(queries), dtype=torch.long, device=device)
     return replace(encoded, queries=joined(parts, len(queries)), owner_Q=nobody_Q)
 
@@ -97,7 +108,8 @@ def dropout_agreement(
         torch.manual_seed(seed)
         model.train()
         for _ in range(passes):
-            same_Q += rank(score_all(encode_queries(model, source, queries, encoded))).argmax(1) == best_Q
+            again = encode_queries(model, source, queries, encoded, by_length=True)
+            same_Q += rank(score_all(again)).argmax(1) == best_Q
         model.eval()
     return same_Q / passes
 
