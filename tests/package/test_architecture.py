@@ -55,6 +55,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     # A report's data, as the records that its figures draw.
     "report": {"config", "data", "encoders", "evaluation", "evaluation.confidence", "evaluation.runs"}
     | {"report.figures", "training", *MATHS, *LEAVES},
+    # The paper's tables from the field's folders: everything that trains, evaluates and draws.
+    "reproduce": {"config", "data", "encoders", "evaluation", "evaluation.runs", "report", "report.figures"}
+    | {"training", *LEAVES},
     # Adds to the tables of losses, encoders, alignments and forms of evidence.
     "extend": {*LEAVES, *MATHS, "config", "encoders", "losses", "training"},
     # The public functions: what `import holmes` offers.
@@ -71,7 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "evaluation.confidence",
     }
     | {"evaluation.runs", "extend", *INDEX, "losses", "media", "report", "report.figures", "serve"}
-    | {"training", "worlds"},
+    | {"reproduce", "training", "worlds"},
 }
 # Always installed.
 REQUIRED = {"filelock", "torch", "numpy", "h5py", "safetensors", "typer", "rich", "matplotlib"}

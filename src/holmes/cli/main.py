@@ -23,6 +23,7 @@ from holmes.cli import (
     extract,
     index,
     report,
+    reproduce,
     search,
     serve,
     sweep,
@@ -101,6 +102,7 @@ app.command()(compare.compare)
 app.command()(report.report)
 app.command()(ablate.ablate)
 app.command()(sweep.sweep)
+app.command()(reproduce.reproduce)
 app.command()(demo.demo)
 
 

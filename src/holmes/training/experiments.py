@@ -130,7 +130,7 @@ def run_rows(
     """Train each row with every seed; the figures of each row over seeds."""
     if len(study.protocols) > 1:
         raise HolmesError("a table has one protocol; choose --protocol honest or published.")
-    refuse_rows_of_stage_2_only(study, rows)
+    refuse_rows_of_stage_2_only(study.config, rows)
     folders = [folder_of(row, study.config) for row in rows]
     titles: dict[str, str] = {}
     for position, (row, folder) in enumerate(zip(rows, folders, strict=True)):
@@ -144,9 +144,9 @@ def run_rows(
     return [summary_of(study.figures(folder, runs[folder])) for folder in folders]
 
 
-def refuse_rows_of_stage_2_only(study: Study, rows: Sequence[Ablation]) -> None:
+def refuse_rows_of_stage_2_only(config: HolmesConfig, rows: Sequence[Ablation]) -> None:
     """Refuse a schedule without stage 2: calibration and alignment work there, and rows would be the same."""
-    training = study.config.training
+    training = config.training
     changed = {name for row in rows for name in row.changes}
     elsewhere = [name for name in changed if name.split(".")[0] not in ("evidence", "alignment")]
     if training.epochs <= training.warm_up_epochs and set(elsewhere) <= {"loss.intra"}:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -61,8 +62,11 @@ def train_all(
     options: RunOptions,
     at_once: int = 1,
     begin: Callable[[QueuedRun], None] = lambda job: None,
+    display: StudyDisplay | None = None,
 ) -> list[TrainingResult]:
     """The results of all jobs, in their order. `at_once` 0 takes as many processes as fit.
+
+    `display` shows all of them, however they run; without one, each run has its own.
 
     Side by side, a run that fails does not stop the others; in the end the first failure is raised. One after
     the other they run in this process, `begin` is told of each, and the first failure ends it.
@@ -73,13 +77,32 @@ def train_all(
     left = [job for job in jobs if not (job.out / RESULT).exists()]
     processes = min(at_once or (jobs_that_fit(left, options) if alone else 1), len(left))
     if processes > 1:
-        _train_at_once(left, options, processes)
+        _train_at_once(left, options, processes, display)
     results = []
     for job in jobs:  # what is finished is only checked and read
         if processes <= 1:
             begin(job)
-        results.append(train(job.store, job.config, job.out, job.seed, job.protocol, options))
+        shown = display if processes <= 1 and job in left else None
+        results.append(_train_here(job, options, shown))
     return results
+
+
+def _train_here(job: QueuedRun, options: RunOptions, display: StudyDisplay | None) -> TrainingResult:
+    """Train a run in this process."""
+    if display is None:
+        return train(job.store, job.config, job.out, job.seed, job.protocol, options)
+    display.begin(job.name, job.config.training.epochs)
+    result = train(
+        job.store,
+        job.config,
+        job.out,
+        job.seed,
+        job.protocol,
+        replace(options, progress=False),
+        lambda entry: display.epoch(job.name, entry),
+    )
+    display.end(job.name, f"SumR {result.metrics['SumR']:.1f}")
+    return result
 
 
 def jobs_that_fit(jobs: Sequence[QueuedRun], options: RunOptions) -> int:
@@ -99,13 +122,15 @@ def gpu_memory(job: QueuedRun) -> float:
     return 2 * job.store.info.bytes + 40 * activations + 2 * GIB
 
 
-def _train_at_once(jobs: Sequence[QueuedRun], options: RunOptions, processes: int) -> None:
+def _train_at_once(
+    jobs: Sequence[QueuedRun], options: RunOptions, processes: int, given: StudyDisplay | None = None
+) -> None:
     """Train in child processes; a run that fails is named in the end."""
     cores = str(max(1, (os.cpu_count() or 1) // processes))
     threads = {name: os.environ.get(name, cores) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     start = partial(Child, "holmes.training.side_by_side:training_worker", environment=threads)
     failures: dict[str, str] = {}  # name of the run → why
-    with StudyDisplay(len(jobs), options.progress) as display:
+    with nullcontext(given) if given else StudyDisplay(len(jobs), options.progress) as display:
         display.say(f"{len(jobs)} runs, {processes} at once")
         for finished in run_jobs(
             start,
