@@ -95,8 +95,12 @@ class DreamPRVR(HolmesModel):
         registers_VRD = self.registers(origin)
         frames_VFD = self.frame_branch.encode(self.frame_branch.placed(frames_VFD), mask_VF, registers_VRD)
         clips_VCD = self.clip_branch.encode(placed_VCD, None, registers_VRD)
-        video = VideoEmbedding(frames_VFD, mask_VF, clips_VCD)
-        return replace(video, extra=vars(origin)) if self.training else video
+        extra = {
+            "start_VD": origin.start_VD,
+            "log_variance_VD": origin.log_variance_VD,
+            "condition_VRD": origin.condition_VRD,
+        }
+        return VideoEmbedding(frames_VFD, mask_VF, clips_VCD, extra if self.training else {})
 
     def meet_queries(self, video: VideoEmbedding, query_VMD: Tensor, mask_VM: Tensor) -> VideoEmbedding:
         """The two losses of the registers, video by video: μ against noise, and the noise that is predicted.
