@@ -281,12 +281,14 @@ def test_one_bad_query_of_a_batch_harms_no_other(index: Index, monkeypatch: pyte
     with client_of(index) as client:
         state = client.app.state.server  # type: ignore[attr-defined]
         from holmes.serve.batching import ServedQuestion
+        from holmes.serve.turns import Caller
 
         async def together() -> list[object]:
             import asyncio
 
             asked = [[ServedQuestion(q, 2)] for q in ("dog", "trouble", "sun sets")]
-            return await asyncio.gather(*map(state.batcher.ask, asked), return_exceptions=True)
+            asks = (state.batcher.ask(each, Caller("a client")) for each in asked)
+            return await asyncio.gather(*asks, return_exceptions=True)
 
         (good,), bad, (also,) = client.portal.call(together)  # type: ignore[union-attr]
     assert good.answer.query == "dog" and also.answer.query == "sun sets"  # type: ignore[attr-defined]

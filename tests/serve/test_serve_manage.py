@@ -172,12 +172,13 @@ import sys; sys.path[:] = {path!r}
 import asyncio
 from holmes.serve import decoding, jobs
 from holmes.serve.settings import Limits, ServeSettings
+from holmes.serve.turns import Caller
 jobs.TARGET = decoding.TARGET = "fake_children:start_sleeping"
 async def main():
     started = jobs.Jobs(ServeSettings(manage=True, add_from=({folder!r},)))
     started.add({folder!r} + "/index", [{folder!r} + "/more"], [])
     decoders = decoding.Decoders(Limits())
-    waiting = asyncio.create_task(decoders.plan({folder!r}, 0.0, "somebody"))
+    waiting = asyncio.create_task(decoders.plan({folder!r}, 0.0, Caller("somebody")))
     while not decoders.workers:
         await asyncio.sleep(0.01)
     print(started._jobs[0].child.pid, next(iter(decoders.workers)).child.pid, flush=True)

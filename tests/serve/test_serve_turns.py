@@ -18,26 +18,26 @@ from holmes.index.answer.searcher import Index
 from holmes.serve.batching import Batcher, ServedQuestion
 from holmes.serve.metrics import Metrics
 from holmes.serve.settings import Limits, ServeSettings
-from holmes.serve.turns import BusyError, Turns
+from holmes.serve.turns import BusyError, Caller, Turns
 from serve_fakes import PLENTY, build, client_of, open_fake
 
 
 def test_whoever_was_served_least_comes_next() -> None:
     turns: Turns[str] = Turns(100)
     for number in range(6):
-        turns.put("flood", f"flood {number}", 10.0)
-    turns.put("other", "other 0", 10.0)
+        turns.put(Caller("flood"), f"flood {number}", 10.0)
+    turns.put(Caller("other"), "other 0", 10.0)
     assert turns.take() == ["flood 0"]
     assert turns.take() == ["other 0"]  # though five came before it
-    turns.put("third", "third 0", 10.0)
+    turns.put(Caller("third"), "third 0", 10.0)
     assert turns.take(2) == ["third 0", "flood 1"] and len(turns) == 4
 
 
 def test_long_sentences_cost_more_turns_than_short_ones() -> None:
     turns: Turns[str] = Turns(1000)
     for _ in range(100):
-        turns.put("long", "long", 500.0)
-        turns.put("short", "short", 50.0)
+        turns.put(Caller("long"), "long", 500.0)
+        turns.put(Caller("short"), "short", 50.0)
     taken = [turns.take()[0] for _ in range(55)]
     assert taken.count("short") == 50 and taken.count("long") == 5
 
@@ -45,32 +45,41 @@ def test_long_sentences_cost_more_turns_than_short_ones() -> None:
 def test_a_client_that_was_away_has_no_turns_saved_up() -> None:
     turns: Turns[str] = Turns(1000)
     for number in range(50):
-        turns.put("old", str(number), 1.0)
+        turns.put(Caller("old"), str(number), 1.0)
     turns.take(40)
     for _ in range(10):
-        turns.put("new", "new", 1.0)
+        turns.put(Caller("new"), "new", 1.0)
     assert turns.take(10).count("new") == 5
+
+
+def test_connections_of_one_client_take_turns_too() -> None:
+    turns: Turns[str] = Turns(1000)
+    for number in range(20):
+        turns.put(Caller("proxy", 1), f"flood {number}", 10.0)
+    turns.take(5)
+    turns.put(Caller("proxy", 2), "other", 10.0)
+    assert "other" in turns.take(2)
 
 
 def test_a_full_queue_drops_from_the_longest() -> None:
     turns: Turns[int] = Turns(4)
     for number in range(4):
-        turns.put("flood", number, 1.0)
-    assert turns.put("other", 10, 1.0) == 3 and len(turns) == 4
+        turns.put(Caller("flood"), number, 1.0)
+    assert turns.put(Caller("other"), 10, 1.0) == 3 and len(turns) == 4
     with pytest.raises(BusyError):
-        turns.put("flood", 4, 1.0)
+        turns.put(Caller("flood"), 4, 1.0)
     assert sorted(turns.take(10)) == [0, 1, 2, 10]
 
 
 def test_what_shares_no_scan_waits_for_the_next() -> None:
     turns: Turns[str] = Turns(100)
     for client, item in (("a", "x1"), ("b", "y1"), ("c", "x2"), ("d", "y2")):
-        turns.put(client, item, 10.0)
+        turns.put(Caller(client), item, 10.0)
     alike = lambda first, other: first[0] == other[0]  # noqa: E731
     assert turns.take(10, alike=alike) == ["x1", "x2"]
     assert turns.take(10, alike=alike) == ["y1", "y2"]
     for client in "abc":
-        turns.put(client, f"z{client}", 10.0)
+        turns.put(Caller(client), f"z{client}", 10.0)
     assert turns.take(10, most_cost=20.0) == ["za", "zb"]
 
 
@@ -81,7 +90,7 @@ def test_nothing_is_lost_or_invented(puts: Sequence[tuple[str, int]], most: int)
     kept: set[int] = set()
     for number, (client, cost) in enumerate(puts):
         try:
-            dropped = turns.put(client, number, cost)
+            dropped = turns.put(Caller(client), number, cost)
         except BusyError:
             continue
         kept.add(number)
@@ -115,7 +124,8 @@ class SlowIndex:
         return sentence
 
 
-def test_a_flood_of_long_sentences_delays_another_client_by_one_scan() -> None:
+@pytest.mark.parametrize("address", ["another", "flood"], ids=["another address", "the same address"])
+def test_a_flood_of_long_sentences_delays_another_client_by_one_scan(address: str) -> None:
     """F5: eight requests of 64 sentences made another client wait 44 seconds for all 512."""
     index, limits = SlowIndex(), Limits()
 
@@ -123,10 +133,11 @@ def test_a_flood_of_long_sentences_delays_another_client_by_one_scan() -> None:
         async with Batcher(index, limits, Metrics()) as batcher:  # type: ignore[arg-type]
             long = [ServedQuestion(f"{n} ".ljust(500, "x"), 10) for n in range(512)]
             flood = [
-                asyncio.create_task(batcher.ask(long[at : at + 64], "flood")) for at in range(0, 512, 64)
+                asyncio.create_task(batcher.ask(long[at : at + 64], Caller("flood", at)))
+                for at in range(0, 512, 64)
             ]
             await asyncio.to_thread(index.entered.acquire)
-            other = asyncio.create_task(batcher.ask([ServedQuestion("a dog", 10)], "other"))
+            other = asyncio.create_task(batcher.ask([ServedQuestion("a dog", 10)], Caller(address, 99)))
             while len(batcher.turns) < 512 - len(index.batches[0]) + 1:
                 await asyncio.sleep(0)
             index.gate.release(2)

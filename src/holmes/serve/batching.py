@@ -18,7 +18,7 @@ from holmes.index.answer.answers import Answer, Timeline
 from holmes.index.answer.base import SearchIndex
 from holmes.serve.metrics import Metrics
 from holmes.serve.settings import Limits
-from holmes.serve.turns import BusyError, Turns
+from holmes.serve.turns import BusyError, Caller, Turns
 
 Result = TypeVar("Result")
 # Costs are counted in characters of a sentence, which its encoder reads.
@@ -94,20 +94,20 @@ class Batcher:
             await self._task
         self._thread.shutdown(wait=True)
 
-    async def ask(self, questions: Sequence[ServedQuestion], client: str = "") -> list[Reply]:
+    async def ask(self, questions: Sequence[ServedQuestion], caller: Caller) -> list[Reply]:
         """The replies, in order; the client's other questions are dropped if one of these fails."""
         futures: list[asyncio.Future[Reply]] = []
         try:
             for question in questions:
-                futures.append(self._wait(client, question, question.cost))
+                futures.append(self._wait(caller, question, question.cost))
             return list(await asyncio.gather(*futures))
         finally:
             for future in futures:
                 future.cancel()
 
-    async def do(self, work: Callable[[], Result], client: str) -> Result:
+    async def do(self, work: Callable[[], Result], caller: Caller) -> Result:
         """Run something else that needs the index, when it is this client's turn."""
-        result: Result = await self._wait(client, work, SCAN_COST)
+        result: Result = await self._wait(caller, work, SCAN_COST)
         return result
 
     async def run(self, work: Callable[[], Result]) -> Result:
@@ -115,10 +115,10 @@ class Batcher:
         return await asyncio.get_running_loop().run_in_executor(self._thread, _quickly, work)
 
     def _wait(
-        self, client: str, task: ServedQuestion | Callable[[], Any], cost: float
+        self, caller: Caller, task: ServedQuestion | Callable[[], Any], cost: float
     ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        dropped = self.turns.put(client, _Waiting(task, future), cost)
+        dropped = self.turns.put(caller, _Waiting(task, future), cost)
         if dropped is not None and not dropped.future.done():
             dropped.future.set_exception(
                 BusyError("too many searches are waiting, most of them yours; ask for fewer at a time.")

@@ -16,7 +16,7 @@ from holmes.base.processes import Child, Message
 from holmes.errors import HolmesError
 from holmes.media.playable import Plan
 from holmes.serve.settings import Limits
-from holmes.serve.turns import BusyError, Turns
+from holmes.serve.turns import BusyError, Caller, Turns
 
 TARGET = "holmes.serve.decode_worker:start"
 AT_ONCE = 2  # pictures decoded at the same time, and idle processes kept
@@ -40,14 +40,14 @@ class Decoders:
         self._busy: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def picture(self, path: Path, time: float, width: int, client: str) -> bytes:
+    async def picture(self, path: Path, time: float, width: int, caller: Caller) -> bytes:
         """A JPEG of what is seen at `time`, at most so wide."""
         job = {"task": "picture", "path": str(path), "time": time, "width": width}
-        return base64.b64decode(await self._wait(job, client))
+        return base64.b64decode(await self._wait(job, caller))
 
-    async def plan(self, path: Path, start: float, client: str) -> Plan:
+    async def plan(self, path: Path, start: float, caller: Caller) -> Plan:
         """How the video would be converted from `start` on."""
-        copied, at = await self._wait({"task": "plan", "path": str(path), "start": start}, client)
+        copied, at = await self._wait({"task": "plan", "path": str(path), "start": start}, caller)
         return Plan(bool(copied), float(at))
 
     async def convert(self, path: Path, plan: Plan) -> AsyncGenerator[bytes]:
@@ -71,9 +71,9 @@ class Decoders:
             await worker.stop()
         await asyncio.gather(*self._busy, return_exceptions=True)
 
-    async def _wait(self, job: dict[str, Any], client: str) -> Any:
+    async def _wait(self, job: dict[str, Any], caller: Caller) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        dropped = self._turns.put(client, (job, future), 1.0)
+        dropped = self._turns.put(caller, (job, future), 1.0)
         if dropped is not None and not dropped[1].done():
             dropped[1].set_exception(BusyError("too many pictures are waiting; try again in a moment."))
         if len(self._busy) < AT_ONCE:

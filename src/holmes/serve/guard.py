@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holmes.serve.connections import client_name
 from holmes.serve.metrics import Metrics
 from holmes.serve.settings import ServeSettings, is_loopback
+from holmes.serve.turns import Caller
 
 log = logging.getLogger("holmes.serve")
 
@@ -228,6 +229,11 @@ def place(parts: SplitResult, default: int) -> tuple[str | None, int]:
 def client_of(scope: Scope) -> str:
     """Who asks, as limits count clients."""
     return client_name(scope["client"][0] if scope.get("client") else None)
+
+
+def caller_of(scope: Scope) -> Caller:
+    """The same, and the connection that it asks through: clients behind one proxy have one of their own."""
+    return Caller(client_of(scope), scope["client"][1] if scope.get("client") else 0)
 
 
 def needs_token(path: str) -> bool:

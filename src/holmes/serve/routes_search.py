@@ -17,7 +17,7 @@ from starlette.responses import Response
 from holmes.serve import answer_files
 from holmes.serve.batching import Reply, ServedQuestion
 from holmes.serve.catalogue import Filter
-from holmes.serve.guard import client_of
+from holmes.serve.guard import caller_of
 from holmes.serve.models import LIMITS, NOT_BLANK, Answer, Answers, Questions
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.state import ServerState
@@ -89,7 +89,7 @@ async def search_many(request: Request, questions: Questions) -> Response:
         )
         for sentence in questions.sentences
     ]
-    replies = await state.ask(asked, client_of(request.scope))
+    replies = await state.ask(asked, caller_of(request.scope))
     return Json({"answers": [answered(state, reply, began) for reply in replies]})
 
 
@@ -129,7 +129,7 @@ async def answer(request: Request, question: ServedQuestion, filter: Filter) -> 
     if filter != Filter():
         names = await asyncio.to_thread(partial(state.catalogue.names, filter))
         question = replace(question, names=names)
-    (reply,) = await state.ask([question], client_of(request.scope))
+    (reply,) = await state.ask([question], caller_of(request.scope))
     return answered(state, reply, began)
 
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from holmes.media.playable import Plan
-from holmes.serve.guard import client_of
+from holmes.serve.guard import caller_of
 from holmes.serve.models import LIMITS, Like, Playback, Timeline, Video, Videos
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.routes_search import Filters, Sentence, Top
@@ -58,7 +58,7 @@ async def timeline(request: Request, id: Id, q: Sentence) -> Response:
     entry = state.catalogue[id]
     state.check(q)
     work = partial(state.index.timelines, q, [entry.name])
-    (found,) = await state.batcher.do(work, client_of(request.scope))
+    (found,) = await state.batcher.do(work, caller_of(request.scope))
     return Json(steps_of(found, entry.duration))
 
 
@@ -67,7 +67,7 @@ async def like(request: Request, id: Id, t: Second, top: Top = 10) -> Response:
     state = state_of(request)
     entry = state.catalogue[id]
     work = partial(state.index.like, entry.name, t, top)
-    found = await state.batcher.do(work, client_of(request.scope))
+    found = await state.batcher.do(work, caller_of(request.scope))
     return Json({"hits": await asyncio.to_thread(state.described, found.hits)})
 
 
@@ -80,7 +80,7 @@ async def thumbnail(
     request: Request, id: Id, t: Second = 0.0, width: Annotated[int, Query(ge=32, le=960)] = 480
 ) -> Response:
     state = state_of(request)
-    jpeg = await state.thumbnails.at(state.catalogue[id], round(t, 1), width, client_of(request.scope))
+    jpeg = await state.thumbnails.at(state.catalogue[id], round(t, 1), width, caller_of(request.scope))
     return Response(jpeg, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
 
 
@@ -88,7 +88,7 @@ async def thumbnail(
 async def playback(request: Request, id: Id, t: Second = 0.0) -> Response:
     state = state_of(request)
     file = await asyncio.to_thread(state.catalogue.file, state.catalogue[id])
-    plan = await state.decoders.plan(file, t, client_of(request.scope))
+    plan = await state.decoders.plan(file, t, caller_of(request.scope))
     how = "copied" if plan.copied else "encoded"
     address = f"/api/videos/{id}/stream?convert={how}&t={plan.start:.3f}"
     return Json({"how": how, "start": round(plan.start, 3), "address": address})

@@ -24,6 +24,7 @@ from holmes.serve.metrics import Metrics
 from holmes.serve.settings import ServeSettings
 from holmes.serve.streams import SendSlots
 from holmes.serve.thumbnails import Thumbnails
+from holmes.serve.turns import Caller
 
 log = logging.getLogger("holmes.serve")
 STEPS = 160  # of a timeline
@@ -71,13 +72,13 @@ class ServerState:
         await self.batcher.__aexit__()
         await self.decoders.close()
 
-    async def ask(self, questions: Sequence[ServedQuestion], client: str) -> list[Reply]:
+    async def ask(self, questions: Sequence[ServedQuestion], caller: Caller) -> list[Reply]:
         """The replies; the client is charged for each sentence (the request itself counted as the first)."""
         for question in questions:
             self.check(question.sentence)
-        if len(questions) > 1 and (wait := self.rates.wait(client, len(questions) - 1)):
+        if len(questions) > 1 and (wait := self.rates.wait(caller.client, len(questions) - 1)):
             raise TooManyError(wait)
-        return await self.batcher.ask(questions, client)
+        return await self.batcher.ask(questions, caller)
 
     def check(self, sentence: str) -> None:
         most = self.settings.limits.query

@@ -12,7 +12,7 @@ from holmes.index.storage.store import FEATURES
 from holmes.media.feature_folder import FeatureFolder, Thumbnail
 from holmes.serve.catalogue import Entry, NotFoundError, VideoCatalogue
 from holmes.serve.decoding import Decoders
-from holmes.serve.turns import BusyError
+from holmes.serve.turns import BusyError, Caller
 
 KEPT_WIDTH = 160  # of the pictures an index keeps
 REMEMBERED = 512
@@ -27,23 +27,23 @@ class Thumbnails:
         self._kept = lru_cache(64)(self._read_kept)
         self._remembered: OrderedDict[tuple[str, float, int], bytes] = OrderedDict()
 
-    async def at(self, entry: Entry, time: float, width: int, client: str) -> bytes:
+    async def at(self, entry: Entry, time: float, width: int, caller: Caller) -> bytes:
         """A JPEG of the picture at `time`, at most so wide. Small ones need no decoding if one was kept."""
         key = (entry.id, time, width)
         if key in self._remembered:
             self._remembered.move_to_end(key)
             return self._remembered[key]
-        jpeg = self._remembered[key] = await self._find(entry, time, width, client)
+        jpeg = self._remembered[key] = await self._find(entry, time, width, caller)
         while len(self._remembered) > REMEMBERED:
             self._remembered.popitem(last=False)
         return jpeg
 
-    async def _find(self, entry: Entry, time: float, width: int, client: str) -> bytes:
+    async def _find(self, entry: Entry, time: float, width: int, caller: Caller) -> bytes:
         kept = await asyncio.to_thread(self._kept, entry)
         if width > KEPT_WIDTH or not kept:
             try:
                 file = await asyncio.to_thread(self.catalogue.file, entry)
-                return await self.decoders.picture(file, time, width, client)
+                return await self.decoders.picture(file, time, width, caller)
             except BusyError:
                 raise
             except HolmesError:

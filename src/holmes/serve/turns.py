@@ -1,7 +1,7 @@
 """A queue in which clients take turns: whoever has been served least comes next (fair queueing).
 
 What a client has been served is a sum of costs. A client that was away does not save up turns: it starts
-where the client stood that was served last.
+where the client stood that was served last. The connections of one client take turns in the same way.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from holmes.errors import HolmesError
 
@@ -21,10 +21,50 @@ class BusyError(HolmesError):
     """More is waiting than can be done soon."""
 
 
+class Caller(NamedTuple):
+    """Who waits: a client, by which limits are counted, and one of its connections."""
+
+    client: str
+    connection: int = 0
+
+
+@dataclass
+class _Connection(Generic[Item]):
+    served: float
+    waiting: deque[tuple[Item, float]] = field(default_factory=deque)  # with its cost
+
+
 @dataclass
 class _Client(Generic[Item]):
     served: float
-    waiting: deque[tuple[Item, float]] = field(default_factory=deque)  # with its cost
+    now: float = 0.0  # where the connection stood that was served last
+    connections: dict[int, _Connection[Item]] = field(default_factory=dict)  # those that wait
+
+    def __len__(self) -> int:
+        return sum(len(each.waiting) for each in self.connections.values())
+
+    def put(self, connection: int, item: Item, cost: float) -> None:
+        self.connections.setdefault(connection, _Connection(self.now)).waiting.append((item, cost))
+
+    def next(self) -> tuple[int, _Connection[Item]]:
+        return min(self.connections.items(), key=lambda each: each[1].served)
+
+    def take(self) -> None:
+        number, connection = self.next()
+        _, cost = connection.waiting.popleft()
+        self.now = max(self.now, connection.served)
+        connection.served += cost
+        self.served += cost
+        if not connection.waiting:
+            del self.connections[number]
+
+    def drop(self) -> Item:
+        """The newest item of the connection with most."""
+        number, longest = max(self.connections.items(), key=lambda each: len(each[1].waiting))
+        item, _ = longest.waiting.pop()
+        if not longest.waiting:
+            del self.connections[number]
+        return item
 
 
 class Turns(Generic[Item]):
@@ -37,23 +77,23 @@ class Turns(Generic[Item]):
     def __len__(self) -> int:
         return self._count
 
-    def put(self, client: str, item: Item, cost: float) -> Item | None:
+    def put(self, caller: Caller, item: Item, cost: float) -> Item | None:
         """Let `item` wait. In a full queue the client with most items loses its newest, which is returned."""
         dropped = None
         if self._count >= self.most:
-            longest = max(self._clients.values(), key=lambda each: len(each.waiting), default=None)
-            own = self._clients.get(client)
-            if longest is None or len(longest.waiting) <= (len(own.waiting) if own else 0) + 1:
+            longest = max(self._clients.values(), key=len, default=None)
+            own = self._clients.get(caller.client)
+            if longest is None or len(longest) <= (len(own) if own else 0) + 1:
                 raise BusyError("too many searches are waiting; try again in a moment.")
-            dropped, _ = longest.waiting.pop()
+            dropped = longest.drop()
             self._count -= 1
-        if client not in self._clients:
+        if caller.client not in self._clients:
             self._forget()
-            self._clients[client] = _Client(self._now)
-        entry = self._clients[client]
-        if not entry.waiting:
-            entry.served = max(entry.served, self._now)
-        entry.waiting.append((item, cost))
+            self._clients[caller.client] = _Client(self._now)
+        client = self._clients[caller.client]
+        if not client.connections:
+            client.served = max(client.served, self._now)
+        client.put(caller.connection, item, cost)
         self._count += 1
         return dropped
 
@@ -68,20 +108,19 @@ class Turns(Generic[Item]):
         taken: list[Item] = []
         owners: list[_Client[Item]] = []
         spent = 0.0
-        active = [each for each in self._clients.values() if each.waiting]
+        active = [each for each in self._clients.values() if each.connections]
         while active and len(taken) < most:
             each = min(active, key=lambda one: one.served)
-            item, cost = each.waiting[0]
+            item, cost = each.next()[1].waiting[0]
             if taken and (spent + cost > most_cost or not alike(taken[0], item)):
                 active.remove(each)
                 continue
-            each.waiting.popleft()
             self._now = max(self._now, each.served)
-            each.served += cost
+            each.take()
             spent += cost
             taken.append(item)
             owners.append(each)
-            if not each.waiting:
+            if not each.connections:
                 active.remove(each)
         for owner in owners:
             owner.served += overhead / len(owners)
@@ -90,4 +129,4 @@ class Turns(Generic[Item]):
 
     def _forget(self) -> None:
         if len(self._clients) >= REMEMBERED:
-            self._clients = {name: each for name, each in self._clients.items() if each.waiting}
+            self._clients = {name: each for name, each in self._clients.items() if each.connections}

@@ -73,6 +73,7 @@ export class Player {
   #failed() {
     if (!this.video.getAttribute("src")) return;
     if (this.how === "file") this.#convert(this.wanted).then(() => this.video.play()).catch(() => {});
+    else if (this.position > this.wanted + 0.5) this.play(this.position); // it played; the server ended a stream that was paused
     else this.#pictures("This film cannot be played here; these are pictures from it.");
   }
 
