@@ -12,6 +12,7 @@ import pytest
 from colour_films import Library, library  # noqa: F401 - a fixture
 from holmes.cli import main
 from holmes.data.export import export_store
+from holmes.index.answer.searcher import open_single_index
 from holmes.training.run import train
 from own_names import names_restored
 from tiny_runs import QUIET, TINY, tiny_settings, tiny_world
@@ -175,6 +176,7 @@ def films(library: Library) -> Library:  # noqa: F811
     names = ("a.mp4", "b.mp4", "c.mp4")
     rows = [f"{names[number % 3]},sentence number {number}" for number in range(24)]
     (library.root / "captions.csv").write_text("\n".join(["video,sentence", *rows]))
+    open_single_index(library.index, device="cpu").calibrate(library.root / "captions.csv")
     return library
 
 

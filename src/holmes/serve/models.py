@@ -111,10 +111,15 @@ class Questions(BaseModel):
         validation_alias=AliasChoices("not_here_below", "min_probability"),
         ge=0,
         le=1,
+        strict=True,
         description="Say that it is not here if it is less probable that its video is in the index.",
     )
     expect_missing: float | None = Field(
-        None, ge=0, le=1, description="The share of queries whose video is not in the index; .2 by default."
+        None,
+        ge=0,
+        le=1,
+        strict=True,
+        description="The share of queries whose video is not in the index; .2 by default.",
     )
 
 
