@@ -62,6 +62,16 @@ ELSEWHERE = {
     "holmes index build SHARDS VIDEOS… --shards N --ray HOST:6379": ON_RAY,
     "ray start --head --port 6379 --num-cpus 0": ON_RAY,
     "ray start --address HEAD:6379": ON_RAY,
+    **dict.fromkeys(
+        (
+            "holmes reproduce DATA --out RESULTS",
+            "holmes reproduce DATA --out RESULTS --plan",
+            "holmes reproduce DATA --out TRIAL --set epochs=2 --set width=64",
+            "holmes reproduce DATA --out RESULTS --tables main,efficiency,ablation,sweeps,figures --datasets "
+            "charades,tvr --seeds 0,1,2 --jobs 0",
+        ),
+        "needs the field's features; tests/reproduce has tiny ones in the same layouts",
+    ),
     "holmes data pack DATA/msvd msvd.store --visual vgg16_pca512 --text minilm_msvd_query_feat.hdf5": (
         "needs the user's data"
     ),

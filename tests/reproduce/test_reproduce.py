@@ -14,7 +14,9 @@ import torch
 
 from field_collections import TINY, write_collection, zipped
 from holmes.cli import main
+from holmes.data.export import export_store
 from holmes.data.pack import Source, pack
+from holmes.data.store import Store
 from holmes.errors import HolmesError
 from holmes.evaluation.runs.evaluate import evaluate_run
 from holmes.evaluation.runs.folders import RunFolder
@@ -26,6 +28,7 @@ from holmes.reproduce.run import reproduce
 from holmes.reproduce.tables import Reproduction, ablation_grid
 from holmes.results import METRICS, TrainingResult
 from holmes.training.protocol import Protocol
+from holmes.worlds.planted import PlantSettings, plant
 from killing import die_before
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -118,6 +121,47 @@ def test_from_a_zip_file_to_the_page(results):
     assert row[1:6] == [f"{result['metrics'][name]:.1f}" for name in METRICS]
     assert row[-1] == f"{result['metrics']['SumR'] - 80.6:+.1f}"
     assert r"\toprule" in (out / "tables" / "main-charades.tex").read_text()
+
+
+def test_widths_that_only_the_store_tells_are_remarked(results):
+    page = (results[0] / "index.html").read_text()
+    assert "text features are 6 wide, the field&#x27;s 1024" in page
+
+
+def planted_as_charades(folder):
+    """A collection that can be learnt, but is another one, under the names of Charades-STA."""
+    plant(
+        folder / "world",
+        PlantSettings(videos=16, val_videos=2, test_videos=60, video_width=16, text_width=12),
+    )
+    export_store(Store.open(folder / "world"), folder / "data")
+    text = folder / "data" / "TextData"
+    for path in [*text.iterdir()]:
+        path.rename(text / path.name.replace("planted", "charades"))
+    return folder / "data"
+
+
+def test_planted_data_under_the_name_of_charades_is_off_track(tmp_path, capsys, monkeypatch):
+    data = planted_as_charades(tmp_path)
+    parts = [part for name, value in TINY.items() for part in ("--set", f"{name}={value}")]
+    command = ["reproduce", str(data), "--out", str(tmp_path / "out"), "--device", "cpu", *parts]
+    monkeypatch.setattr(sys, "argv", ["holmes", *command])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    said = " ".join(capsys.readouterr().err.split())
+    assert ended.value.code in (0, None)
+    assert "charades-published-seed0 left the published run at epoch" in said
+    assert "test has 60 videos" in said and "the field's 1,334" in said
+
+
+def test_runs_side_by_side_give_the_same_results(charades, results, tmp_path):
+    go(request(charades, tmp_path / "out", jobs=2))
+    whole, both = (
+        json.loads((each / "provenance.json").read_text()) for each in (results[0], tmp_path / "out")
+    )
+    assert [run["metrics"] for run in both["runs"].values()] == [
+        run["metrics"] for run in whole["runs"].values()
+    ]
 
 
 def test_provenance_has_a_command_for_every_run(results):

@@ -16,7 +16,7 @@ from holmes.encoders.precision import encoder_precision
 from holmes.reproduce.published import COLLECTIONS
 from holmes.training.logbook import read_metrics
 
-VIDEOS = {"cuda": 128, "cpu": 4}  # in a measured batch
+VIDEOS = {"cuda": 128, "cpu": 2}  # in a measured batch
 TRIES = 2
 
 

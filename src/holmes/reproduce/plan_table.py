@@ -6,6 +6,7 @@ from holmes.evaluation.tables import Grid
 from holmes.reproduce.estimate import epoch_seconds, in_words, measured_seconds
 from holmes.reproduce.finding import Findings
 from holmes.reproduce.plan import PlannedRun, Request
+from holmes.reproduce.published import CHECKPOINTS_AT
 
 
 def plan_grids(request: Request, findings: Findings, plan: list[PlannedRun]) -> list[Grid]:
@@ -29,6 +30,11 @@ def data_grid(request: Request, findings: Findings) -> Grid:
     if findings.checkpoints:
         names = ", ".join(path.name for path in findings.checkpoints[:8])
         grid.notes.append(f"Checkpoints to try first: {names}.")
+    else:
+        grid.notes.append(
+            "No published checkpoint here. Evaluated on your features, one tells at once whether they are "
+            f"the field's: {CHECKPOINTS_AT}."
+        )
     return grid
 
 

@@ -11,7 +11,6 @@ from holmes.results import METRICS
 
 FEATURES_AT = "the README of github.com/HuiGuanLab/ms-sl (Google Drive or Baidu Pan)"
 CHECKPOINTS_AT = "the README of github.com/lijun2005/ICML26-Holmes (Google Drive)"
-ACCELERATOR = {"charades": "RTX 3080 Ti"}  # the other published runs: A100-40G
 
 
 @dataclass(frozen=True)

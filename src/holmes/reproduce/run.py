@@ -9,8 +9,11 @@ Every step is skipped where its result is there already, so the same command con
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -44,6 +47,10 @@ def reproduce(
     request: Request, findings: Findings, plan: list[PlannedRun], say: Say, progress: bool = True
 ) -> dict[str, Grid]:
     """Do what is left of the plan and write the results; the tables by name."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise HolmesError(
+            "'holmes reproduce' trains each run on one device; leave out torchrun, or use --jobs."
+        )
     claim(request.out)
     lock = hold(request.out / LOCK, f"{request.out} is being written by another process; wait for it.")
     try:
@@ -53,6 +60,8 @@ def reproduce(
             for name, found in findings.usable.items()
             if name in wanted
         }
+        for name, store in stores.items():
+            findings.collections[name] = with_widths(findings.collections[name], store, say)
         outcome = Reproduction(request, plan)
         outcome.released = evaluate_released(
             findings.checkpoints, stores, request.out / CHECKPOINTS, request.device, say
@@ -92,8 +101,24 @@ def packed_store(found: FoundCollection, out: Path, say: Say, progress: bool) ->
         say(f"packing {found.about.title} from {found.tree.where} into {target}")
         source = Source(folder, found.about.name, found.visual, found.text)
         pack(source, target, progress=progress)
-    shutil.rmtree(unpacked.parent, ignore_errors=True)  # the store has all that is used
+    shutil.rmtree(unpacked, ignore_errors=True)  # the store has all that is used
+    with suppress(OSError):
+        unpacked.parent.rmdir()
     return Store.open(target)
+
+
+def with_widths(found: FoundCollection, store: Store, say: Say) -> FoundCollection:
+    """The collection with remarks on the widths that only its store tells: of text, and of a zip file."""
+    about, remarks = found.about, [*found.remarks]
+    for what, ours, usual in (
+        ("video", store.info.video_width, about.video_width),
+        ("text", store.info.text_width, about.text_width),
+    ):
+        remark = f"{what} features are {ours} wide, the field's {usual}"
+        if ours != usual and remark not in remarks:
+            remarks.append(remark)
+            say(f"{about.title}: {remark}")
+    return replace(found, remarks=tuple(remarks))
 
 
 def in_mebibytes(advance: Callable[[int], None]) -> Callable[[int], None]:
