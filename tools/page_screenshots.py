@@ -1,6 +1,8 @@
-"""Pictures of the page for the documentation, taken in a real browser over the index of `holmes demo`.
+"""Pictures of the page for the documentation, taken in a real browser over films that a script draws.
 
-python tools/page_screenshots.py demo/index docs/figures
+    python tools/illustrated_films.py FILMS
+    holmes index build INDEX FILMS
+    python tools/page_screenshots.py INDEX docs/figures
 """
 
 from __future__ import annotations
@@ -16,20 +18,20 @@ from PIL import Image
 import holmes
 from holmes.serve.settings import Limits, ServeSettings
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from browser import chromium, launched, serving, until
 
 WIDE, PHONE = {"width": 1180, "height": 860}, {"width": 390, "height": 844}
-PRECISE = "a blue square goes up in the desert"
-SEVERAL = "a white heart slides to the right above the waves"
+PRECISE = "someone blows out candles on a cake"
+SEVERAL = "a hot air balloon"
 
 
 def main(
-    index: Annotated[Path, typer.Argument(help="The index of 'holmes demo'.")],
+    index: Annotated[Path, typer.Argument(help="An index of the drawn films.")],
     out: Annotated[Path, typer.Argument(help="Where the pictures go.")],
     precise: Annotated[str, typer.Option(help="A sentence that fits one video.")] = PRECISE,
     several: Annotated[str, typer.Option(help="A sentence that fits several.")] = SEVERAL,
-    vague: Annotated[str, typer.Option(help="A sentence that says too little.")] = "something goes up",
+    vague: Annotated[str, typer.Option(help="A sentence that says too little.")] = "a cartoon fish",
 ) -> None:
     if chromium() is None:
         raise SystemExit("there is no chromium here: apt-get install chromium")
@@ -39,7 +41,7 @@ def main(
         with visit(browser, address, WIDE) as page:
             ask(page, vague)  # the first answer waits for the model to load
             ask(page, precise)
-            save(page, out / "serve-search.png")
+            save(page, out / "answer.png")
             page.locator(".card .poster").first.click()
             until(page, "document.querySelector('video')?.readyState >= 2")
             start = page.evaluate("document.querySelector('video').currentTime")
