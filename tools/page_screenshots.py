@@ -1,8 +1,8 @@
 """Pictures of the page for the documentation, taken in a real browser over films that a script draws.
 
-    python tools/illustrated_films.py FILMS
-    holmes index build INDEX FILMS
-    python tools/page_screenshots.py INDEX docs/figures
+python tools/illustrated_films.py FILMS
+holmes index build INDEX FILMS
+python tools/page_screenshots.py INDEX docs/figures
 """
 
 from __future__ import annotations
