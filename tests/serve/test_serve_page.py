@@ -179,8 +179,8 @@ def test_what_cannot_be_played_is_shown_in_pictures(page: Any, sentence: str, ti
     [
         ("man eats soup", "Precise", "One video holds it.", "video 1 90%"),
         ("dog runs beach", "Several fit", "Two videos fit.", "video 2 40%"),
-        ("dog", "Too little to go on", "No video leads.", "other videos 33%"),
-        ("chess tournament", "Not here, it seems", "Nothing comes near.", "other videos 81%"),
+        ("dog", "Too little to go on", "No video leads.", "other videos 13%, not in your collection 20%"),
+        ("chess tournament", "Not here, it seems", "Nothing comes near.", "not in your collection 80%"),
     ],
 )
 def test_the_kinds_of_diagnosis(page: Any, sentence: str, name: str, sentence_said: str, whole: str) -> None:
@@ -189,8 +189,10 @@ def test_the_kinds_of_diagnosis(page: Any, sentence: str, name: str, sentence_sa
     assert panel.locator(".kind").inner_text().strip().lower() == name.lower()
     assert panel.locator(".explanation").inner_text() == sentence_said
     assert whole in panel.locator(".bar").get_attribute("aria-label")
-    which = "Is it twin.mp4 or coast.mp4? " if name == "Several fit" else ""
-    assert panel.locator(".advice").inner_text() == f"{which}Add a detail."
+    assert panel.locator(".advice").inner_text() == "Add a detail."
+    assert panel.locator(".why").count() == 1 and not panel.locator(".reasons").is_visible()
+    panel.locator(".why summary").click()
+    assert panel.locator(".reasons").is_visible()
     shares = panel.locator(".part").evaluate_all("parts => parts.map((p) => Number(p.style.flexGrow))")
     assert sum(shares) == pytest.approx(1, abs=0.02)  # one whole
     headings = page.locator("h2.group").all_inner_texts()
