@@ -235,7 +235,7 @@ def test_ablations_say_whether_the_sign_agrees(tmp_path):
     grid = ablation_grid(outcome, "charades")
     signs = [row[-1] for row in grid.rows if row[0].startswith("(")][1:]
     assert signs == ["yes", "no"] * 5 + ["yes"]
-    assert "Both runs agree on the sign in 6 of 11 rows." in grid.notes
+    assert "Both agree on the sign in 6 of 11 rows." in grid.notes
 
 
 def test_a_published_checkpoint_is_told_by_its_temperatures(tmp_path):

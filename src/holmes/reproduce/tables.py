@@ -147,7 +147,7 @@ def ablation_grid(outcome: Reproduction, collection: str) -> Grid | None:
     grid = Grid(f"{COLLECTIONS[collection].title}: ablations of {known.ablated}", columns)
     base, printed_base = full["SumR"]["mean"] or 0.0, known.ablation[0][-1]
     grid.rows.append(["(0) Holmes", *cells(full), "", number(printed_base), "", ""])
-    agreeing = counted = 0
+    agreeing = equal = counted = 0
     for block in PAPER:
         grid.rows.append([TABLE_TITLES[block]])
         for row in TABLES[block]:
@@ -156,10 +156,12 @@ def ablation_grid(outcome: Reproduction, collection: str) -> Grid | None:
                 continue
             ours, printed = (found["SumR"]["mean"] or 0.0) - base, known.ablation[row.row][-1] - printed_base
             agreeing, counted = agreeing + (ours * printed > 0), counted + 1
+            equal += ours == 0
             same = "–" if ours == 0 else "yes" if ours * printed > 0 else "no"
             texts = [f"{ours:+.1f}", number(known.ablation[row.row][-1]), f"{printed:+.1f}"]
             grid.rows.append([f"({row.row}) {row.title}", *cells(found), *texts, same])
-    grid.notes.append(f"Both runs agree on the sign in {agreeing} of {counted} rows.")
+    ties = f"; {equal} show no difference here" if equal else ""
+    grid.notes.append(f"Both agree on the sign in {agreeing} of {counted} rows{ties}.")
     if len(outcome.request.seeds) == 1:
         grid.notes.append("One seed: differences below about 1 SumR can change their sign with another seed.")
     return grid
