@@ -32,6 +32,7 @@ SLOW = (
     "test_killed_shards",
     "test_demo",
     "test_training_run",
+    "test_reproduce",
     "test_training_resume",
     "test_public_interface",
     "test_store_attacks",
