@@ -50,6 +50,11 @@ ELSEWHERE = {
     "holmes train STORE --preset FOLDER/best.json --out RUN": (
         "needs a search; tests/config/test_search_space.py reads such a file"
     ),
+    "holmes evaluate --scores scores.npz STORE": (
+        "needs scores of other code; tests/evaluation/test_score_files.py has some"
+    ),
+    "python benchmarks/baselines.py --data DATA --seeds 0,1,2,3,4,5,6,7 --jobs 0 --work FOLDER "
+    "--json found.json": "takes a GPU; tests/package/test_benchmarks.py runs it small",
     "holmes evaluate PUBLISHED.ckpt STORE": "needs a published file; tests/encoders/test_released.py has one",
     "holmes index build INDEX VIDEOS… --model RUN": "tests/cli/test_demo.py indexes with a trained run",
     "holmes index seal SHARDS": "needs changed shards; tests/cluster/test_cluster_shards.py has some",
@@ -218,7 +223,7 @@ def test_commands_in_sentences_exist() -> None:
 
     root = typer.main.get_command(main.app)
     for page in PAGES:
-        for words in re.findall(r"`holmes ((?:--use \S+ )?[a-z]+(?: [a-z]+)?)", page.read_text()):
+        for words in re.findall(r"`holmes (?:--use [^\s`]+ )?([a-z]+(?: [a-z]+)?)", page.read_text()):
             first, *rest = words.split()
             assert first in root.commands, f"{page.name}: holmes {words}"
             below = getattr(root.commands[first], "commands", None)
