@@ -6,6 +6,8 @@ import os
 import stat
 import zipfile
 
+import h5py
+import numpy as np
 import pytest
 
 from field_collections import write_collection, zipped
@@ -51,6 +53,13 @@ def test_a_folder_behind_a_link_and_a_circle_of_links(tmp_path):
     assert [*find(tmp_path / "data").usable] == ["tvr"]
 
 
+def test_results_below_the_data_are_not_searched(tmp_path):
+    zipped(write_collection(tmp_path / "charades", "charades"), tmp_path / "charades.zip")
+    write_collection(tmp_path / "results" / "unpacked" / "charades", "charades")
+    assert not find(tmp_path).collections["charades"].packed
+    assert find(tmp_path, without=tmp_path / "results").collections["charades"].packed
+
+
 def test_a_missing_split_is_named(tmp_path):
     write_collection(tmp_path / "charades", "charades", splits=("train", "val"))
     found = find(tmp_path)
@@ -73,6 +82,21 @@ def test_missing_features_are_named(tmp_path):
 def test_another_width_is_remarked(tmp_path, form):
     write_collection(tmp_path, "charades", form, video_width=12)
     assert "video features are 12 wide, the field's 1024" in find(tmp_path).collections["charades"].remarks
+
+
+def test_the_width_is_not_read_through_a_link_of_an_hdf5_file(tmp_path):
+    folder = write_collection(tmp_path / "data", "charades", "hdf5")
+    with h5py.File(tmp_path / "other.hdf5", "w") as file:
+        file["x"] = np.zeros((3, 99), np.float32)
+    with h5py.File(folder / "FeatureData" / "i3d_rgb_lgi" / "feature.hdf5", "a") as file:
+        file["_first"] = h5py.ExternalLink(str(tmp_path / "other.hdf5"), "x")
+    assert not any("wide" in remark for remark in find(tmp_path).collections["charades"].remarks)
+
+
+def test_an_unreadable_feature_file_is_named(tmp_path):
+    folder = write_collection(tmp_path, "charades", "hdf5")
+    (folder / "FeatureData" / "i3d_rgb_lgi" / "feature.hdf5").write_bytes(b"no HDF5")
+    assert "not a readable HDF5 file" in find(tmp_path).faults[0]
 
 
 def test_sizes_are_compared_with_the_fields():

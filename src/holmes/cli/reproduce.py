@@ -76,7 +76,7 @@ def reproduce(
         device=device,
         compiled=compiled,
     )
-    findings = find(data)
+    findings = find(data, without=out)
     for line in missing_lines(findings, request.collections):
         say(line)
     here = [name for name in request.collections if name in findings.usable]

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holmes.data.feature_files import HDF5Features
 from holmes.data.field_folders import FEATURES, TEXT
 from holmes.data.source_files import SPLITS
 from holmes.errors import HolmesError
@@ -20,7 +22,7 @@ from holmes.reproduce.trees import FolderTree, Tree, ZipTree, zip_trees
 DEEPEST = 6  # folders below DATA that are searched
 MOST_FOLDERS = 20_000
 CHECKPOINTS = (".pth", ".pt", ".ckpt", ".tar", ".bin")
-SMALLEST_CHECKPOINT = 1 << 16
+SMALLEST_CHECKPOINT, LARGEST_CHECKPOINT = 1 << 16, 2 << 30  # bytes
 BIGFILE = ("feature.bin", "shape.txt", "id.txt", "video2frames.txt")
 
 
@@ -71,28 +73,33 @@ class Findings:
         return {name: found for name, found in self.collections.items() if found.usable}
 
 
-def find(folder: Path) -> Findings:
-    """The collections and checkpoints under a folder; of two copies the more complete, unpacked one."""
+def find(folder: Path, without: Path | None = None) -> Findings:
+    """The collections and checkpoints under a folder; of two copies the more complete, unpacked one.
+
+    `without` is a folder that is not searched: results may be written below the data.
+    """
     if not folder.is_dir():
         raise HolmesError(f"{folder} is not a folder; give the one with activitynet, charades or tvr in it.")
     findings = Findings(folder)
     copies: dict[str, list[FoundCollection]] = {}
-    for tree in trees(folder, findings):
+    for tree in trees(folder, without, findings):
         for name, about in COLLECTIONS.items():
             if any(f"{TEXT}/{name}{split}.caption.txt" in tree.sizes for split in SPLITS):
                 try:
-                    copies.setdefault(name, []).append(describe(about, tree))
+                    found = describe(about, tree)
                 except HolmesError as error:
                     findings.faults.append(str(error))
+                    continue
+                copies.setdefault(name, []).append(found)
     for name in COLLECTIONS:
         if name in copies:
             findings.collections[name] = min(copies[name], key=lambda each: (len(each.missing), each.packed))
     return findings
 
 
-def trees(folder: Path, findings: Findings) -> Iterator[Tree]:
+def trees(folder: Path, without: Path | None, findings: Findings) -> Iterator[Tree]:
     """Every folder that has TextData, also inside zip files; checkpoints are noted on the way."""
-    seen: set[str] = set()
+    seen = set[str]() if without is None else {os.path.realpath(without)}
     for place, folders, files in os.walk(folder, followlinks=True):
         here = Path(place)
         real = os.path.realpath(place)
@@ -110,12 +117,12 @@ def trees(folder: Path, findings: Findings) -> Iterator[Tree]:
                     yield from zip_trees(path)
                 except HolmesError as error:
                     findings.faults.append(str(error))
-            elif name.lower().endswith(CHECKPOINTS) and is_large(path):
+            elif name.lower().endswith(CHECKPOINTS) and could_be_checkpoint(path):
                 findings.checkpoints.append(path)
 
 
-def is_large(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size >= SMALLEST_CHECKPOINT
+def could_be_checkpoint(path: Path) -> bool:
+    return path.is_file() and SMALLEST_CHECKPOINT <= path.stat().st_size <= LARGEST_CHECKPOINT
 
 
 def describe(about: Collection, tree: Tree) -> FoundCollection:
@@ -172,16 +179,14 @@ def visual_width(tree: Tree, visual: str, form: str) -> int | None:
         return int(words[1]) if len(words) == 2 and words[1].isdigit() else None
     if isinstance(tree, ZipTree):
         return None
-    import h5py
-
     folder = tree.where / FEATURES / visual
-    path = folder / "feature.hdf5" if folder.is_dir() else folder.with_suffix(".hdf5")
-    try:
-        with h5py.File(path, "r") as file:
-            first = file[next(iter(file))]
-            return int(first.shape[-1]) if isinstance(first, h5py.Dataset) and first.shape else None
-    except (OSError, StopIteration, KeyError, RuntimeError, ValueError):
-        raise HolmesError(f"{path} is not a readable HDF5 file, or it is empty; get it again.") from None
+    path = folder / "feature.hdf5" if folder.is_dir() else folder.with_name(f"{visual}.hdf5")
+    with HDF5Features(path) as features:  # follows no link out of the file
+        first = next(iter(features.file), None)
+        with suppress(HolmesError):  # an odd item is named when it is packed
+            shape = None if first is None else features.shape(first)
+            return None if shape is None else shape[1]
+    return None
 
 
 def size_remarks(about: Collection, sizes: dict[str, tuple[int, int]]) -> list[str]:
