@@ -154,6 +154,7 @@ def test_errors_are_json_with_a_reason(client: TestClient, path: str, status: in
     [
         {"sentences": ["dog"], "not_here_below": False},
         {"sentences": ["dog"], "min_probability": False},
+        {"sentences": ["dog"], "expect_missing": False},
         {"sentences": ["dog"], "abstain_below": True},
         {"sentences": ["dog"], "top": True},
         {"sentences": [""]},

@@ -25,6 +25,7 @@ Result = TypeVar("Result")
 HIT_COST, TIMELINE_COST = 2.0, 10.0  # of a hit's moments, and of its timeline
 SCAN_COST = 100.0  # of a pass over the index
 FEW = 10  # hits
+LONG, LONG_COST = 100, 4.0  # characters of a sentence, and what each costs: few long ones share a scan
 ALWAYS_READ = 60  # characters that no model cuts off
 
 
@@ -44,11 +45,18 @@ class ServedQuestion:
     def shared(self) -> tuple[Any, ...]:
         """What questions must have in common to be answered in one scan."""
         # Moments are found for as many hits as the one with most wants: few do not pay for many.
-        return self.top <= FEW, self.abstain_below, self.not_here_below, self.expect_missing, self.names
+        # Nor do short sentences wait until long ones are encoded.
+        judged = self.abstain_below, self.not_here_below, self.expect_missing
+        return self.top <= FEW, self.is_long, *judged, self.names
+
+    @property
+    def is_long(self) -> bool:
+        return len(self.sentence) > LONG
 
     @property
     def cost(self) -> float:
-        return len(self.sentence) + self.top * (HIT_COST + TIMELINE_COST * self.timelines)
+        length = len(self.sentence) * (LONG_COST if self.is_long else 1.0)
+        return length + self.top * (HIT_COST + TIMELINE_COST * self.timelines)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,8 @@ class _Client(Generic[Item]):
         self.connections.setdefault(connection, _Connection(self.now)).waiting.append((item, cost))
 
     def next(self) -> tuple[int, _Connection[Item]]:
-        return min(self.connections.items(), key=lambda each: each[1].served)
+        """The connection that was served least; of several the one whose next item costs least."""
+        return min(self.connections.items(), key=lambda each: (each[1].served, each[1].waiting[0][1]))
 
     def take(self) -> None:
         number, connection = self.next()
@@ -110,7 +111,7 @@ class Turns(Generic[Item]):
         spent = 0.0
         active = [each for each in self._clients.values() if each.connections]
         while active and len(taken) < most:
-            each = min(active, key=lambda one: one.served)
+            each = min(active, key=lambda one: (one.served, one.next()[1].waiting[0][1]))
             item, cost = each.next()[1].waiting[0]
             if taken and (spent + cost > most_cost or not alike(taken[0], item)):
                 active.remove(each)
