@@ -94,7 +94,9 @@ def test_what_is_said_of_one_query_agrees(
 def test_what_is_said_of_films_in_parts_agrees(calibration, seed, shape, candidates, films, more):
     scores, rng = score_rows(seed, shape, candidates, 0.05), np.random.default_rng(seed)
     video_QK = torch.from_numpy(rng.integers(0, films, (1, candidates)))
-    parts_F = torch.from_numpy(rng.integers(0, 50, films)) + video_QK[0].bincount(minlength=films)
+    # The parts that are no candidates belong to these films, or to others.
+    unseen_F = rng.multinomial(more, np.full(films + 1, 1 / (films + 1)))[:films]
+    parts_F = torch.from_numpy(unseen_F) + video_QK[0].bincount(minlength=films)
     asked = Candidates(
         scores,
         candidates + more if candidates == 40 else candidates,
