@@ -143,7 +143,7 @@ def test_building_an_index_by_command(tmp_path: Path, fakes: None) -> None:
         holmes(*words)
         assert len(videos_in(place / "index")) == 3, killed
         names = {path.name for path in (place / "index").glob("[!.]*")}
-        assert names == {"calibration.json", "lock", "manifest.json", "segments"}, killed
+        assert names == {"lock", "manifest.json", "segments"}, killed
 
 
 def test_compacting_by_command(tmp_path: Path, fakes: None) -> None:

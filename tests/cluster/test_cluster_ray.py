@@ -380,7 +380,7 @@ def test_a_killed_nodes_videos_are_done_elsewhere_once_each(
 def test_an_index_built_on_a_cluster_is_the_one_built_here(
     cluster: SmallCluster, films: Path, notebook: Path, tmp_path: Path
 ) -> None:
-    embedder: Any = ZeroShot(Shades())  # type: ignore[arg-type]
+    embedder: Any = ZeroShot(Shades(), by_name=True)  # type: ignore[arg-type]
     there = build_shards(tmp_path / "there", [films], embedder, 2, executor=executor_at(cluster.address))
     here = build_shards(tmp_path / "here", [tmp_path / "there" / "features"], embedder, 2)
     build_index(tmp_path / "index", [tmp_path / "there" / "features"], embedder)
