@@ -61,6 +61,19 @@ def test_connections_of_one_client_take_turns_too() -> None:
     assert "other" in turns.take(2)
 
 
+def test_nobody_is_passed_over_for_ever() -> None:
+    """Others who come back at once with something short do not keep a longer item waiting."""
+    turns: Turns[int] = Turns(1000)
+    turns.put(Caller("proxy", 0), 0, 50.0)
+    for number in range(1, 6):
+        turns.put(Caller("proxy", number), number, 10.0)
+    taken: list[int] = []
+    while 0 not in taken:
+        taken += turns.take()
+        turns.put(Caller("proxy", taken[-1]), taken[-1], 10.0)
+        assert len(taken) < 10
+
+
 def test_a_full_queue_drops_from_the_longest() -> None:
     turns: Turns[int] = Turns(4)
     for number in range(4):

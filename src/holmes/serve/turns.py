@@ -15,6 +15,7 @@ from holmes.errors import HolmesError
 
 Item = TypeVar("Item")
 REMEMBERED = 10_000  # clients whose share is known
+CONNECTIONS = 200  # of a client, after which those that are no longer needed are forgotten
 
 
 class BusyError(HolmesError):
@@ -38,34 +39,41 @@ class _Connection(Generic[Item]):
 class _Client(Generic[Item]):
     served: float
     now: float = 0.0  # where the connection stood that was served last
-    connections: dict[int, _Connection[Item]] = field(default_factory=dict)  # those that wait
+    waiting: int = 0
+    connections: dict[int, _Connection[Item]] = field(default_factory=dict)
 
-    def __len__(self) -> int:
-        return sum(len(each.waiting) for each in self.connections.values())
+    def put(self, number: int, item: Item, cost: float) -> None:
+        if number not in self.connections:
+            self._forget()
+        connection = self.connections.setdefault(number, _Connection(self.now))
+        if not connection.waiting:
+            connection.served = max(connection.served, self.now)
+        connection.waiting.append((item, cost))
+        self.waiting += 1
 
-    def put(self, connection: int, item: Item, cost: float) -> None:
-        self.connections.setdefault(connection, _Connection(self.now)).waiting.append((item, cost))
-
-    def next(self) -> tuple[int, _Connection[Item]]:
+    def next(self) -> _Connection[Item]:
         """The connection that was served least; of several the one whose next item costs least."""
-        return min(self.connections.items(), key=lambda each: (each[1].served, each[1].waiting[0][1]))
+        waiting = (each for each in self.connections.values() if each.waiting)
+        return min(waiting, key=lambda each: (each.served, each.waiting[0][1]))
 
     def take(self) -> None:
-        number, connection = self.next()
+        connection = self.next()
         _, cost = connection.waiting.popleft()
         self.now = max(self.now, connection.served)
         connection.served += cost
         self.served += cost
-        if not connection.waiting:
-            del self.connections[number]
+        self.waiting -= 1
 
     def drop(self) -> Item:
         """The newest item of the connection with most."""
-        number, longest = max(self.connections.items(), key=lambda each: len(each[1].waiting))
-        item, _ = longest.waiting.pop()
-        if not longest.waiting:
-            del self.connections[number]
+        item, _ = max(self.connections.values(), key=lambda each: len(each.waiting)).waiting.pop()
+        self.waiting -= 1
         return item
+
+    def _forget(self) -> None:
+        if len(self.connections) >= CONNECTIONS:
+            kept = {n: each for n, each in self.connections.items() if each.waiting or each.served > self.now}
+            self.connections = kept
 
 
 class Turns(Generic[Item]):
@@ -82,9 +90,9 @@ class Turns(Generic[Item]):
         """Let `item` wait. In a full queue the client with most items loses its newest, which is returned."""
         dropped = None
         if self._count >= self.most:
-            longest = max(self._clients.values(), key=len, default=None)
+            longest = max(self._clients.values(), key=lambda each: each.waiting, default=None)
             own = self._clients.get(caller.client)
-            if longest is None or len(longest) <= (len(own) if own else 0) + 1:
+            if longest is None or longest.waiting <= (own.waiting if own else 0) + 1:
                 raise BusyError("too many searches are waiting; try again in a moment.")
             dropped = longest.drop()
             self._count -= 1
@@ -92,7 +100,7 @@ class Turns(Generic[Item]):
             self._forget()
             self._clients[caller.client] = _Client(self._now)
         client = self._clients[caller.client]
-        if not client.connections:
+        if not client.waiting:
             client.served = max(client.served, self._now)
         client.put(caller.connection, item, cost)
         self._count += 1
@@ -109,10 +117,10 @@ class Turns(Generic[Item]):
         taken: list[Item] = []
         owners: list[_Client[Item]] = []
         spent = 0.0
-        active = [each for each in self._clients.values() if each.connections]
+        active = [each for each in self._clients.values() if each.waiting]
         while active and len(taken) < most:
-            each = min(active, key=lambda one: (one.served, one.next()[1].waiting[0][1]))
-            item, cost = each.next()[1].waiting[0]
+            each = min(active, key=lambda one: (one.served, one.next().waiting[0][1]))
+            item, cost = each.next().waiting[0]
             if taken and (spent + cost > most_cost or not alike(taken[0], item)):
                 active.remove(each)
                 continue
@@ -121,7 +129,7 @@ class Turns(Generic[Item]):
             spent += cost
             taken.append(item)
             owners.append(each)
-            if not each.connections:
+            if not each.waiting:
                 active.remove(each)
         for owner in owners:
             owner.served += overhead / len(owners)
@@ -130,4 +138,4 @@ class Turns(Generic[Item]):
 
     def _forget(self) -> None:
         if len(self._clients) >= REMEMBERED:
-            self._clients = {name: each for name, each in self._clients.items() if each.connections}
+            self._clients = {name: each for name, each in self._clients.items() if each.waiting}
