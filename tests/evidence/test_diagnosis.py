@@ -162,8 +162,7 @@ def test_how_well_a_video_fits_in_words():
         (
             AnswerKind.SEVERAL_FIT,
             2,
-            "Two videos fit: 60% that it is one of them, 40% for a.mp4. 22% that it is not in your "
-            "collection.",
+            "60% that it is one of two videos, 40% for a.mp4. 22% that it is not in your collection.",
         ),
         (
             AnswerKind.TOO_LITTLE,

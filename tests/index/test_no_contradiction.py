@@ -17,7 +17,7 @@ from holmes.evidence.calibration import Calibration
 from holmes.evidence.judging import CalibratedJudge, Candidates, Diagnosis
 from holmes.records import Scores
 
-NUMBERS = {"Two": 2, "Three": 3, "Four": 4, "Five": 5, "Six": 6}
+COUNTED = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 WORDS = {
     "precise": "precise",
     "several_fit": "several fit",
@@ -26,7 +26,7 @@ WORDS = {
 }
 BEGINNINGS = {
     "precise": r"(Likely|Best guess): the first hit|\w+ videos show the same moment",
-    "several_fit": r"(Two|Three|Four|Five|Six) videos fit: ",
+    "several_fit": r"(\d+%|over 99%) that it is one of (two|three|four|five|six) videos, ",
     "too_little": r"Too many videos are possible: ",
     "not_here": r"(Likely|Perhaps) not in your collection: ",
 }
@@ -138,7 +138,7 @@ def contradictions(said: Diagnosis, copies: int) -> list[str]:
     elif said.kind == "several_fit":
         true |= {
             "the group is small": 2 <= group <= 6,
-            "the sentence counts the group": NUMBERS[said.explanation.split()[0]] == group,
+            "the sentence counts the group": f" one of {COUNTED[group]} videos, " in said.explanation,
             "it holds at least half": held >= 0.5 - close,
             "it is as small as can be": group == 2 or sum(shares[: group - 1]) < 0.5 + close,
             "every member has a quarter of the first's": shares[group - 1] >= first / 4 - close,

@@ -81,10 +81,9 @@ def tune(
     )  # fmt: skip
     save_tuning(read_json(out / TRIALS), out)
     tables = [trials_table(found), settings_table(found)]
-    if found.summary is not None:
-        figures = found.summary["protocols"]["honest"]["metrics"]
+    if found.test is not None:
         title = f"{found.config.name} on {store.name}, test split"
-        row = {f"tuned, {len(chosen)} seed{'s' * (len(chosen) > 1)}": figures}
-        tables.append(results_grid(title, row, None, found.summary["collection"]))
+        row = {f"tuned, {len(chosen)} seed{'s' * (len(chosen) > 1)}": found.test}
+        tables.append(results_grid(title, row, None, found.collection))
     show(*tables, form=form)
     say(f"the best settings: {out / BEST}")

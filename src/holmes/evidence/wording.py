@@ -36,12 +36,12 @@ def explain(
     match kind:
         case AnswerKind.PRECISE if group > 1:
             shown = f"{_count(group)} videos show the same moment: {together} that it is the right one."
-            return f"{shown} {missing}", "Any of them will do."
+            return f"{shown[0].upper()}{shown[1:]} {missing}", "Any of them will do."
         case AnswerKind.PRECISE:
             word = "Likely" if probabilities[0] >= LIKELY else "Best guess"
             return f"{word}: {first}, {leads}. {missing}", "Add a detail to be more certain."
         case AnswerKind.SEVERAL_FIT:
-            shown = f"{_count(group)} videos fit: {together} that it is one of them, {leads} for {first}."
+            shown = f"{together} that it is one of {_count(group)} videos, {leads} for {first}."
             asked = f"{which_of(names, group)} " if len(names) > 1 else ""
             return f"{shown} {missing}", f"{asked}{ADD_A_DETAIL}"
         case AnswerKind.TOO_LITTLE:
@@ -74,4 +74,4 @@ def percent(probability: float) -> str:
 
 
 def _count(group: int) -> str:
-    return NUMBERS[group].capitalize() if group < len(NUMBERS) else str(group)
+    return NUMBERS[group] if group < len(NUMBERS) else str(group)

@@ -40,7 +40,7 @@ from holmes.config.search_space import Dimension, apply, first_trials, label, se
 from holmes.data.store import Split, Store
 from holmes.errors import HolmesError, missing_packages
 from holmes.evaluation.recall import retrieval_metrics
-from holmes.results import plainly
+from holmes.results import Json, plainly
 from holmes.training.display import TrainingDisplay, TuningDisplay
 from holmes.training.experiments import Study, train_seeds
 from holmes.training.protocol import Protocol, Splits, choose_splits
@@ -107,14 +107,15 @@ class Tuned:
     store: str  # its name
     videos: int  # that were trained on or held out
     worth: dict[str, tuple[float, ...]] = field(default_factory=dict)  # setting → SumR lost in each fold
-    summary: dict[str, Any] | None = None  # of the final runs: their figures on test
+    collection: str = ""  # what the store calls its data set
+    test: dict[str, dict[str, float | None]] | None = None  # figures of the final runs over their seeds
 
     @property
     def start(self) -> Trial | None:
         """The trial of the preset itself."""
         return next((trial for trial in self.trials if not trial.changes), None)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """As `trials.json` has it."""
         own = {each.setting: label(setting_of(self.preset, each.setting)) for each in self.space}
         return {
@@ -129,7 +130,7 @@ class Tuned:
             "preset_values": own,
             "worth": plainly(self.worth),
             "trials": [plainly(asdict(trial)) for trial in self.trials],
-            "test": self.summary,
+            "test": self.test,
         }
 
 
@@ -182,7 +183,7 @@ def tune(
             return found
         folder = out / CHOSEN / f"trial{found.best.number}"
         final = Study(store, found.config, folder, tuple(seeds), options=options, jobs=jobs)
-        return search.result(train_seeds(final))
+        return search.result(train_seeds(final)["protocols"][Protocol.HONEST.value]["metrics"])
     finally:
         lock.release()
 
@@ -409,7 +410,7 @@ class Search:
     def worth_key(self, best: Trial, name: str) -> str:
         return f"worth:{best.number}:{name}"
 
-    def result(self, summary: dict[str, Any] | None = None) -> Tuned:
+    def result(self, test: dict[str, dict[str, float | None]] | None = None) -> Tuned:
         """What was found so far, also as `best.json` and `trials.json`."""
         best, known = self.best(), self.study.user_attrs
         worth = {
@@ -426,7 +427,8 @@ class Search:
             store=self.store.path.name,
             videos=len(self.store.split("train").videos),
             worth=worth,
-            summary=summary,
+            collection=self.store.info.collection,
+            test=test,
         )
         save_settings(self.out / BEST, found.config)
         write_json(self.out / TRIALS, found.to_dict())
