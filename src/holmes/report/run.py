@@ -34,7 +34,6 @@ from holmes.training.setup import build_objective, warnings_of
 
 OF_THE_STORE = {f"model.{name}" for name in ("video_width", "text_width", "frames", "clips", "tokens")}
 CORRUPTED = 150  # captions that are read again for a page, each corrupted in three ways
-PASSES = 10  # of dropout for a page; `holmes evaluate --uncertainty` takes twice as many
 Say = Callable[[str], None]  # called with what is being done, for the person who waits
 
 
@@ -136,7 +135,6 @@ def gather_confidence(
                 reader_of=find_reader,
                 advance=advance,
                 most_corrupted=CORRUPTED,
-                passes=PASSES,
             )
     except HolmesError as error:
         return unmeasured(str(error))

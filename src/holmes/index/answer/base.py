@@ -153,7 +153,12 @@ class SearchIndex(ABC):
         return seconds
 
     def readable(self, sentence: str) -> str:
-        """The beginning of a sentence that the model reads; a longer sentence is cut off there."""
+        """The beginning of a sentence that the model reads; a longer sentence is cut off there.
+
+        Example:
+            >>> index.readable("a dog runs")
+            'a dog runs'
+        """
         return sentence
 
     def encode(self, sentences: Sequence[str]) -> NDArray[np.float32]:
