@@ -117,7 +117,7 @@ def cross_validated(scores: Scores, owner_Q: Tensor, fits_QV: Tensor, own: Calib
 
 def fitting_videos(index: Index, sentences: Sequence[str], owner_Q: Tensor) -> Tensor:
     """Q × V: which other clips have a caption that says nearly the same, by the text encoder alone."""
-    encoder = getattr(index.embedder.visual, "_minilm", None) or index.embedder.visual
+    encoder: Any = getattr(index.embedder.visual, "_minilm", None) or index.embedder.visual
     rows_QD = normalize(torch.from_numpy(np.asarray(encoder.sentences(sentences), np.float32)), dim=-1)
     same_QQ = (rows_QD @ rows_QD.T >= SAME_MEANING).float()
     fits_QV = torch.zeros(len(sentences), len(index)).index_add(1, owner_Q, same_QQ) > 0
@@ -127,8 +127,8 @@ def fitting_videos(index: Index, sentences: Sequence[str], owner_Q: Tensor) -> T
 def weighted_error(said: Sequence[Tensor], true: Sequence[Tensor]) -> float:
     """ECE with captions counted `THERE` times with their video, and `GONE` times without it."""
     counts = np.repeat([THERE, GONE], [len(said[0]), len(said[1])])
-    numbers = (torch.cat(list(part)).double().numpy() for part in (said, true))
-    return float(calibration_error(*numbers, counts[None])[0])
+    said_Q, true_Q = (torch.cat(list(part)).double().numpy() for part in (said, true))
+    return float(calibration_error(said_Q, true_Q, counts[None])[0])
 
 
 def figures(

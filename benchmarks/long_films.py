@@ -31,7 +31,7 @@ from clip_figures import calibration_error, overlap, per_sentence
 from common import by_group, machine, print_table, save_json, work_folder
 from spliced_films import FILMS, Film, Piece, features_of, more_clips, place, splice, trained_on
 
-from holmes.index.answer.answering import Found, compose_answers
+from holmes.index.answer.answering import Found, compose_answers, in_order, judge_answers
 from holmes.index.answer.answers import Answer
 from holmes.index.answer.request import SearchRequest
 from holmes.index.answer.searcher import Index
@@ -222,7 +222,10 @@ def answers(index: Index, asked: list[Asked], films: list[Film]) -> Iterator[Ans
         some = asked[start : start + AT_ONCE]
         request = SearchRequest([one.caption for one in some], TOP)
         probes = index._probes(request.sentences)
-        nearest = nearest_videos(index.gallery, probes, TOP, index.judge.candidates)
+        judge, in_parts = index.judge, index.gallery.in_parts
+        nearest = nearest_videos(index.gallery, probes, TOP, judge.candidates)
+        diagnoses = judge_answers(request, nearest, judge, in_parts)
+        nearest = in_order(nearest, diagnoses, judge.candidates, in_parts)
         with_moments = index._finder(nearest, probes)
 
         def found(q: int, rank: int) -> Found:
@@ -235,10 +238,11 @@ def answers(index: Index, asked: list[Asked], films: list[Film]) -> Iterator[Ans
         yield from compose_answers(
             request,
             nearest,
-            index.judge,
+            diagnoses,
+            judge,
             model,
             found,
-            in_parts=index.gallery.in_parts,
+            in_parts=in_parts,
             duplicates=index.duplicates,
             # Which hits are copies of each other is not asked: it takes long, and no hit or probability
             # depends on it.
