@@ -226,6 +226,8 @@ class Parent:
     def __init__(self) -> None:
         self._messages = os.fdopen(os.dup(1), "w", buffering=1)
         os.dup2(2, 1)  # what a library prints must not pass for a message
+        # Lines must come in the order they were written: the last one tells why a child died.
+        sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
         self._received: SimpleQueue[Any] = SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
 
