@@ -119,7 +119,7 @@ def measure_search(direct: Any, on_ray: Any, queries: int) -> list[dict[str, Any
         rows.append(row)
     added = statistics.median(b - a for a, b in zip(times["direct"], times["on Ray"], strict=True))
     rows.append(
-        {"way": "added (median of differences)", "median": added} | dict.fromkeys(list(rows[0])[2:], 0.0)
+        {"way": "added (median of differences)", "median": added} | dict.fromkeys(list(rows[0])[2:], "")
     )
     return rows
 
