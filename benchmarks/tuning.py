@@ -52,7 +52,8 @@ from holmes.training.experiments import Study, train_seeds
 from holmes.training.protocol import Splits
 from holmes.training.run import Run, RunOptions
 from holmes.training.setup import fit_to_store
-from holmes.training.tuning import CHOSEN, TRIALS, fold_splits, held_out_sum, release_memory, tune
+from holmes.training.tuning.search import CHOSEN, TRIALS, tune
+from holmes.training.tuning.trials import fold_splits, held_out_sum, release_memory
 
 SEEDS = tuple(range(8))
 # As in the other tables of the documentation: the published settings, fitted to a few hundred videos.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from holmes.moments import Moment
     from holmes.training.protocol import Protocol
     from holmes.training.run import RunOptions
-    from holmes.training.tuning import Tuned
+    from holmes.training.tuning.search import Tuned
 
 
 def open_store(path: Path | str) -> Store:
@@ -129,8 +129,8 @@ def tune(
     from functools import partial
 
     from holmes.training.run import RunOptions
-    from holmes.training.tuning import WORKER
-    from holmes.training.tuning import tune as search
+    from holmes.training.tuning.search import tune as search
+    from holmes.training.tuning.trials import WORKER
 
     runner = None
     if ray is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from holmes.base.files import read_json
 from holmes.base.processes import Ending, Finished
@@ -18,8 +19,10 @@ from holmes.config.presets import preset
 from holmes.config.schema import from_dict
 from holmes.data.store import Store
 from holmes.errors import HolmesError
-from holmes.training import tuning
-from holmes.training.tuning import COMPLETE, FAILED, FOLDS, STOPPED, fold_splits, mend_journal, tune
+from holmes.training.tuning import search as tuning
+from holmes.training.tuning.journal import COMPLETE, FAILED, STOPPED, mend_journal
+from holmes.training.tuning.search import tune
+from holmes.training.tuning.trials import FOLDS, HALF_WAY, fold_splits, run_trial, step_after
 from tiny_runs import QUIET, TINY, set_options, tiny_settings, tiny_world
 
 pytest.importorskip("optuna")
@@ -66,10 +69,10 @@ class Trainings:
             if self.stop_after is not None and self.folds > self.stop_after:
                 raise KeyboardInterrupt
             report(order["name"], 1)
-            if fold == 0 and not go_on(tuning.HALF_WAY, figure - 20):
+            if fold == 0 and not go_on(HALF_WAY, figure - 20):
                 return sums
             sums.append(figure + fold)
-            if fold + 1 < FOLDS and not go_on(tuning.step_after(len(sums)), float(np.mean(sums))):
+            if fold + 1 < FOLDS and not go_on(step_after(len(sums)), float(np.mean(sums))):
                 return sums
         return sums
 
@@ -195,8 +198,8 @@ def test_a_real_search_in_processes_trains_and_tests_the_best(store, tmp_path):
     run = tmp_path / "chosen" / f"trial{found.best.number}" / "honest-seed0"
     assert from_dict(read_json(run / "run.json")["config"]) == found.config
     # The same trial, in this process.
-    device = tuning.choose_device("cpu")
-    trial = tuning.run_trial(
+    device = torch.device("cpu")
+    trial = run_trial(
         store, found.config, device, found.best.sums[:-1], lambda done: None, lambda *asked: True
     )
     assert trial == pytest.approx(list(found.best.sums), abs=3.0)

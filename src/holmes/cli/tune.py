@@ -70,7 +70,7 @@ def tune(
     from holmes.report.figures.tuning import save_tuning
     from holmes.report.tuning import settings_table, trials_table
     from holmes.training.run import RunOptions
-    from holmes.training.tuning import BEST, TRIALS
+    from holmes.training.tuning.search import BEST, TRIALS
 
     check_form(form)
     chosen = () if seeds == "none" else tuple(parse_seeds(seeds))

@@ -8,7 +8,9 @@ from holmes.config.search_space import label, setting_of
 from holmes.evaluation.tables import Grid
 from holmes.report.figures.sweep_curves import spelt
 from holmes.report.figures.tuning import over_folds
-from holmes.training.tuning import COMPLETE, FOLDS, Trial, Tuned
+from holmes.training.tuning.journal import COMPLETE, Trial
+from holmes.training.tuning.search import Tuned
+from holmes.training.tuning.trials import FOLDS
 
 BEST_TRIALS = 10
 HELD_OUT_NOTE = f"SumR of held-out training videos, mean of {FOLDS} folds; the test split was not used."

@@ -35,7 +35,7 @@ class PlanDisplay(StudyDisplay):
         standing, leaves = self.watches[name].note(entry)
         beside = "" if standing is None else f" ({standing.brief()})"
         state = f"epochs, SumR {entry['select']['SumR']:.1f}{beside}"
-        self.bar.update(self.tasks[name], completed=entry["epoch"], state=state)
+        self.show(name, entry["epoch"], state)
         self.epochs_left[name] = run.config.training.epochs - entry["epoch"]
         speed = entry["speed"]
         self.seconds[run.preset] = speed["train_seconds"] + speed.get("evaluate_seconds", 0.0)

@@ -35,7 +35,7 @@ from holmes.reproduce.plan import STORES, PlannedRun, Request
 from holmes.reproduce.tables import Reproduction
 from holmes.reproduce.trees import ZipTree
 from holmes.training.run import RunOptions
-from holmes.training.side_by_side import QueuedRun, jobs_that_fit, train_all
+from holmes.training.side_by_side import QueuedRun, runs_that_fit, train_all
 
 MARK = "reproduce.json"
 FORMAT = FileFormat("holmes-reproduce", 1, "a reproduction", "give a new --out")
@@ -148,7 +148,7 @@ def train_plan(outcome: Reproduction, findings: Findings, stores: dict[str, Stor
             for run in runs
         ]
         left = [run for run in runs if not run.done(request.out)]
-        at_once = jobs or jobs_that_fit(queue, options)
+        at_once = jobs or runs_that_fit([(job.store, job.config) for job in queue], options.device)
         with PlanDisplay(left, remarks, [*request.settings], at_once, progress) as display:
             results = train_all(queue, options, at_once, display=display)
         outcome.results |= {run.name: result for run, result in zip(runs, results, strict=True)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -39,7 +39,7 @@ class TrainingDisplay:
         )
         self.task = self.bar.add_task("starting", total=steps, completed=steps_done)
 
-    def __enter__(self) -> TrainingDisplay:
+    def __enter__(self) -> Self:
         self.bar.start()
         return self
 
@@ -70,7 +70,7 @@ class TrainingDisplay:
 class StudyDisplay:
     """Many runs at once: a bar for all, one for each that is under way, a line for each that has ended."""
 
-    def __init__(self, runs: int, progress: bool = True) -> None:
+    def __init__(self, total: int, progress: bool = True, done: int = 0, what: str = "runs") -> None:
         self.console = Console(stderr=True, quiet=not progress)
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -81,55 +81,11 @@ class StudyDisplay:
             console=self.console,
             transient=True,
         )
-        self.all = self.bar.add_task("runs", total=runs, state="")
-        self.ended, self.runs = 0, runs
-        self.tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> StudyDisplay:
-        self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.bar.stop()
-
-    def say(self, line: str) -> None:
-        self.console.print(Text(printable_lines(line)), highlight=False)
-
-    def begin(self, name: str, epochs: int) -> None:
-        self.tasks[name] = self.bar.add_task(escape(printable(name)), total=epochs, state="starting")
-
-    def epoch(self, name: str, entry: dict[str, Any]) -> None:
-        state = f"epochs, SumR {entry['select']['SumR']:.1f}"
-        self.bar.update(self.tasks[name], completed=entry["epoch"], state=state)
-
-    def end(self, name: str, how: str) -> None:
-        self.bar.remove_task(self.tasks.pop(name))
-        self.ended += 1
-        self.bar.update(self.all, completed=self.ended)
-        self.say(f"{self.ended} of {self.runs}  {name}  {how}")
-
-
-class TuningDisplay:
-    """Many trials: a bar for all, one for each that is being trained, a line for each that has ended."""
-
-    def __init__(self, total: int, done: int, progress: bool = True, what: str = "trials") -> None:
-        self.console = Console(stderr=True, quiet=not progress)
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[unit]}"),
-            TimeElapsedColumn(),
-            console=self.console,
-            transient=True,
-        )
-        self.all = self.bar.add_task(what, total=total, completed=done, unit="")
+        self.all = self.bar.add_task(what, total=total, completed=done, state="")
         self.ended, self.total = done, total
         self.tasks: dict[str, TaskID] = {}
 
-    def __enter__(self) -> TuningDisplay:
+    def __enter__(self) -> Self:
         self.bar.start()
         return self
 
@@ -142,12 +98,15 @@ class TuningDisplay:
         self.console.print(Text(printable_lines(line)), highlight=False)
 
     def begin(self, name: str, epochs: int, done: int = 0) -> None:
-        self.tasks[name] = self.bar.add_task(
-            escape(printable(name)), total=epochs, completed=done, unit="epochs"
-        )
+        task = self.bar.add_task(escape(printable(name)), total=epochs, completed=done, state="starting")
+        self.tasks[name] = task
 
-    def epoch(self, name: str, epochs_done: int) -> None:
-        self.bar.update(self.tasks[name], completed=epochs_done)
+    def show(self, name: str, epochs_done: int, state: str = "epochs") -> None:
+        self.bar.update(self.tasks[name], completed=epochs_done, state=state)
+
+    def epoch(self, name: str, entry: dict[str, Any]) -> None:
+        """An epoch's entry in the logbook of a run."""
+        self.show(name, entry["epoch"], f"epochs, SumR {entry['select']['SumR']:.1f}")
 
     def end(self, name: str, how: str) -> None:
         self.bar.remove_task(self.tasks.pop(name))

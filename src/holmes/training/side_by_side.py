@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from holmes.base.devices import choose_device
+from holmes.base.devices import device_named
 from holmes.base.processes import Child, Parent, run_jobs
 from holmes.config.names import FILES
 from holmes.config.schema import HolmesConfig, from_dict, to_dict
@@ -31,6 +31,7 @@ from holmes.training.run import RunOptions, train
 
 GIB = 1 << 30
 AUTO = 0  # as many as fit
+WORKER = "holmes.training.side_by_side:training_worker"
 MOST_AT_ONCE = 8  # more processes than this do not make a GPU faster
 
 
@@ -75,7 +76,10 @@ def train_all(
     if at_once > 1 and not alone:
         raise HolmesError("--jobs runs processes side by side on one device; leave it out with torchrun.")
     left = [job for job in jobs if not (job.out / RESULT).exists()]
-    processes = min(at_once or (jobs_that_fit(left, options) if alone else 1), len(left))
+    processes = min(
+        at_once or (runs_that_fit([(job.store, job.config) for job in left], options.device) if alone else 1),
+        len(left),
+    )
     if processes > 1:
         _train_at_once(left, options, processes, display)
     results = []
@@ -105,30 +109,41 @@ def _train_here(job: QueuedRun, options: RunOptions, display: StudyDisplay | Non
     return result
 
 
-def jobs_that_fit(jobs: Sequence[QueuedRun], options: RunOptions) -> int:
+def runs_that_fit(runs: Sequence[tuple[Store, HolmesConfig]], device: str, most: int = MOST_AT_ONCE) -> int:
     """On a GPU, by its free memory and the machine's cores; on a CPU one, since a run takes all cores."""
-    device = choose_device(options.device)
-    if device.type != "cuda" or not jobs:
+    where = device_named(device)
+    if where.type != "cuda" or not runs:
         return 1
-    free = torch.cuda.mem_get_info(device)[0]
-    largest = max(gpu_memory(job) for job in jobs)
-    return max(1, min(MOST_AT_ONCE, os.cpu_count() or 1, int(free // largest)))
+    free = torch.cuda.mem_get_info(where)[0]
+    largest = max(gpu_memory(store, config) for store, config in runs)
+    return max(1, min(most, os.cpu_count() or 1, int(free // largest)))
 
 
-def gpu_memory(job: QueuedRun) -> float:
-    """A generous guess at what a run takes on a GPU: its features, its activations, and the libraries."""
-    model, batch = job.config.model, job.config.training.batch_videos
+def gpu_memory(store: Store, config: HolmesConfig) -> float:
+    """A generous guess at the bytes that a run takes on a GPU: features, activations, and the libraries."""
+    model, batch = config.model, config.training.batch_videos
     activations = batch * (model.frames + model.clips) * len(model.gaussian_widths) * model.width * 2
-    return 2 * job.store.info.bytes + 40 * activations + 2 * GIB
+    return 2 * store.info.bytes + 40 * activations + 2 * GIB
+
+
+def threads_each(processes: int) -> dict[str, str]:
+    """The environment of processes that share the machine's cores; what is already set stays."""
+    cores = str(max(1, (os.cpu_count() or 1) // processes))
+    return {name: os.environ.get(name, cores) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+
+
+def load_own_parts(files: Sequence[str]) -> None:
+    """Load a user's own losses, encoders and so on in this process, unless they are loaded."""
+    for path in files:
+        if Path(path) not in FILES:
+            import_module("holmes.extend").load(path)
 
 
 def _train_at_once(
     jobs: Sequence[QueuedRun], options: RunOptions, processes: int, given: StudyDisplay | None = None
 ) -> None:
     """Train in child processes; a run that fails is named in the end."""
-    cores = str(max(1, (os.cpu_count() or 1) // processes))
-    threads = {name: os.environ.get(name, cores) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    start = partial(Child, "holmes.training.side_by_side:training_worker", environment=threads)
+    start = partial(Child, WORKER, environment=threads_each(processes))
     failures: dict[str, str] = {}  # name of the run → why
     with nullcontext(given) if given else StudyDisplay(len(jobs), options.progress) as display:
         display.say(f"{len(jobs)} runs, {processes} at once")
@@ -157,9 +172,7 @@ def training_worker(parent: Parent) -> Callable[[dict[str, Any]], dict[str, Any]
     """What trains one run in a child process: its order → its result."""
 
     def work(order: dict[str, Any]) -> dict[str, Any]:
-        for path in order["use"]:
-            if Path(path) not in FILES:  # parts of your own
-                import_module("holmes.extend").load(path)
+        load_own_parts(order["use"])
         result = train(
             Path(order["store"]),
             from_dict(order["config"]),

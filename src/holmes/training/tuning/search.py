@@ -11,7 +11,6 @@ every trial (Optuna's storage), `best.json` the best settings so far, `trials.js
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 import time
@@ -19,54 +18,48 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from holmes.base.devices import choose_device, device_named
 from holmes.base.files import write_json
 from holmes.base.locks import hold
 from holmes.base.manifests import FileFormat
-from holmes.base.parallel import ALONE
-from holmes.base.processes import Answer, Child, Finished, Parent, run_jobs
+from holmes.base.processes import Finished
 from holmes.base.validation import Sha256
 from holmes.config.names import FILES
 from holmes.config.presets import save_settings
-from holmes.config.schema import HolmesConfig, from_dict, to_dict
+from holmes.config.schema import HolmesConfig, to_dict
 from holmes.config.search_space import Dimension, apply, first_trials, label, setting_of, space_for, suggest
-from holmes.data.store import Split, Store
-from holmes.errors import HolmesError, missing_packages
-from holmes.evaluation.recall import retrieval_metrics
+from holmes.data.store import Store
+from holmes.errors import HolmesError
 from holmes.results import Json, plainly
-from holmes.training.display import TrainingDisplay, TuningDisplay
+from holmes.training.display import StudyDisplay
 from holmes.training.experiments import Study, train_seeds
-from holmes.training.protocol import Protocol, Splits, choose_splits
-from holmes.training.run import Run, RunOptions
+from holmes.training.protocol import Protocol, choose_splits
+from holmes.training.run import RunOptions
 from holmes.training.setup import fit_to_store
-
-FOLDS = 4
-# Where successive halving looks: half way through the first fold, after it, and after three. At each of these
-# rungs the best third of the trials goes on. Optuna counts rungs in powers of three.
-HALF_WAY, KEPT = 1, 3
-
-
-def step_after(folds: int) -> int:
-    return KEPT * folds
-
+from holmes.training.side_by_side import runs_that_fit
+from holmes.training.tuning.journal import (
+    AGAIN,
+    BEGUN,
+    COMPLETE,
+    FAILED,
+    OWN,
+    Trial,
+    import_optuna,
+    last_value,
+    open_study,
+    trial_of,
+)  # fmt: skip
+from holmes.training.tuning.trials import FOLDS, Jobs, Runner, run_here
 
 SEARCH, JOURNAL, BEST, TRIALS, CHOSEN, LOCK = (
     "tune.json", "trials.journal", "best.json", "trials.json", "chosen", "lock",
 )  # fmt: skip
 SEARCH_FORMAT = FileFormat("holmes-search", 1, "a search for settings", "use a new --out folder")
-GIB = 1 << 30
 MOST_AT_ONCE = 4  # they fill the gaps between runs; on an H200, 10 at once train no more runs a minute
-OWN = "preset"  # marks the trial of the preset's own values: it is never stopped early
-BEGUN = "begun"  # how many of the first trials were begun
-AGAIN = "again"  # marks a trial whose process or node died once
-COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"
 
 
 @dataclass(frozen=True)
@@ -76,23 +69,6 @@ class SearchRecord:
     store: Sha256
     config: HolmesConfig
     settings: tuple[str, ...]  # that are searched
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Some settings and how they did on held-out training videos."""
-
-    number: int
-    changes: dict[str, Any]  # setting → value; empty for the preset itself
-    state: str  # complete, stopped early, or failed
-    sums: tuple[float, ...]  # SumR of each fold that was trained to its end
-    half: float | None = None  # SumR half way through the first fold
-    reason: str = ""  # of a failure
-    seconds: float = 0.0
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(self.sums)) if self.sums else float("-inf")
 
 
 @dataclass(frozen=True)
@@ -134,13 +110,6 @@ class Tuned:
         }
 
 
-Jobs = Iterable[tuple[str, dict[str, Any]]]  # a job's name, and what its process is sent
-Report = Callable[[str, Any], None]
-# Runs jobs in processes, here or on other machines: (setup, jobs, at once, answer, report) → finished jobs.
-Runner = Callable[[dict[str, Any], Jobs, int, Answer, Report], Iterator[Finished[str]]]
-WORKER = "holmes.training.tuning:trial_worker"
-
-
 def tune(
     store: Store | Path | str,
     config: HolmesConfig,
@@ -166,7 +135,9 @@ def tune(
     config = fit_to_store(config, store)
     refuse_before_searching(store, config, trials)
     deadline = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
-    at_once = jobs or (jobs_that_fit(store, config, options.device) if runner is None else 1)
+    at_once = jobs or (
+        runs_that_fit([(store, config)], options.device, MOST_AT_ONCE) if runner is None else 1
+    )
     out.mkdir(parents=True, exist_ok=True)
     lock = hold(
         out / LOCK,
@@ -204,15 +175,6 @@ def refuse_before_searching(store: Store, config: HolmesConfig, trials: int) -> 
         )
 
 
-def import_optuna() -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise missing_packages("a search for settings", "optuna") from None
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return optuna
-
-
 class Search:
     """A search under way: Optuna's study, and the trials that are being trained."""
 
@@ -233,7 +195,7 @@ class Search:
         self.study, self.first = open_study(out / JOURNAL), first_trials(config, self.space)
         self.running: dict[str, Any] = {}  # name of the job → Optuna's trial
         self.lock = threading.Lock()  # processes ask from threads of their own
-        self.display: TuningDisplay | None = None
+        self.display: StudyDisplay | None = None
         self.setup = {
             "store": str(store.path.resolve()),
             "device": options.device,
@@ -245,7 +207,7 @@ class Search:
     ) -> None:
         """Train trials until there are enough, or time is up."""
         done = len(self.ended())
-        with TuningDisplay(trials, done, self.options.progress) as self.display:
+        with StudyDisplay(trials, self.options.progress, done, "trials") as self.display:
             if done:
                 self.display.say(f"continuing after {done} trials; {self.best_so_far()}")
             while time.monotonic() < deadline and len(self.ended()) < trials:
@@ -263,7 +225,7 @@ class Search:
             if time.monotonic() > deadline:
                 raise OutOfTimeError
             if self.display is not None:
-                self.display.epoch(name, epochs)
+                self.display.show(name, epochs)
 
         with suppress(OutOfTimeError):  # what is being trained stays in the journal, and is taken up again
             for finished in run(jobs, at_once, self.answer, report):
@@ -404,7 +366,7 @@ class Search:
                 how = finished.failure or f"SumR {np.mean(finished.result['sums']):.1f}"
                 self.display.end(finished.job, how)
 
-        with TuningDisplay(len(names), 0, self.options.progress, "settings") as self.display:
+        with StudyDisplay(len(names), self.options.progress, what="settings") as self.display:
             self.work(run, jobs(), deadline, at_once, end)
 
     def worth_key(self, best: Trial, name: str) -> str:
@@ -454,159 +416,3 @@ def claim(out: Path, record: SearchRecord) -> None:
             f"{out} is not empty and contains no search (it has {others[0]!r}); give a new --out."
         )
     SEARCH_FORMAT.write(path, asdict(record))
-
-
-def open_study(journal: Path) -> Any:
-    """The study in a journal. Trials that a kill cut off will be trained again, from their last fold on."""
-    optuna = import_optuna()
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-    from optuna.trial import TrialState
-
-    mend_journal(journal)
-    try:
-        storage = JournalStorage(JournalFileBackend(str(journal)))
-        study = optuna.create_study(
-            storage=storage, study_name="holmes", direction="maximize", load_if_exists=True
-        )
-        known = study.get_trials(deepcopy=False)
-    except (ValueError, KeyError, TypeError) as error:
-        raise HolmesError(f"{journal} is damaged ({str(error)[:80]}); use a new --out folder.") from None
-    # Numbers drawn before are not drawn again.
-    study.sampler = optuna.samplers.TPESampler(
-        seed=len(known),
-        multivariate=True,
-        constant_liar=True,
-        n_startup_trials=10,
-        group=False,
-    )
-    study.pruner = optuna.pruners.SuccessiveHalvingPruner(HALF_WAY, KEPT)
-    for trial in known:
-        if trial.state == TrialState.RUNNING:
-            study.tell(trial.number, state=TrialState.FAIL)
-            study.enqueue_trial(trial.params, trial.user_attrs)
-    return study
-
-
-def mend_journal(journal: Path) -> None:
-    """Cut off a line that a kill left unfinished, and remove the lock that it left behind."""
-    for stale in journal.parent.glob(f"{journal.name}.lock*"):
-        stale.unlink(missing_ok=True)
-    if journal.exists():
-        content = journal.read_bytes()
-        if content and not content.endswith(b"\n"):
-            with open(journal, "r+b") as file:
-                file.truncate(content.rfind(b"\n") + 1)
-
-
-def trial_of(found: Any, space: Sequence[Dimension]) -> Trial | None:
-    """A trial of Optuna's as ours; None while it waits or runs, and for one that a kill cut off."""
-    from optuna.trial import FixedTrial, TrialState
-
-    reason = found.user_attrs.get("reason", "")
-    states = {TrialState.COMPLETE: COMPLETE, TrialState.PRUNED: STOPPED}
-    state = states.get(found.state, FAILED if reason else None)
-    if state is None:
-        return None
-    seconds = (found.datetime_complete - found.datetime_start).total_seconds()
-    changes = {} if found.user_attrs.get(OWN) else suggest(FixedTrial(found.params), space)
-    sums = tuple(found.user_attrs.get("sums", ()))
-    return Trial(found.number, changes, state, sums, found.intermediate_values.get(HALF_WAY), reason, seconds)
-
-
-def last_value(trial: Any) -> float:
-    values = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
-    return float(values[max(values)]) if values else float("nan")
-
-
-def jobs_that_fit(store: Store, config: HolmesConfig, device: str) -> int:
-    """On a GPU, by its free memory and the machine's cores; on a CPU one, since a run takes all cores."""
-    where = device_named(device)
-    if where.type != "cuda":
-        return 1
-    model, batch = config.model, config.training.batch_videos
-    activations = batch * (model.frames + model.clips) * len(model.gaussian_widths) * model.width * 2
-    memory = 2 * store.info.bytes + 40 * activations + 2 * GIB
-    free = torch.cuda.mem_get_info(where)[0]
-    return max(1, min(MOST_AT_ONCE, os.cpu_count() or 1, int(free // memory)))
-
-
-def run_here(
-    setup: dict[str, Any], jobs: Jobs, at_once: int, answer: Answer, report: Report
-) -> Iterator[Finished[str]]:
-    """Processes on this machine."""
-    cores = str(max(1, (os.cpu_count() or 1) // at_once))
-    threads = {name: os.environ.get(name, cores) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    start = partial(Child, WORKER, setup=setup, environment=threads, answer=answer)
-    return run_jobs(start, jobs, at_once, report=report)
-
-
-def trial_worker(parent: Parent, store: str, device: str, use: list[str]) -> Callable[[Any], Any]:
-    """What a process does with the trials that it is sent."""
-    for path in use:
-        if Path(path) not in FILES:  # parts of your own
-            import_module("holmes.extend").load(path)
-    opened, where = Store.open(store), choose_device(device)
-
-    def work(job: dict[str, Any]) -> dict[str, Any]:
-        def go_on(step: int, value: float, sums: list[float]) -> bool:
-            return bool(parent.request({"name": job["name"], "step": step, "value": value, "sums": sums}))
-
-        config = from_dict(job["config"])
-        return {"sums": run_trial(opened, config, where, job["sums"], parent.report, go_on)}
-
-    return work
-
-
-def run_trial(
-    store: Store,
-    config: HolmesConfig,
-    device: torch.device,
-    sums: Sequence[float],
-    report: Callable[[int], None],
-    go_on: Callable[[int, float, list[float]], bool],
-) -> list[float]:
-    """SumR of each fold's held-out videos after its last epoch; fewer folds if `go_on` says no at a rung."""
-    found, epochs = list(sums), config.training.epochs
-    with TrainingDisplay(1, 0, False) as silent:
-        for fold in range(len(found), FOLDS):
-            run = fold_run(store, config, device, fold)
-            for epoch in range(epochs):
-                run.train_epoch(epoch, silent)
-                report(fold * epochs + epoch + 1)
-                if fold == 0 and epoch + 1 == epochs // 2 and not go_on(HALF_WAY, held_out_sum(run), found):
-                    return found
-            found.append(held_out_sum(run))
-            if run.features:
-                run.features.require()  # nothing that was learnt from damaged features counts
-            del run
-            release_memory(device)
-            if fold + 1 < FOLDS and not go_on(step_after(len(found)), float(np.mean(found)), found):
-                return found
-    return found
-
-
-def fold_run(store: Store, config: HolmesConfig, device: torch.device, fold: int) -> Run:
-    """A run on three of the four parts of the train split, which leaves nothing on disk."""
-    options = RunOptions(device=str(device), compiled=None, progress=False)
-    return Run(store, fold_splits(store, fold), config, Path(os.devnull), fold, ALONE, device, options)
-
-
-def fold_splits(store: Store, fold: int) -> Splits:
-    """Train videos alone: every one of them is held out in one of the folds."""
-    train = store.split("train")
-    order = np.random.default_rng([0, len(train.videos)]).permutation(len(train.videos))
-    held = order[fold::FOLDS]
-    rest: Split = train.take(np.setdiff1d(order, held), "train-fit")
-    kept: Split = train.take(held, "train-held")
-    return Splits(fit=rest, select=kept, report=kept)
-
-
-def held_out_sum(run: Run) -> float:
-    return float(retrieval_metrics(run.model, run.bank, run.splits.select, run.config.score, ALONE)["SumR"])
-
-
-def release_memory(device: torch.device) -> None:
-    gc.collect()  # a recorded step holds the memory of its graph
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
