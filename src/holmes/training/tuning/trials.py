@@ -1,4 +1,4 @@
-"""One trial of a search: settings → SumR of held-out training videos, in four folds and a process of its own."""
+"""One trial of a search: settings → SumR of held-out training videos, four folds in a process of its own."""
 
 from __future__ import annotations
 
