@@ -135,6 +135,26 @@ def test_held_out_scores_calibrate(store, tmp_path):
         evaluate_score_file(tmp_path / "test.npz", store.path, "test", tmp_path / "test.npz", "test")
 
 
+def test_a_file_of_scores_has_a_page(store, tmp_path):
+    """Without held-out scores the page says why no probability is known; two files are compared on it."""
+    ours, held, base = (tmp_path / f"{name}.npz" for name in ("ours", "held", "base"))
+    save_scores(ours, drawn(store, "test"), store, store.split("test"))
+    save_scores(held, drawn(store, "val", 1), store, store.split("val"))
+    save_scores(base, drawn(store, "test", 2), store, store.split("test"))
+    where = ["--store", str(store.path)]
+    main.app(["report", str(ours), *where], standalone_mode=False)
+    plain = ours.with_suffix(".html").read_text()
+    assert "Not measured: scores alone give no probability" in plain and "ours.npz" in plain
+    assert "has no embeddings" in plain and "remembers no training" in plain
+    page = tmp_path / "page.html"
+    more = ["--compare", str(base), "--held-out", str(held), "--out", str(page)]
+    main.app(["report", str(ours), *where, *more], standalone_mode=False)
+    text = page.read_text()
+    assert "our confidence" in text and "base.npz" in text and "Not measured" not in text
+    with pytest.raises(HolmesError, match="a file of scores has none"):
+        main.app(["report", str(ours), *where, "--query", names(store)[0][0]], standalone_mode=False)
+
+
 def test_further_right_videos_from_a_file(store, tmp_path):
     queries, videos = names(store)
     split, scores = store.split("test"), drawn(store, "test")

@@ -1,4 +1,4 @@
-"""`holmes report`: a run as one page of figures."""
+"""`holmes report`: a run, or a file of scores, as one page of figures."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import typer
 
 from holmes.base.printing import printable
 from holmes.cli.options import Device, say
+from holmes.errors import HolmesError
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or a checkpoint.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, a checkpoint, or a file of scores.")],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.html", help="The page to write.", show_default="RUN/report.html"),
+        typer.Option(
+            metavar="FILE.html",
+            help="The page to write.",
+            show_default="RUN/report.html",
+        ),
     ] = None,
     store: Annotated[
         Path | None, typer.Option(help="The store to evaluate on.", show_default="the run's own")
@@ -42,19 +47,34 @@ def report(
         bool,
         typer.Option("--no-confidence", help="Leave out how far the confidence can be trusted."),
     ] = False,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With a file of scores: those of held-out queries, to fit a calibration on."
+        ),
+    ] = None,
+    held_out_split: Annotated[str, typer.Option(help="The split of these queries.")] = "val",
     device: Device = "auto",
 ) -> None:
     """Write one self-contained page: results, training curves, kinds of query, moments on the timeline."""
+    from holmes.evaluation.score_files import is_score_file
     from holmes.report.figures.confidence import unmeasured
     from holmes.report.figures.page import write_page
     from holmes.report.figures.report import report_pictures, report_sections
-    from holmes.report.run import gather, gather_confidence, one_run
+    from holmes.report.run import confidence_of_file, gather, gather_confidence, one_run
 
+    is_file = is_score_file(run)
+    if held_out is not None and not is_file:
+        raise HolmesError("--held-out goes with a file of scores; a run has its own calibration.")
     folders = [run] if compare is None else [run, compare]
     data = gather([one_run(folder) for folder in folders], store, split, video, query, device, say)
-    target = run / "report.html" if out is None else out
+    target = out or (run.with_suffix(".html") if is_file else run / "report.html")
     if no_confidence:
         confidence = unmeasured("it was not asked for (--no-confidence).")
+    elif held_out is not None:
+        confidence = confidence_of_file(run, held_out, held_out_split, store, split)
+    elif is_file:
+        confidence = unmeasured("scores alone give no probability; --held-out FILE gives one.")
     else:
         confidence = gather_confidence(one_run(run), store, split, device, say)
     write_page(target, data.title, data.lead, report_sections(data, [confidence.section]))

@@ -16,15 +16,16 @@ from holmes.errors import HolmesError
 from holmes.evaluation.comparison import System, compare_systems
 from holmes.evaluation.confidence.measure import STEPS
 from holmes.evaluation.confidence.readers import find_reader
-from holmes.evaluation.confidence.tables import uncertainty_grids
+from holmes.evaluation.confidence.tables import confidence_grid, uncertainty_grids
 from holmes.evaluation.intervals import over_seeds
 from holmes.evaluation.literature import published_figures
 from holmes.evaluation.runs.confidence import run_uncertainty
 from holmes.evaluation.runs.evaluate import EvaluatedRun, evaluate_run
 from holmes.evaluation.runs.folders import RunFolder, find_runs, store_of
+from holmes.evaluation.runs.scores import evaluate_score_file
 from holmes.evaluation.split_report import groups_of
 from holmes.evaluation.tables import Grid, difference_grid, group_grids, report_grids, results_grid
-from holmes.report.figures.confidence import ConfidencePart, confidence_part, unmeasured
+from holmes.report.figures.confidence import ConfidencePart, confidence_part, confidence_tables, unmeasured
 from holmes.report.figures.report import FigureData, ReportData, ReportedRun
 from holmes.report.kinds import PartitionRules, kind_examples, sample_batch
 from holmes.report.moments import Seen, find_query, find_video, timelines, transport, typical_video
@@ -55,7 +56,10 @@ def gather(
     device_name: str,
     say: Say = lambda line: None,
 ) -> ReportData:
-    """Everything the page says, from the best checkpoint of a run, or of two, and a store."""
+    """Everything the page says, from the best checkpoint of a run, or of two, and a store.
+
+    A file of scores counts as a run. It has no embeddings, so the figures that show them are left out.
+    """
     device, store = choose_device(device_name), store_of(runs[0], store_path)
     split = store.split(split_name)
     row = None if query is None else find_query(store, split, query)
@@ -63,15 +67,19 @@ def gather(
 
     say(f"evaluating {' and '.join(str(run.path) for run in runs)} on the {split_name} split of {store.path}")
     seen = [evaluate_run(run, store, split_name, device) for run in runs]
-    config = seen[0].model.config
-    models = [Seen.of(one.seen, one.model.config.score) for one in seen]
-    figures = figure_data(models, store, split, config, build_objective(config), place, row)
+    figures = None
+    if all(one.checkpoint is not None for one in seen):
+        config = seen[0].model.config
+        models = [Seen.of(one.seen, one.model.config.score) for one in seen]
+        figures = figure_data(models, store, split, config, build_objective(config), place, row)
+    elif place is not None or row is not None:
+        raise HolmesError("--video and --query choose what is drawn of a model; a file of scores has none.")
     accounts = [reported_run(one) for one in seen]
 
     say("drawing")
     found = accounts[0].evaluation
-    names = [f"this run, {found['protocol'] or 'checkpoint'}"]
-    names += [f"{one.run.path.name}, {one.report['protocol'] or 'checkpoint'}" for one in seen[1:]]
+    names = [f"this run, {kind_of(seen[0])}"]
+    names += [f"{one.run.path.name}, {kind_of(one)}" for one in seen[1:]]
     ours = {
         name: summary_of(over_seeds([one.report["metrics"]], one.seen.rank_Q[None], split.owner))
         for name, one in zip(names, seen, strict=True)
@@ -89,8 +97,15 @@ def gather(
     )
 
 
+def kind_of(found: EvaluatedRun) -> str:
+    """What was evaluated: a run by its protocol, a lone checkpoint, or scores."""
+    return found.report["protocol"] or ("scores" if found.checkpoint is None else "checkpoint")
+
+
 def reported_run(found: EvaluatedRun) -> ReportedRun:
     """What the page says of a run beside its figures."""
+    if found.checkpoint is None:
+        return ReportedRun(found.report, {}, [])
     config = found.model.config
     warnings = warnings_of(config)
     if found.calibration is None:
@@ -119,6 +134,15 @@ def compared(names: list[str], seen: list[EvaluatedRun]) -> list[Grid]:
     split = seen[0].seen.split
     found = compare_systems(systems[::-1], split.owner, groups_of(seen[0].store, split))
     return [difference_grid(found), *group_grids(found)]
+
+
+def confidence_of_file(
+    scores: Path, held_out: Path, held_out_split: str, store: Path | None, split: str
+) -> ConfidencePart:
+    """How far a calibration that is fitted on held-out scores can be trusted."""
+    where = store_of(RunFolder(scores, None), store)
+    found = evaluate_score_file(scores, where.path, split, held_out, held_out_split)
+    return confidence_tables([confidence_grid(found["uncertainty"], f"How sure {scores.name} is")])
 
 
 def gather_confidence(

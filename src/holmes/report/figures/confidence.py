@@ -43,6 +43,11 @@ def confidence_part(found: Mapping[str, Any], grids: Sequence[Tabular]) -> Confi
     return ConfidencePart(Section(TITLE, picture.html() + tables), (picture,))
 
 
+def confidence_tables(grids: Sequence[Tabular]) -> ConfidencePart:
+    """The part without its figure, where only the figures of merit are known."""
+    return ConfidencePart(Section(TITLE, "".join(table(grid, ours=("our confidence",)) for grid in grids)))
+
+
 def unmeasured(why: str) -> ConfidencePart:
     return ConfidencePart(Section(TITLE, paragraph(f"Not measured: {why}")))
 

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from holmes.report.figures.examples import Example, draw_examples
@@ -22,6 +23,9 @@ PROTOCOLS = {
     "published": "published: the epoch is selected on the test split itself, as the field does",
 }
 NO_HISTORY = "the run has no metrics.jsonl; a lone checkpoint does not remember its training."
+ONLY_SCORES = "a file of scores remembers no training."
+NO_EMBEDDINGS = "a file of scores has no embeddings to judge queries by."
+NO_TIMES = "a file of scores says nothing about the time within a video."
 GROUPINGS = {"kind": "kind of query", "moment_ratio": "moment / video"}
 PROGRESS = """Left: recall on the split that selects the epoch. Right: how the training queries divide into
 kinds."""
@@ -65,7 +69,7 @@ class ReportedRun:
     """What is known of a run."""
 
     evaluation: dict[str, Any]  # what `holmes evaluate --json` writes for a run
-    config: dict[str, Any]
+    config: dict[str, Any]  # empty for a file of scores
     history: list[dict[str, Any]]  # the lines of metrics.jsonl; empty for a lone checkpoint
     changed: tuple[str, ...] = ()  # settings that differ from the preset's
     warnings: tuple[str, ...] = ()  # what training warned of, and what the run lacks
@@ -76,7 +80,7 @@ class ReportData:
     """Everything the page says."""
 
     run: ReportedRun
-    figures: FigureData
+    figures: FigureData | None  # None for a file of scores
     results: Tabular  # our figures with the published ones
     details: Sequence[Tabular] = ()
     other: ReportedRun | None = None  # a second run, drawn beside it along the timelines
@@ -84,7 +88,9 @@ class ReportData:
 
     @property
     def title(self) -> str:
-        return f"Holmes: {self.run.evaluation['preset']} on {self.run.evaluation['collection']}"
+        found = self.run.evaluation
+        name = found["preset"] if self.run.config else Path(found["run"]).name
+        return f"Holmes: {name} on {found['collection']}"
 
     @property
     def lead(self) -> str:
@@ -111,15 +117,19 @@ def report_sections(data: ReportData, more: Sequence[Section] = ()) -> list[Sect
     def shown(name: str, why_not: str = "") -> str:
         return pictures[name].html() if name in pictures else omitted(why_not)
 
-    training = shown("progress") + shown("losses") if data.run.history else omitted(NO_HISTORY)
     recall = (shown("recall") if "recall" in pictures else "") + unknown_groupings(data)
-    moments = shown("timeline", "the timelines; no moment of this split is known.") + shown("transport")
+    if data.figures is None:
+        kinds, moments = omitted(NO_EMBEDDINGS), omitted(NO_TIMES)
+    else:
+        kinds = shown("plane") + shown("examples")
+        moments = shown("timeline", "the timelines; no moment of this split is known.") + shown("transport")
+    training = shown("progress") + shown("losses") if data.run.history else omitted(no_history(data))
     return [
         Section("The run", the_run(data)),
         Section("Results", results(data)),
         Section("Training", training),
         Section("Which queries find their video", recall),
-        Section("Kinds of query", shown("plane") + shown("examples")),
+        Section("Kinds of query", kinds),
         *more,
         Section("Moments", moments),
         Section("Speed", speed(data)),
@@ -129,12 +139,12 @@ def report_sections(data: ReportData, more: Sequence[Section] = ()) -> list[Sect
 def the_run(data: ReportData) -> str:
     found = data.run.evaluation
     values = {
-        "settings": f"preset {found['preset']}",
+        "settings": f"preset {found['preset']}" if data.run.config else "none: scores from a file",
         "seed": "unknown" if found["seed"] is None else str(found["seed"]),
-        "protocol": PROTOCOLS.get(found["protocol"] or "", "unknown: a lone checkpoint"),
+        "protocol": PROTOCOLS.get(found["protocol"] or "", f"unknown: {origin(data)}"),
         "epoch": "unknown" if found["epoch"] is None else f"{found['epoch']}, the best one",
         "data": f"{found['collection']}, {found['store']}",
-        "checkpoint": found["checkpoint"][:16],
+        "checkpoint" if data.run.config else "digest": found["checkpoint"][:16],
     }
     if data.run.changed:
         values["changed settings"] = "; ".join(data.run.changed)
@@ -149,7 +159,15 @@ def the_run(data: ReportData) -> str:
         f"<h3>{name}</h3>" + facts({key: setting(value) for key, value in part.items()})
         for name, part in parts.items()
     )
-    return facts(values) + folded("All settings", every)
+    return facts(values) + (folded("All settings", every) if every else "")
+
+
+def origin(data: ReportData) -> str:
+    return "a lone checkpoint" if data.run.config else "a file of scores"
+
+
+def no_history(data: ReportData) -> str:
+    return NO_HISTORY if data.run.config else ONLY_SCORES
 
 
 def results(data: ReportData) -> str:
@@ -166,7 +184,7 @@ def unknown_groupings(data: ReportData) -> str:
 
 def speed(data: ReportData) -> str:
     if not data.run.history:
-        return omitted(NO_HISTORY)
+        return omitted(no_history(data))
     epochs = [entry["speed"] for entry in data.run.history]
 
     def typical(name: str) -> float:
@@ -206,6 +224,8 @@ def drawn(data: ReportData) -> Iterator[Picture]:
     groupings = known_groupings(data)
     if groupings:
         yield Picture("recall", "Recall by group", RECALL, partial(draw_recall, groupings))
+    if figures is None:
+        return
     cut = CUT if any(plane.entropy_cut is not None for plane in figures.planes) else ""
     planes = PLANE.format(videos=figures.batch_videos, cut=cut)
     yield Picture("plane", "How kinds are told apart", planes, partial(draw_plane, figures.planes))
@@ -213,9 +233,10 @@ def drawn(data: ReportData) -> Iterator[Picture]:
     if figures.timelines:
         names = [name.replace("L_intra", r"$L_\mathrm{intra}$") for name in data.run_names]
         draw = partial(draw_timelines, figures.timelines, names)
-        yield Picture("timeline", "Similarity along the timeline", timeline_caption(data), draw)
+        yield Picture("timeline", "Similarity along the timeline", timeline_caption(data, figures), draw)
     title = f"Alignment of queries and clips in {figures.transport.video}"
-    yield Picture("transport", title, transport_caption(data), partial(draw_transport, figures.transport))
+    caption = transport_caption(data, figures.transport)
+    yield Picture("transport", title, caption, partial(draw_transport, figures.transport))
 
 
 def known_groupings(data: ReportData) -> dict[str, dict[str, dict[str, float]]]:
@@ -229,8 +250,8 @@ def known_groupings(data: ReportData) -> dict[str, dict[str, dict[str, float]]]:
     }
 
 
-def timeline_caption(data: ReportData) -> str:
-    one_query = len(data.figures.timelines) == 1
+def timeline_caption(data: ReportData, figures: FigureData) -> str:
+    one_query = len(figures.timelines) == 1
     chosen = "" if one_query else ONE_RUN if data.other is None else TWO_RUNS
     caption = TIMELINE.format(chosen=chosen)
     ours = data.run.evaluation.get("localisation")
@@ -244,8 +265,8 @@ def timeline_caption(data: ReportData) -> str:
     return caption
 
 
-def transport_caption(data: ReportData) -> str:
-    caption, queries = TRANSPORT, len(data.figures.transport.captions)
+def transport_caption(data: ReportData, transport: Transport) -> str:
+    caption, queries = TRANSPORT, len(transport.captions)
     if queries > MOST:
         caption += f" The first {MOST} of {queries} queries are drawn."
     mass = data.run.evaluation.get("aligned_mass")
