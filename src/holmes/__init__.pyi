@@ -29,7 +29,7 @@ from holmes.results import (
 from holmes.serve.client import RemoteIndex, connect
 from holmes.training.protocol import Protocol
 from holmes.training.run import RunOptions
-from holmes.training.tuning import Tuned
+from holmes.training.tuning.search import Tuned
 
 __all__ = [
     "Answer",
