@@ -36,6 +36,13 @@ def serve(
         list[Path] | None,
         typer.Option(help="A folder from which videos may be added, besides those of the index. Repeatable."),
     ] = None,
+    uploads: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Take files from browsers into this folder, and add them."),
+    ] = None,
+    largest_upload: Annotated[
+        float, typer.Option(min=0.001, max=1e6, help="The largest file that may be sent, in GiB.")
+    ] = 100,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     model: Annotated[
         str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")
@@ -60,7 +67,7 @@ def serve(
         from holmes.serve.server import serve as run
     except ImportError:
         raise missing_packages("the page", "fastapi", "uvicorn") from None
-    from holmes.serve.settings import LEAST_TOKEN, ServeSettings, is_loopback
+    from holmes.serve.settings import LEAST_TOKEN, Limits, ServeSettings, is_loopback
 
     if token is not None and len(token) < LEAST_TOKEN:
         raise HolmesError(f"the token has {len(token)} characters; use at least {LEAST_TOKEN}.")
@@ -74,6 +81,8 @@ def serve(
         names=tuple(name or ()),
         manage=manage,
         add_from=tuple(add_from or ([Path.home()] if is_loopback(host) else [])),
+        uploads=uploads,
+        limits=Limits(upload=int(largest_upload * 2**30)),
     )
     shown = f"[{host}]" if ":" in host else host
     say(f"{counted(len(opened), 'video')} in {index}")

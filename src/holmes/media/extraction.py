@@ -90,7 +90,10 @@ def film_bar(waiting: list[Path], reused: int, progress: bool) -> Iterator[FilmP
         yield counted
         return
     if (report := listener()) is not None:
-        counted.follow = lambda: report("extracting videos, percent", round(100 * counted.share), 100)
+        total = reused + len(waiting)
+        counted.follow = lambda: report(
+            f"{reused + counted.videos} of {total} videos", round(100 * counted.share), 100
+        )
         yield counted
         return
     from rich.console import Console

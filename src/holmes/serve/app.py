@@ -1,28 +1,30 @@
 """The application: an open index (or anything that searches like one) in, a page and an API out.
 
 guard ─ routes ─ batcher ─ index
-               └ catalogue: videos by id ─ thumbnails, streams ─ decoders
+               ├ catalogue: videos by id ─ thumbnails, streams ─ decoders
+               └ uploads ─ jobs ─ index
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 import holmes
 from holmes.index.answer.base import SearchIndex
-from holmes.serve import page, routes_index, routes_search, routes_videos
+from holmes.serve import page, routes_index, routes_search, routes_uploads, routes_videos
 from holmes.serve.guard import Guard, Rates
 from holmes.serve.jobs import Jobs
 from holmes.serve.metrics import Metrics
 from holmes.serve.responses import add_error_handlers
 from holmes.serve.settings import ServeSettings
 from holmes.serve.state import ServerState
+from holmes.serve.uploads import Uploads
 
-PARTS = (routes_search, routes_videos, routes_index, page)
+PARTS = (routes_search, routes_videos, routes_index, routes_uploads, page)
 
 
 def create_app(
@@ -34,10 +36,16 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.jobs = Jobs(settings, model)
-        async with ServerState(index, settings, metrics, rates) as app.state.server:
+        app.state.jobs, app.state.uploads = Jobs(settings, model), None
+        async with AsyncExitStack() as stack:
+            state = await stack.enter_async_context(ServerState(index, settings, metrics, rates))
+            app.state.server = state
+            stack.push_async_callback(app.state.jobs.close)
+            if settings.uploads is not None:
+                state.changeable_path()  # refuses an index to which nothing can be added
+                uploads = Uploads(settings, state, app.state.jobs)
+                app.state.uploads = await stack.enter_async_context(uploads)
             yield
-            await app.state.jobs.close()
 
     app = FastAPI(
         title="Holmes",

@@ -15,18 +15,23 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
+from holmes.base.files import open_file, sha256_file
+from holmes.base.progress import progress_bar
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Diagnosis
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.base import Paths, SearchIndex, paths_of
 from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.ingest.builder import BuildSummary
+from holmes.index.ingest.file_identity import Duplicate
 from holmes.index.storage.store import IndexDescription
 from holmes.media.extraction import Failure
+from holmes.media.find import find_videos
 from holmes.moments import Moment
 from holmes.results import record_of
 
 AT_ONCE = 64  # sentences in one request
+PIECE, LEAST_PIECE = 4 << 20, 1 << 16  # bytes of a file sent in one request, at first and over a slow line
 LOOK_AGAIN = 0.5  # seconds between two looks at what the server is adding
 LARGEST = 256 * 2**20  # bytes of a response
 WORDS = (
@@ -51,6 +56,18 @@ class RemoteHit(Hit):
     @property
     def gone(self) -> bool:
         return self._gone
+
+
+class UnreachableError(HolmesError):
+    """The server does not answer, or the connection was lost."""
+
+
+class RefusedError(HolmesError):
+    """The server answered that it will not."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -132,6 +149,83 @@ class RemoteIndex(SearchIndex):
         failures = tuple(Failure(Path(each["name"]), each["reason"]) for each in job["failures"])
         return BuildSummary(int(job.get("added", 0)), int(job.get("unchanged", 0)), failures)
 
+    def upload(self, videos: Paths, *, progress: bool = False) -> BuildSummary:
+        """Send videos of this machine to the server, which adds them; it must allow it (`--uploads`).
+
+        A lost connection is continued; after a crash, call it again. Videos that the server has are not sent.
+
+        Args:
+            videos: A file, a folder, or several.
+            progress: Draw a progress bar.
+
+        Example:
+            >>> summary = remote.upload("holiday/")
+            >>> summary.added + summary.unchanged + len(summary.duplicates) + len(summary.failures)
+            12
+        """
+        names = {
+            file: str(file.relative_to(folder.parent if folder.is_dir() else file.parent))
+            for folder in (Path(path).absolute() for path in paths_of(videos))
+            for file in find_videos([folder])
+        }
+        sent: dict[Path, dict[str, Any]] = {}
+        failures: list[Failure] = []
+        total = sum(file.stat().st_size for file in names if file.exists()) >> 20
+        with progress_bar("sending MiB", total, progress=progress) as advance:
+            for file, name in names.items():
+                try:
+                    sent[file] = self._send(file, name)
+                    advance(file.stat().st_size >> 20)
+                except (RefusedError, OSError) as error:
+                    if isinstance(error, RefusedError) and error.status in (401, 403, 507):
+                        raise
+                    failures.append(Failure(file, str(error)))
+        while waiting := [file for file, upload in sent.items() if upload["state"] in ("waiting", "adding")]:
+            sleep(LOOK_AGAIN)
+            known = {upload["id"]: upload for upload in self._get("/api/uploads")["uploads"]}
+            for file in waiting:
+                sent[file] = known.get(sent[file]["id"], {**sent[file], "state": "left_out"})
+        states = [upload["state"] for upload in sent.values()]
+        failures += [
+            Failure(file, str(upload.get("reason") or "the server forgot it"))
+            for file, upload in sent.items()
+            if upload["state"] == "left_out"
+        ]
+        same = [
+            Duplicate(file, Path(str(upload["same_as"])))
+            for file, upload in sent.items()
+            if upload["state"] == "same"
+        ]
+        return BuildSummary(
+            states.count("added"), states.count("there"), tuple(failures), duplicates=tuple(same)
+        )
+
+    def _send(self, file: Path, name: str) -> dict[str, Any]:
+        """Announce a file and send its pieces; what the server knows of it then."""
+        order = {"name": name, "size": file.stat().st_size, "sha256": sha256_file(file)}
+        piece, end = PIECE, monotonic() + self.timeout
+        upload: dict[str, Any] | None = None
+        with open_file(file) as content:
+            while upload is None or upload["state"] == "sending":
+                try:
+                    if upload is None:
+                        upload = self._request("/api/uploads", order)
+                        continue
+                    content.seek(upload["offset"])
+                    path = f"/api/uploads/{upload['id']}?offset={upload['offset']}"
+                    data = content.read(min(piece, order["size"] - upload["offset"]))
+                    if not data:
+                        raise HolmesError(f"{file} became shorter while it was sent; send it again.")
+                    upload = self._request(path, data, "PATCH")
+                    end = monotonic() + self.timeout
+                except (UnreachableError, RefusedError) as error:
+                    resumed = isinstance(error, UnreachableError) or error.status in (404, 412)
+                    if not resumed or monotonic() > end:
+                        raise
+                    upload, piece = None, max(LEAST_PIECE, piece // 2)  # ask where to continue
+                    sleep(LOOK_AGAIN)
+        return upload
+
     def remove(self, videos: Paths) -> tuple[str, ...]:
         """Remove videos by their names; the server must allow it (`--manage`)."""
         names = [str(name) for name in paths_of(videos)]
@@ -155,7 +249,9 @@ class RemoteIndex(SearchIndex):
         headers = {"accept": "application/json", "content-type": "application/json"}
         if self.token:
             headers["authorization"] = f"Bearer {self.token}"
-        data = None if body is None else json.dumps(body).encode()
+        if isinstance(body, bytes):
+            headers["content-type"] = "application/octet-stream"
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         request = Request(self.url + path, data, headers, method=method)
         end = monotonic() + self.timeout
         try:
@@ -170,10 +266,11 @@ class RemoteIndex(SearchIndex):
                     error.close()
                     sleep(wait)
         except HTTPError as error:
-            raise HolmesError(f"{self.url}: {_reason(error)}") from None
+            raise RefusedError(f"{self.url}: {_reason(error)}", error.code) from None
         except (URLError, HTTPException, OSError) as error:
             reason = getattr(error, "reason", None) or error
-            raise HolmesError(f"{self.url} does not answer ({reason}); is 'holmes serve' running?") from None
+            message = f"{self.url} does not answer ({reason}); is 'holmes serve' running?"
+            raise UnreachableError(message) from None
         except ValueError:
             raise HolmesError(f"{self.url} does not answer as Holmes does; check the address.") from None
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from holmes.index.storage.writer import IndexWriter
 from holmes.serve.settings import ServeSettings
 
 TARGET = "holmes.serve.jobs:start"
+VAGUE = 2.0  # seconds of work after which it can be said how long the rest takes
 
 
 class NotAllowedError(HolmesError):
@@ -32,19 +34,22 @@ class NotAllowedError(HolmesError):
 class JobState:
     state: str = "idle"  # idle, running, done, failed
     what: str = ""
+    words: str = ""  # how far it is, for people
     done: int = 0
     total: int = 0
     added: int = 0
     unchanged: int = 0
+    moved: int = 0
     message: str = ""
     failures: list[dict[str, str]] = field(default_factory=list)
+    duplicates: list[dict[str, str]] = field(default_factory=list)
 
 
 class Job:
     """Videos that are being added: a process of its own, and how far it is."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        self.state = JobState("running", "starting")
+        self.state, self._began = JobState("running", "starting", "starting"), time.monotonic()
         self.child = Child(TARGET, self._hear)
         self.child.send(order)
 
@@ -52,7 +57,7 @@ class Job:
         """Called in the child's own thread."""
         if self.state.state != "running":
             return
-        self.state = told(self.state, message)
+        self.state = told(self.state, message, time.monotonic() - self._began)
         if self.state.state != "running":
             child.stop()
 
@@ -81,12 +86,16 @@ class Jobs:
     def add(self, index: Path, paths: Iterable[str], known: Iterable[str]) -> None:
         """Start adding files and folders; `known` are the folders the index holds videos of."""
         self.allow()
+        allowed = [os.path.realpath(str(folder)) for folder in (*self.settings.add_from, *known)]
+        self.start(index, [check_path(path, allowed) for path in paths])
+
+    def start(self, index: Path, paths: list[str]) -> Job:
+        """Start adding files and folders that have been checked."""
         if self.current.state == "running":
             raise HolmesError("videos are already being added; wait until that is done.")
-        allowed = [os.path.realpath(str(folder)) for folder in (*self.settings.add_from, *known)]
-        checked = [check_path(path, allowed) for path in paths]
-        self._jobs = [job for job in self._jobs if job.child.alive]
-        self._jobs.append(Job({"index": str(index), "model": self.model, "paths": checked}))
+        job = Job({"index": str(index), "model": self.model, "paths": paths})
+        self._jobs = [*(job for job in self._jobs if job.child.alive), job]
+        return job
 
     async def remove(self, index: Path, name: str) -> None:
         self.allow()
@@ -99,20 +108,46 @@ class Jobs:
             await asyncio.to_thread(job.child.stop)
 
 
-def told(current: JobState, message: Message) -> JobState:
-    """The state of a job after a message of its process."""
+def told(current: JobState, message: Message, seconds: float = 0.0) -> JobState:
+    """The state of a job after a message of its process, so many seconds after its start."""
     news = message.value
     if message.kind == "report":
         what, done, total = news
-        return replace(current, what=what, done=done, total=total)
+        videos = f"{done} of {total} videos" if what == "embedding videos" else what
+        words = ", ".join(filter(None, (videos, time_left(seconds, done / total if total else 0.0))))
+        return replace(current, what=what, done=done, total=total, words=words)
     if message.kind == "failure":
         return replace(current, state="failed", message=news)
     if message.kind == "ended":
         again = f"adding stopped before its end ({news}); add the videos again."
         return replace(current, state="failed", message=again)
-    left_out = len(news["failures"])
-    summary = f"{news['added']} added, {news['unchanged']} already there, {left_out} left out"
-    return replace(current, state="done", message=summary, **news)
+    return replace(current, state="done", message=summary_of(**news), **news)
+
+
+def summary_of(
+    added: int,
+    unchanged: int,
+    failures: Sequence[Any] = (),
+    moved: int = 0,
+    duplicates: Sequence[Any] = (),
+) -> str:
+    """What became of the videos in one line, in which every one of them counts once."""
+    counts = [f"{added} added", f"{unchanged} already there"]
+    counts += [f"{moved} moved"] if moved else []
+    counts += [f"{len(duplicates)} the same as another"] if duplicates else []
+    return ", ".join([*counts, f"{len(failures)} left out"])
+
+
+def time_left(seconds: float, share: float) -> str:
+    """Such as "about 3 minutes left", from how long a share of the work took; empty at first."""
+    if seconds < VAGUE or not 0 < share < 1:
+        return ""
+    left = seconds / share - seconds
+    for size, unit in ((3600, "hour"), (60, "minute"), (10, "second")):
+        if left >= size:
+            number = round(left / size) * (10 if unit == "second" else 1)
+            return f"about {number} {unit}{'s' if number != 1 else ''} left"
+    return "a few seconds left"
 
 
 def start(parent: Parent) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -133,7 +168,14 @@ def add_to_index(index: str, model: str | None, paths: list[str]) -> dict[str, A
     except OSError as error:
         raise HolmesError(str(error)) from None
     failures = [{"name": str(each.source), "reason": each.reason} for each in summary.failures]
-    return {"added": summary.added, "unchanged": summary.unchanged, "failures": failures}
+    same = [{"name": str(each.source), "same_as": str(each.same_as)} for each in summary.duplicates]
+    return {
+        "added": summary.added,
+        "unchanged": summary.unchanged,
+        "moved": len(summary.moved),
+        "failures": failures,
+        "duplicates": same,
+    }
 
 
 def remove_video(index: Path, name: str) -> None:

@@ -153,6 +153,7 @@ class About(BaseModel):
     left_out: list[LeftOut]
     partial: list[LeftOut]
     manage: bool
+    uploads: bool = Field(description="Whether files may be sent, by POST /api/uploads.")
     version: str
 
 
@@ -171,14 +172,50 @@ class Token(BaseModel):
     token: str = Field(max_length=500)
 
 
+class Same(BaseModel):
+    name: str
+    same_as: str = Field(description="The video of the index with the same content.")
+
+
 class Job(BaseModel):
     """How far adding videos is."""
 
     state: str = Field(description="idle, running, done or failed.")
     what: str = ""
+    words: str = Field("", description="For people: 12 of 40 videos, about 3 minutes left.")
     done: int = 0
     total: int = 0
     added: int = 0
     unchanged: int = 0
+    moved: int = 0
     message: str = ""
     failures: list[LeftOut] = []
+    duplicates: list[Same] = []
+
+
+class NewUpload(BaseModel):
+    """A file that is going to be sent."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(min_length=1, max_length=1000, description="With its folders, if any: 2024/beach.mp4.")
+    size: int = Field(ge=1, le=2**53, strict=True, description="Bytes.")
+    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="Of the whole file.")
+
+
+class Upload(BaseModel):
+    """A file that is being sent, or was."""
+
+    id: str
+    name: str = Field(description="Its name below the folder for uploads.")
+    size: int
+    offset: int = Field(description="Bytes received; the next piece begins here.")
+    state: str = Field(description="sending, waiting, adding; at last added, there, same or left_out.")
+    same_as: str | None
+    reason: str | None
+
+
+class Uploads(BaseModel):
+    uploads: list[Upload]
+    largest: int = Field(description="Bytes that a file may have.")
+    piece: int = Field(description="Bytes that a piece may have.")
+    free: int = Field(description="Bytes that may still be sent.")

@@ -18,6 +18,7 @@ from holmes.serve.models import Problem
 from holmes.serve.page import no_such_page, wants_page
 from holmes.serve.state import BadRequestError, ServerState, TooManyError
 from holmes.serve.turns import BusyError
+from holmes.serve.uploads import NoSpaceError, NotNextError, TooLargeError
 
 STATUS: dict[type[HolmesError], int] = {
     NotFoundError: 404,
@@ -25,6 +26,9 @@ STATUS: dict[type[HolmesError], int] = {
     BusyError: 503,
     NotAllowedError: 403,
     TooManyError: 429,
+    NotNextError: 412,
+    TooLargeError: 413,
+    NoSpaceError: 507,
 }
 
 

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 import holmes
-from holmes.errors import HolmesError
 from holmes.index.ingest.skipped import read_skipped
 from holmes.serve.catalogue import FOLDERS_LISTED
 from holmes.serve.guard import COOKIE, same, session_of
@@ -19,7 +18,6 @@ from holmes.serve.metrics import CONTENT_TYPE
 from holmes.serve.models import About, Health, Job, Paths, Token
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.routes_videos import Id
-from holmes.serve.state import ServerState
 
 router = APIRouter(tags=["index"])
 log = logging.getLogger("holmes.serve")
@@ -37,6 +35,7 @@ async def about(request: Request) -> Response:
             "folders": folders[:FOLDERS_LISTED],
             **notes,
             "manage": state.settings.manage,
+            "uploads": state.settings.uploads is not None,
             "version": holmes.__version__,
         }
     )
@@ -80,7 +79,7 @@ async def job(request: Request) -> Response:
 async def add(request: Request, given: Paths) -> Response:
     state, jobs = state_of(request), jobs_of(request)
     jobs.allow()
-    jobs.add(own_path(state), given.paths, state.catalogue.folders)
+    jobs.add(state.changeable_path(), given.paths, state.catalogue.folders)
     return Json(jobs.to_json(), 200)
 
 
@@ -89,16 +88,9 @@ async def remove(request: Request, id: Id) -> Response:
     state, jobs = state_of(request), jobs_of(request)
     jobs.allow()
     entry = state.catalogue[id]
-    await jobs.remove(own_path(state), entry.name)
+    await jobs.remove(state.changeable_path(), entry.name)
     await state.look()
     return Json(jobs.to_json())
-
-
-def own_path(state: ServerState) -> Path:
-    path = Path(state.about.path)
-    if not path.is_dir() or state.about.shards is not None:
-        raise HolmesError("this index is not a single folder; change its parts one by one.")
-    return path
 
 
 def jobs_of(request: Request) -> Jobs:

@@ -16,6 +16,7 @@ from holmes.index.answer.base import SearchIndex
 from holmes.serve.app import create_app
 from holmes.serve.connections import Connections
 from holmes.serve.settings import Limits, ServeSettings
+from holmes.serve.uploads import lock_folder
 
 PATIENCE = 5  # seconds that open streams may take to end
 SPARE_FILES = 200  # open files besides connections: the index, streams, processes
@@ -27,6 +28,10 @@ def serve(
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger("holmes.serve").setLevel(logging.WARNING if quiet else logging.INFO)
     settings = replace(settings, limits=within_open_files(settings.limits))
+    if settings.uploads is not None:
+        if index.describe().shards is not None:
+            raise HolmesError("--uploads needs an index in a single folder; this one is sharded.")
+        lock_folder(settings.uploads.absolute()).release()
     with _bound(settings) as listening:
         app = create_app(index, settings, model=model)
         uvicorn.Server(configured(app, settings.limits)).run(sockets=[listening])

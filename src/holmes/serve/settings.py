@@ -35,6 +35,15 @@ class Limits:
     decoding: int = 256  # pictures that may wait to be decoded
     decode_seconds: float = 20.0  # until a picture is decoded
     paths: int = 100  # files and folders added in one request
+    upload: int = 100 << 30  # bytes of an uploaded file
+    piece: int = 16 << 20  # bytes of a piece of it
+    spare: int = 1 << 30  # bytes that uploads leave free on the disk
+    unfinished: int = 200  # uploads
+    unfinished_per_address: int = 20
+    receiving: int = 16  # pieces at once
+    receiving_per_address: int = 4
+    unfinished_seconds: float = 24 * 3600  # until an upload that was begun is dropped
+    announced_seconds: float = 600.0  # the same, if none of it came
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,7 @@ class ServeSettings:
     names: tuple[str, ...] = ()  # further host names the server is known by
     manage: bool = False  # whether videos may be added and removed
     add_from: tuple[Path, ...] = ()  # folders from which videos may be added, besides those in the index
+    uploads: Path | None = None  # where sent files go; None takes none
     limits: Limits = field(default_factory=Limits)
 
 

@@ -89,6 +89,13 @@ class ServerState:
         if len(sentence) > most:
             raise BadRequestError(f"a sentence may have at most {most} characters, not {len(sentence)}.")
 
+    def changeable_path(self) -> Path:
+        """The folder of the index, if videos can be added to it and removed."""
+        path = Path(self.about.path)
+        if not path.is_dir() or self.about.shards is not None:
+            raise HolmesError("this index is not a single folder; change its parts one by one.")
+        return path
+
     def described(self, hits: Sequence[Hit], timelines: Sequence[Timeline] = ()) -> list[dict[str, Any]]:
         """Hits with what the page shows of their videos; a video removed a moment ago is left out."""
         found = []
