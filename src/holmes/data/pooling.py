@@ -15,6 +15,7 @@ from holmes.records import CLIPS, FRAMES, TOKENS
 Array = NDArray[Any]
 Rows = NDArray[np.float32]
 NORM_GUARD = 1e-5  # added to every norm; part of the published numbers
+FEW_ROWS = 8  # reduceat adds more in another order
 
 
 def pool_bounds(count: int, length: int) -> NDArray[np.int64]:
@@ -27,9 +28,23 @@ def pool_rows(rows_ND: Array, length: int) -> Rows:
     """L rows: the mean of [b_k, b_{k+1}), or row b_k where that is empty (always so for a short video)."""
     rows_ND = np.asarray(rows_ND, np.float32)
     bounds = pool_bounds(len(rows_ND), length)
-    # reduceat already gives row b_k for an empty segment; its last segment, from b_L on, is not one of ours.
-    sums_LD = np.add.reduceat(rows_ND, bounds, axis=0)[:-1]
-    return (sums_LD / np.maximum(np.diff(bounds), 1)[:, None]).astype(np.float32)
+    size_L = np.maximum(np.diff(bounds), 1)
+    if size_L.max() <= FEW_ROWS:
+        sums_LD = short_sums(rows_ND, bounds[:-1], size_L)
+    else:
+        # reduceat gives row b_k for an empty segment; its last segment, from b_L on, is not one of ours.
+        sums_LD = np.add.reduceat(rows_ND, bounds, axis=0)[:-1]
+    return (sums_LD / size_L[:, None]).astype(np.float32)
+
+
+def short_sums(rows_ND: Rows, start_L: NDArray[np.int64], size_L: NDArray[np.int64]) -> Rows:
+    """What reduceat gives for at most `FEW_ROWS` rows, in its order of additions, and several times as fast."""
+    rest_LD = np.zeros((len(start_L), rows_ND.shape[1]), np.float32)
+    for place in range(1, int(size_L.max())):
+        longer = np.flatnonzero(size_L > place)
+        rest_LD[longer] += rows_ND[start_L[longer] + place]
+    rest_LD += rows_ND[start_L]
+    return rest_LD
 
 
 def unit_rows(rows_ND: Array) -> Rows:

@@ -90,12 +90,20 @@ class GrowingArray:
 
     def append(self, rows: Array) -> None:
         assert rows.shape[1:] == self.shape[1:] and self.done + len(rows) <= self.shape[0]
-        self.file.write(np.ascontiguousarray(rows, np.float16).data)
+        self.file.write(half_precision(rows).data)
         self.done += len(rows)
 
     def sync(self) -> None:
         self.file.flush()
         os.fsync(self.file.fileno())
+
+
+def half_precision(rows: Array) -> Array:
+    """float16, rounded as NumPy does: torch converts with vector instructions, ten times as fast."""
+    import torch
+
+    rows = np.ascontiguousarray(rows)
+    return rows if rows.dtype == np.float16 else torch.from_numpy(rows).half().numpy()
 
 
 class StoreWriter:

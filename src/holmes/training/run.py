@@ -125,6 +125,7 @@ class Run:
         self.features = FeatureCheck(store) if world.leads else None
         if device.type == "cuda":
             torch.set_float32_matmul_precision("high")
+            torch.cuda.reset_peak_memory_stats(device)
         used = [splits.fit, splits.select, splits.report, *([splits.calibrate] if splits.calibrate else [])]
         self.bank = FeatureBank.of_splits(store, device, used)
         training = config.training
@@ -184,6 +185,8 @@ class Run:
             self.model, self.bank, self.splits.select, self.config.score, self.world
         )
         entry["speed"]["evaluate_seconds"] = time.perf_counter() - start
+        if self.device.type == "cuda":
+            entry["speed"]["peak_gib"] = torch.cuda.max_memory_allocated(self.device) / 2**30
         return entry
 
     def train_epoch(self, epoch: int, display: TrainingDisplay) -> dict[str, Any]:

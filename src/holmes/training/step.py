@@ -49,6 +49,7 @@ class TrainStep:
         self.device = next(model.parameters()).device
         self.encode = self._encode
         if compiled:
+            torch.compiler.reset()  # steps of earlier runs count against the most that torch keeps compiled
             # Only what is large and the same in both stages; the rest of the losses is small, in many shapes.
             self.encode = torch.compile(self._encode, dynamic=False)
             self.objective = replace(objective, score=torch.compile(objective.score, dynamic=False))
