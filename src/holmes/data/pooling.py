@@ -38,7 +38,7 @@ def pool_rows(rows_ND: Array, length: int) -> Rows:
 
 
 def short_sums(rows_ND: Rows, start_L: NDArray[np.int64], size_L: NDArray[np.int64]) -> Rows:
-    """What reduceat gives for at most `FEW_ROWS` rows, in its order of additions, in a fraction of its time."""
+    """What reduceat gives for at most `FEW_ROWS` rows, in its order of additions, but faster."""
     rest_LD = np.zeros((len(start_L), rows_ND.shape[1]), np.float32)
     for place in range(1, int(size_L.max())):
         longer = np.flatnonzero(size_L > place)
