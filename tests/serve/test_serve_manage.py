@@ -66,7 +66,7 @@ def test_videos_are_added_and_found(client: TestClient, folder: Path) -> None:
     again = client.post("/api/videos", json={"paths": [str(folder / "more")]})
     assert again.status_code == 409 and "already" in again.json()["error"]
     job = finished(client)
-    assert (job["state"], job["message"]) == ("done", "2 added, 0 already there, 0 left out")
+    assert (job["state"], job["message"]) == ("done", "2 files gave 2 added, 0 already there, 0 left out")
     assert job["done"] == job["total"] == 2
     wait_for(lambda: client.get("/api/index").json()["videos"] == len(FILMS) + 2)
     hit = client.get("/api/search", params={"q": "balloon rises slowly"}).json()["hits"][0]

@@ -116,7 +116,7 @@ def test_a_file_arrives_in_pieces_and_is_added(client: TestClient, tmp_path: Pat
     assert unfinished(tmp_path / "in") == []
     listed = client.get("/api/uploads").json()
     assert [each["state"] for each in listed["uploads"]] == ["added"] and listed["piece"] == LIMITS.piece
-    assert client.get("/api/job").json()["message"] == "1 added, 0 already there, 0 left out"
+    assert client.get("/api/job").json()["message"] == "1 file gave 1 added, 0 already there, 0 left out"
 
 
 def test_copies_and_what_is_left_out_are_named(client: TestClient) -> None:
@@ -424,6 +424,5 @@ def test_the_time_left_is_told_in_words() -> None:
         (3600, 0.25, "about 3 hours left"),
     ):
         assert jobs.time_left(seconds, share) == words
-    assert jobs.summary_of(1, 0, ["x"], duplicates=["y"]) == (
-        "1 added, 0 already there, 1 the same as another, 1 left out"
-    )
+    news = {"added": 1, "unchanged": 0, "moved": 0, "copies": ["x"], "failures": ["y"]}
+    assert jobs.summary_of(news) == "3 files gave 1 added, 0 already there, 1 copy, 1 left out"

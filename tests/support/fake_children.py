@@ -35,7 +35,7 @@ def start_when_told(parent: Parent) -> Work:
     def work(order: dict[str, Any]) -> dict[str, Any]:
         while not Path(order["index"]).with_name("go").exists():
             time.sleep(0.01)
-        return {"added": 0, "unchanged": 0, "failures": []}
+        return {"added": 0, "unchanged": 0, "failures": [], "copies": [], "moved": 0}
 
     return work
 

@@ -23,7 +23,7 @@ def start(parent: Parent) -> Callable[[dict[str, Any]], dict[str, Any]]:
             "unchanged": 0,
             "moved": 0,
             "failures": [{"name": path, "reason": "it is broken"} for path in broken],
-            "duplicates": [{"name": path, "same_as": "/films/first.mp4"} for path in copies],
+            "copies": [{"name": path, "same_as": "/films/first.mp4"} for path in copies],
         }
 
     return work

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class JobState:
     moved: int = 0
     message: str = ""
     failures: list[dict[str, str]] = field(default_factory=list)
-    duplicates: list[dict[str, str]] = field(default_factory=list)
+    copies: list[dict[str, str]] = field(default_factory=list)
 
 
 class Job:
@@ -121,21 +121,17 @@ def told(current: JobState, message: Message, seconds: float = 0.0) -> JobState:
     if message.kind == "ended":
         again = f"adding stopped before its end ({news}); add the videos again."
         return replace(current, state="failed", message=again)
-    return replace(current, state="done", message=summary_of(**news), **news)
+    return replace(current, state="done", message=summary_of(news), **news)
 
 
-def summary_of(
-    added: int,
-    unchanged: int,
-    failures: Sequence[Any] = (),
-    moved: int = 0,
-    duplicates: Sequence[Any] = (),
-) -> str:
-    """What became of the videos in one line, in which every one of them counts once."""
-    counts = [f"{added} added", f"{unchanged} already there"]
-    counts += [f"{moved} moved"] if moved else []
-    counts += [f"{len(duplicates)} the same as another"] if duplicates else []
-    return ", ".join([*counts, f"{len(failures)} left out"])
+def summary_of(news: dict[str, Any]) -> str:
+    """What became of every file, in numbers that add up."""
+    left_out, copies, moved = len(news["failures"]), len(news["copies"]), news["moved"]
+    files = news["added"] + news["unchanged"] + moved + copies + left_out
+    parts = [f"{news['added']} added", f"{news['unchanged']} already there"]
+    parts += [f"{moved} moved"] if moved else []
+    parts += [f"{copies} {'copy' if copies == 1 else 'copies'}"] if copies else []
+    return f"{files} {'file' if files == 1 else 'files'} gave {', '.join(parts)}, {left_out} left out"
 
 
 def time_left(seconds: float, share: float) -> str:
@@ -174,7 +170,7 @@ def add_to_index(index: str, model: str | None, paths: list[str]) -> dict[str, A
         "unchanged": summary.unchanged,
         "moved": len(summary.moved),
         "failures": failures,
-        "duplicates": same,
+        "copies": same,
     }
 
 

@@ -172,7 +172,7 @@ class Token(BaseModel):
     token: str = Field(max_length=500)
 
 
-class Same(BaseModel):
+class Copy(BaseModel):
     name: str
     same_as: str = Field(description="The video of the index with the same content.")
 
@@ -190,7 +190,7 @@ class Job(BaseModel):
     moved: int = 0
     message: str = ""
     failures: list[LeftOut] = []
-    duplicates: list[Same] = []
+    copies: list[Copy] = []
 
 
 class NewUpload(BaseModel):

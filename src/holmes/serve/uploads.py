@@ -447,7 +447,7 @@ class Uploads:
     def _conclude(self, upload: Upload, job: Job) -> None:
         path, was_there = str(upload.file), upload.reason == "there"
         failed = {each["name"]: each["reason"] for each in job.state.failures}
-        same = {each["name"]: each["same_as"] for each in job.state.duplicates}
+        same = {each["name"]: each["same_as"] for each in job.state.copies}
         upload.reason, upload.same_as = failed.get(path), same.get(path)
         upload.state = "there" if was_there else "added"
         if path in same:
