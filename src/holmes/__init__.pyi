@@ -3,6 +3,7 @@ from holmes.cluster.index import ShardedIndex, open_index
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig
 from holmes.data.store import Store
+from holmes.editing.export import ExportSummary, export
 from holmes.encoders.checkpoint import Checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.per_query import QueryTable
@@ -41,6 +42,7 @@ __all__ = [
     "Diagnosis",
     "Epoch",
     "Evaluation",
+    "ExportSummary",
     "Hit",
     "HolmesConfig",
     "HolmesError",
@@ -65,6 +67,7 @@ __all__ = [
     "compare",
     "connect",
     "evaluate",
+    "export",
     "find",
     "load_checkpoint",
     "open_index",

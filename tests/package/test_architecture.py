@@ -46,8 +46,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "index.engine": {"evidence", "index.storage", *LEAVES},
     "index.ingest": {"data", "media", "index.embedders", "index.storage", *LEAVES},
     "index.answer": {"data", "evidence", "media", "similarity", *INDEX - {"index.answer"}, *LEAVES},
+    # What was found, for other programs: timelines, clips as files, chapters.
+    "editing": {"evidence", "media", *INDEX, *LEAVES},
     # The client of a server only reads answers over HTTP; the rest is the page and its API.
-    "serve": {"config", "data", "encoders", "media", "evidence", *INDEX, *LEAVES},
+    "serve": {"config", "data", "editing", "encoders", "media", "evidence", *INDEX, *LEAVES},
     # Many machines: shards of an index, and extraction over nodes.
     "cluster": {"config", "data", "encoders", "media", "evidence", *INDEX, *LEAVES},
     # Figures come from report files: no torch, and so no records either.
@@ -73,7 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "evaluation",
         "evaluation.confidence",
     }
-    | {"evaluation.runs", "extend", *INDEX, "losses", "media", "report", "report.figures", "serve"}
+    | {"evaluation.runs", "editing", "extend", *INDEX, "losses", "media", "report", "report.figures", "serve"}
     | {"reproduce", "training", "worlds"},
 }
 # Always installed.
@@ -242,6 +244,7 @@ def test_the_files_to_read_exist_and_every_part_of_the_method_has_one():
     aids = {
         "api",
         "config",
+        "editing",
         "index",
         *INDEX - {"index.answer"},
         "media",

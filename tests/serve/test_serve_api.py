@@ -319,6 +319,6 @@ def test_names_that_are_no_text_survive(tmp_path: Path, monkeypatch: pytest.Monk
     with client_of(open_fake(path, monkeypatch)) as client:
         hit = client.get("/api/search", params={"q": "dog"}).json()["hits"][0]
         assert hit["title"] == odd
-        for format in ("json", "csv", "edl", "otio"):
+        for format in ("json", "csv", "edl", "otio", "fcpxml", "markers", "vtt", "youtube"):
             assert client.get("/api/export", params={"q": "dog", "format": format}).status_code == 200
         assert client.get(f"/api/videos/{hit['id']}/stream?download=true").status_code == 200

@@ -20,6 +20,7 @@ from holmes.cli import (
     data,
     demo,
     evaluate,
+    export,
     extract,
     index,
     report,
@@ -94,6 +95,7 @@ app.add_typer(data.app, name="data")
 app.command()(extract.extract)
 app.add_typer(index.app, name="index")
 app.command()(search.search)
+app.command()(export.export)
 app.command()(serve.serve)
 app.command()(train.train)
 app.command()(tune.tune)

@@ -170,12 +170,17 @@ class StudyOptions:
 
 def study_command(command: Callable[..., None]) -> Callable[..., None]:
     """A command `f(options: StudyOptions, …)` as typer takes it: the options one by one, then its own."""
-    shared = signature(StudyOptions, eval_str=True).parameters
+    return with_options(command, StudyOptions)
+
+
+def with_options(command: Callable[..., None], group: type[Any]) -> Callable[..., None]:
+    """A command `f(group, …)` as typer takes it: the options of a dataclass one by one, and its own."""
+    shared = signature(group, eval_str=True).parameters
     own = [*signature(command, eval_str=True).parameters.values()][1:]
 
     @wraps(command)
     def run(**values: Any) -> None:
-        command(StudyOptions(**{name: values.pop(name) for name in shared}), **values)
+        command(group(**{name: values.pop(name) for name in shared}), **values)
 
     required = [each for each in shared.values() if each.default is each.empty]
     others = [each for each in shared.values() if each.default is not each.empty]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holmes.base.printing import printable
+from holmes.cli.filters import VideoFilter, filtered_command
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ FIT_COLOURS = {"fits": "green", "may fit": "yellow"}
 COLOURS = {"precise": "green", "several_fit": "yellow", "too_little": "red", "not_here": "magenta"}
 
 
+@filtered_command
 def search(
+    videos: VideoFilter,
     index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index, sharded or not.")],
     sentence: Annotated[
         str | None,
@@ -35,12 +38,6 @@ def search(
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many videos to show.")] = 10,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per answer.")] = False,
-    filter: Annotated[
-        str | None,
-        typer.Option(
-            metavar="GLOB", help="Search only videos whose path or file name matches, such as '*/2024/*'."
-        ),
-    ] = None,
     abstain_below: Annotated[
         float | None,
         typer.Option(
@@ -79,11 +76,12 @@ def search(
     if device == "auto" and sentence is not None:
         device = "cpu"  # one search takes less time than moving the embeddings
     opened = open_index(index, device=device, model=model)
+    names = videos.names(opened)
     for words in _sentences(sentence):
         answer = opened.search(
             words,
             top,
-            filter=filter,
+            filter=names,
             abstain_below=abstain_below,
             not_here_below=not_here_below,
             expect_missing=expect_missing,

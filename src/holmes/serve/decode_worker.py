@@ -21,7 +21,7 @@ PICTURE_LIMIT = 80_000  # bytes of a picture
 
 
 def start(parent: Parent) -> Callable[[dict[str, Any]], Any]:
-    """What does one job: a picture, a plan, or a conversion, whose pieces are reported."""
+    """What does one job: a picture, a plan, frames, or a conversion, whose pieces are reported."""
     for limit, value in (("AS", MEMORY), ("FSIZE", WRITTEN), ("CORE", 0)):
         resource.setrlimit(getattr(resource, f"RLIMIT_{limit}"), (value, value))
 
@@ -38,12 +38,15 @@ def decode(parent: Parent, task: str, path: str, **how: Any) -> Any:
     from holmes.media.pictures import thumbnail
     from holmes.media.playable import Plan, fragmented_mp4, plan_conversion
     from holmes.media.reader import VideoReader
+    from holmes.media.source_frames import read_source
 
     file = Path(path)
     if task == "picture":
         width: int = how["width"]
         picture = VideoReader(file, 1.0, largest_side=width).at(how["time"])
         return in_text(thumbnail(picture, width, width, limit=PICTURE_LIMIT))
+    if task == "frames":
+        return read_source(file, [(start, end) for start, end in how["moments"]]).to_dict()
     if task == "plan":
         plan = plan_conversion(file, how["start"])
         return [plan.copied, plan.start]

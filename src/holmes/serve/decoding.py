@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
 from holmes.base.processes import Child, Message
 from holmes.errors import HolmesError
 from holmes.media.playable import Plan
+from holmes.media.source_frames import SourceMedia
 from holmes.serve.settings import Limits
 from holmes.serve.turns import BusyError, Caller, Turns
 
@@ -49,6 +50,11 @@ class Decoders:
         """How the video would be converted from `start` on."""
         copied, at = await self._wait({"task": "plan", "path": str(path), "start": start}, caller)
         return Plan(bool(copied), float(at))
+
+    async def frames(self, path: Path, moments: Sequence[tuple[float, float]], caller: Caller) -> SourceMedia:
+        """The film's rate, length and sound, and the frames of these moments."""
+        job = {"task": "frames", "path": str(path), "moments": [list(moment) for moment in moments]}
+        return SourceMedia.from_dict(await self._wait(job, caller))
 
     async def convert(self, path: Path, plan: Plan) -> AsyncGenerator[bytes]:
         """The video as fragmented MP4, piece by piece; closing the iterator ends the process."""

@@ -1,4 +1,4 @@
-"""Sentences in, hits out: /api/search, /api/export."""
+"""Sentences in, hits out: /api/search."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import time
 from dataclasses import replace
 from datetime import date
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BeforeValidator
 from starlette.responses import Response
 
-from holmes.serve import answer_files
 from holmes.serve.batching import Reply, ServedQuestion
 from holmes.serve.catalogue import Filter
 from holmes.serve.guard import caller_of
@@ -36,7 +35,6 @@ Sentence = Annotated[
 Top = Annotated[int, Query(ge=1, le=LIMITS.top, description="How many videos.")]
 Day = Annotated[date, BeforeValidator(lambda given: iso_day(given))]
 Seconds = Annotated[float | None, Query(ge=0, le=1e9, description="Seconds.")]
-KINDS = {"json": "application/json", "csv": "text/csv", "edl": "text/plain", "otio": "application/json"}
 
 
 def iso_day(given: object) -> object:
@@ -93,44 +91,19 @@ async def search_many(request: Request, questions: Questions) -> Response:
     return Json({"answers": [answered(state, reply, began) for reply in replies]})
 
 
-@router.get(
-    "/api/export",
-    **documented(
-        None,
-        503,
-        content={"content": {kind: {} for kind in sorted({*KINDS.values()})}},
-    ),
-    summary="The hits as a file",
-)
-async def download(
-    request: Request,
-    q: Sentence,
-    filter: Filters,
-    top: Top = 10,
-    format: Literal["json", "csv", "edl", "otio"] = "json",
-    rate: Annotated[int, Query(ge=1, le=240, description="Frames per second of a cut list.")] = 25,
-) -> Response:
-    found = await answer(request, ServedQuestion(q, top), filter)
-    chosen = answer_files.cuts(found["hits"])
-    if format == "json":
-        text = bytes(Json(found).body)
-    elif format == "csv":
-        text = _bytes(answer_files.as_csv(chosen))
-    elif format == "edl":
-        text = _bytes(answer_files.as_edl(chosen, q, rate))
-    else:
-        text = _bytes(answer_files.as_otio(chosen, q, rate))
-    headers = {"content-disposition": f'attachment; filename="holmes.{format}"'}
-    return Response(text, media_type=KINDS[format], headers=headers)
-
-
 async def answer(request: Request, question: ServedQuestion, filter: Filter) -> dict[str, Any]:
-    state, began = state_of(request), time.perf_counter()
+    began = time.perf_counter()
+    return answered(state_of(request), await asked(request, question, filter), began)
+
+
+async def asked(request: Request, question: ServedQuestion, filter: Filter) -> Reply:
+    """The reply to one question about the videos that fit a filter."""
+    state = state_of(request)
     if filter != Filter():
         names = await asyncio.to_thread(partial(state.catalogue.names, filter))
         question = replace(question, names=names)
     (reply,) = await state.ask([question], caller_of(request.scope))
-    return answered(state, reply, began)
+    return reply
 
 
 def answered(state: ServerState, reply: Reply, began: float) -> dict[str, Any]:
@@ -143,7 +116,3 @@ def answered(state: ServerState, reply: Reply, began: float) -> dict[str, Any]:
         "generation": state.about.generation,
         "milliseconds": round(1e3 * (time.perf_counter() - began), 2),
     }
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")

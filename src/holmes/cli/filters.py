@@ -1,0 +1,93 @@
+"""Options that say which videos are searched: the same filters as on the page."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holmes.cli.options import with_options
+from holmes.errors import HolmesError
+
+if TYPE_CHECKING:
+    from holmes.index.answer.base import SearchIndex
+
+
+@dataclass(frozen=True)
+class VideoFilter:
+    """Which videos are searched."""
+
+    filter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GLOB", help="Search only videos whose path or file name matches, such as '*/2024/*'."
+        ),
+    ] = None
+    folder: Annotated[
+        Path | None, typer.Option("--in", metavar="FOLDER", help="Search only videos below this folder.")
+    ] = None
+    after: Annotated[
+        str | None, typer.Option(metavar="DAY", help="Only files changed on this day (2024-12-31) or later.")
+    ] = None
+    before: Annotated[
+        str | None, typer.Option(metavar="DAY", help="Only files changed on this day or earlier.")
+    ] = None
+    longer: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only videos at least this long: 90, 1:30 or 1:02:00.")
+    ] = None
+    shorter: Annotated[str | None, typer.Option(metavar="TIME", help="Only videos at most this long.")] = None
+
+    def names(self, index: SearchIndex) -> str | frozenset[str] | None:
+        """What `index.search` takes as its filter."""
+        from holmes.serve.catalogue import Filter, VideoCatalogue
+
+        wanted = Filter(
+            None if self.folder is None else os.path.abspath(self.folder),
+            parse_day("--after", self.after),
+            parse_day("--before", self.before),
+            parse_time("--longer", self.longer),
+            parse_time("--shorter", self.shorter),
+        )
+        if wanted == Filter():
+            return self.filter
+        catalogue = VideoCatalogue(index.durations)
+        names = catalogue.names(wanted) or frozenset()
+        if self.filter is not None:
+            names &= catalogue.fitting(self.filter)
+        if not names:
+            raise HolmesError("no video fits the filters; leave one out (--in, --after, --longer …).")
+        return names
+
+
+def filtered_command(command: Callable[..., None]) -> Callable[..., None]:
+    """A command `f(videos: VideoFilter, …)` as typer takes it."""
+    return with_options(command, VideoFilter)
+
+
+def parse_day(option: str, text: str | None) -> date | None:
+    if text is None:
+        return None
+    try:
+        if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+            raise ValueError
+        return date.fromisoformat(text)
+    except ValueError:
+        raise HolmesError(f"{option} {text}: write a day as 2024-12-31.") from None
+
+
+def parse_time(option: str, text: str | None) -> float | None:
+    """Seconds of a time such as 90, 1:30 or 1:02:00."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"(\d{1,3}:)?(\d{1,2}:)?\d{1,7}(\.\d{1,6})?", text):
+        raise HolmesError(f"{option} {text}: write a time as 90, 1:30 or 1:02:00.")
+    seconds = 0.0
+    for part in text.split(":"):
+        seconds = 60 * seconds + float(part)
+    return seconds

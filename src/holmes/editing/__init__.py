@@ -1,0 +1,1 @@
+"""What was found, for other programs: timelines and markers for editors, clips as files, chapters."""

@@ -1,0 +1,330 @@
+"""An edit list in the formats that other programs read.
+
+OTIO is written by opentimelineio. EDL and FCPXML are written here: the adapters of opentimelineio leave out
+the sound and the drop-frame mark in an EDL, and the frame duration at 23.976 and 29.97 in FCPXML.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+from xml.etree import ElementTree
+
+from holmes.editing.clips import FoundClip, clock, one_line
+from holmes.editing.timeline import (
+    RATES,
+    Edit,
+    EditList,
+    counted_reels,
+    drops,
+    first_frame,
+    frames_of,
+    timecode,
+    timeline_library,
+)
+from holmes.evidence.wording import percent
+
+COLUMNS = (
+    "query", "rank", "video", "start", "end", "score", "video_score", "belief", "probability", "fit",
+)  # fmt: skip
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a cell that begins like this would be run by a spreadsheet
+MARKERS = (
+    "#", "Reel", "V", "C", "Dur", "Source In", "Source Out", "Record In", "Record Out",
+    "Name", "Color", "Notes",
+)  # fmt: skip
+COLOURS = {"fits": "Green", "may fit": "Yellow", "nearest": "Red"}
+TITLE = 70  # characters of an EDL's title
+YOUTUBE = "YouTube shows chapters only where there are at least three, each of 10 seconds or more."
+SHORTEST_CHAPTER, FEWEST_CHAPTERS = 10.0, 3  # as YouTube takes them
+# The rates that FCPXML names for footage of another rate than the timeline's.
+CONFORMED = {
+    Fraction(24000, 1001): "23.98", Fraction(24): "24", Fraction(25): "25", Fraction(30000, 1001): "29.97",
+    Fraction(30): "30", Fraction(48000, 1001): "47.95", Fraction(48): "48", Fraction(50): "50",
+    Fraction(60000, 1001): "59.94", Fraction(60): "60",
+}  # fmt: skip
+SAMPLE_RATES = {32000: "32k", 44100: "44.1k", 48000: "48k", 88200: "88.2k", 96000: "96k"}
+
+
+def otio_timeline(edits: EditList) -> Any:
+    """An `opentimelineio.schema.Timeline`: a track of pictures, one of sound, a marker on every clip."""
+    otio = timeline_library()
+    pictures = otio.schema.Track("moments", kind=otio.schema.TrackKind.Video)
+    sound = otio.schema.Track("sound", kind=otio.schema.TrackKind.Audio)
+    for edit in edits.edits:
+        pictures.append(_otio_clip(otio, edit))
+        if edit.source.channels:
+            sound.append(_otio_clip(otio, edit))
+        else:
+            sound.append(
+                otio.schema.Gap(source_range=_range(otio, 0, edit.source_out - edit.source_in, edit))
+            )
+    timeline = otio.schema.Timeline(one_line(edits.title))
+    timeline.global_start_time = otio.opentime.RationalTime(edits.first, float(edits.rate))
+    timeline.metadata["holmes"] = {"query": one_line(edits.title)}
+    timeline.tracks.append(pictures)
+    if any(edit.source.channels for edit in edits.edits):
+        timeline.tracks.append(sound)
+    return timeline
+
+
+def as_otio(edits: EditList) -> str:
+    return str(otio_timeline(edits).to_json_string(indent=1))
+
+
+def as_edl(edits: EditList) -> str:
+    """CMX 3600: an event per clip, with the sound that its film has.
+
+    An EDL has one rate: films of another rate are counted in the timeline's frames.
+    """
+    reels = counted_reels(edits.edits)
+    lines = [
+        f"TITLE: {one_line(edits.title)[:TITLE]}",
+        f"FCM: {'DROP' if edits.drop else 'NON-DROP'} FRAME",
+        "",
+    ]
+    for number, edit in enumerate(edits.edits, 1):
+        first, after = _source_codes(edit, edits)
+        record = [edits.timecode(frame) for frame in (edit.record_in, edit.record_out)]
+        lines.append(
+            f"{number:03d}  {reels[edit.clip.video]:<8} {_channels(edit):<5} C        "
+            f"{first} {after} {' '.join(record)}"
+        )
+        lines.append(f"* FROM CLIP NAME: {edit.clip.name}")
+        lines.append(f"* FROM CLIP: {edit.url}")
+        lines.append(f"* COMMENT: {_note(edit.clip)}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def as_fcpxml(edits: EditList) -> str:
+    """FCPXML 1.9, for Final Cut Pro and DaVinci Resolve; every time is an exact fraction."""
+    root = ElementTree.Element("fcpxml", version="1.9")
+
+    def element(parent: ElementTree.Element, tag: str, **attributes: str) -> ElementTree.Element:
+        return ElementTree.SubElement(parent, tag, attributes)
+
+    resources = element(root, "resources")
+    formats: dict[tuple[Fraction, int, int], str] = {}
+    assets: dict[str, str] = {}
+
+    def format_id(rate: Fraction, width: int, height: int) -> str:
+        key = rate, width, height
+        if key not in formats:
+            formats[key] = f"f{len(formats) + 1}"
+            size = {"width": str(width), "height": str(height)} if width and height else {}
+            element(resources, "format", id=formats[key], frameDuration=_time(1, rate), **size)
+        return formats[key]
+
+    size = max(((edit.source.width, edit.source.height) for edit in edits.edits), default=(0, 0))
+    own = format_id(edits.rate, *size)
+    for edit in edits.edits:
+        source, video = edit.source, edit.clip.video
+        if video in assets:
+            continue
+        assets[video] = f"a{len(assets) + 1}"
+        sound = {"hasAudio": "1", "audioSources": "1", "audioChannels": str(source.channels),
+                 "audioRate": str(source.sample_rate)}  # fmt: skip
+        asset = element(
+            resources, "asset", id=assets[video], name=edit.clip.name,
+            start=_time(first_frame(source), source.rate), duration=_time(source.frames, source.rate),
+            hasVideo="1", format=format_id(source.rate, source.width, source.height), videoSources="1",
+            **(sound if source.channels else {}),
+        )  # fmt: skip
+        element(asset, "media-rep", kind="original-media", src=edit.url)
+    event = element(element(root, "library"), "event", name="Holmes")
+    project = element(event, "project", name=one_line(edits.title) or "Holmes")
+    sequence = element(
+        project, "sequence", format=own, duration=_time(edits.frames, edits.rate),
+        tcStart=_time(edits.first, edits.rate), tcFormat="DF" if edits.drop else "NDF",
+        audioLayout="stereo", audioRate="48k",
+    )  # fmt: skip
+    spine = element(sequence, "spine")
+    for edit in edits.edits:
+        source = edit.source
+        start = _time(first_frame(source) + edit.source_in, source.rate)
+        length = _time(edit.record_out - edit.record_in, edits.rate)
+        clip = element(
+            spine, "asset-clip", ref=assets[edit.clip.video], name=edit.clip.name,
+            offset=_time(edits.first + edit.record_in, edits.rate), start=start, duration=length,
+            format=format_id(source.rate, source.width, source.height),
+            tcFormat="DF" if drops(source) else "NDF",
+        )  # fmt: skip
+        if source.rate != edits.rate and source.rate in CONFORMED:
+            element(clip, "conform-rate", scaleEnabled="0", srcFrameRate=CONFORMED[source.rate])
+        element(
+            clip, "marker", start=start, duration=_time(1, source.rate), value=edit.clip.title,
+            note=_note(edit.clip),
+        )  # fmt: skip
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE fcpxml>\n{text}\n'
+
+
+def as_csv(edits: EditList) -> str:
+    """A row for each clip, for spreadsheets."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    for edit in edits.edits:
+        writer.writerow([_cell(getattr(edit.clip, name)) for name in COLUMNS])
+    return text.getvalue()
+
+
+def as_markers_csv(edits: EditList) -> str:
+    """Markers of the timeline, in the columns of the edit index of DaVinci Resolve."""
+    text, reels = io.StringIO(), counted_reels(edits.edits)
+    writer = csv.writer(text)
+    writer.writerow(MARKERS)
+    for number, edit in enumerate(edits.edits, 1):
+        record = [edits.timecode(frame) for frame in (edit.record_in, edit.record_out)]
+        length = timecode(edit.record_out - edit.record_in, edits.rate, edits.drop)
+        row = (
+            number, reels[edit.clip.video], "V1", "C", length,
+            *_source_codes(edit, edits), *record, edit.clip.title, _colour(edit.clip), _note(edit.clip),
+        )  # fmt: skip
+        writer.writerow([_cell(value) for value in row])
+    return text.getvalue()
+
+
+def as_markers_edl(edits: EditList) -> str:
+    """Markers of the timeline, as DaVinci Resolve imports "Timeline Markers from EDL"."""
+    lines = [
+        f"TITLE: {one_line(edits.title)[:TITLE].replace('|', '/')}",
+        f"FCM: {'DROP' if edits.drop else 'NON-DROP'} FRAME",
+        "",
+    ]
+    for number, edit in enumerate(edits.edits, 1):
+        codes = " ".join([edits.timecode(edit.record_in), edits.timecode(edit.record_in + 1)] * 2)
+        note, name = (text.replace("|", "/") for text in (_note(edit.clip), edit.clip.title))
+        lines.append(f"{number:03d}  001      V     C        {codes}  ")
+        length = edit.record_out - edit.record_in
+        lines.append(f"{note} |C:ResolveColor{_colour(edit.clip)} |M:{name} |D:{length}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def as_vtt(edits: EditList) -> str:
+    """WebVTT chapters of the timeline, counted from its first frame."""
+    spans = [(edits.seconds(edit.record_in), edits.seconds(edit.record_out)) for edit in edits.edits]
+    return vtt_chapters([(*span, edit.clip.title) for span, edit in zip(spans, edits.edits, strict=True)])
+
+
+def as_youtube(edits: EditList) -> str:
+    """A line for each clip, `0:07 title`, to paste into the description of the uploaded timeline."""
+    return youtube_chapters([(edits.seconds(edit.record_in), edit.clip.title) for edit in edits.edits])
+
+
+def vtt_chapters(chapters: Sequence[tuple[float, float, str]]) -> str:
+    """Chapters (from, to, title) as a WebVTT file."""
+    cues = [
+        f"{number}\n{_vtt_time(start)} --> {_vtt_time(end)}\n{_vtt_text(title)}\n"
+        for number, (start, end, title) in enumerate(chapters, 1)
+    ]
+    return "\n".join(["WEBVTT\n", *cues])
+
+
+def youtube_chapters(chapters: Sequence[tuple[float, str]]) -> str:
+    """Chapters (start, title), a line each; the first one starts at 0:00."""
+    lines = [
+        f"{clock(start if number else 0)} {one_line(title)}" for number, (start, title) in enumerate(chapters)
+    ]
+    return "\n".join([*lines, ""])
+
+
+def youtube_takes(starts: Sequence[float], end: float) -> bool:
+    """Whether YouTube shows chapters that start at these seconds."""
+    lengths = [after - start for start, after in zip(starts, [*starts[1:], end], strict=True)]
+    return len(starts) >= FEWEST_CHAPTERS and min(lengths) >= SHORTEST_CHAPTER
+
+
+# Format → how it is written, and the end of its files' names.
+FORMATS: dict[str, tuple[Callable[[EditList], str], str]] = {
+    "otio": (as_otio, ".otio"),
+    "fcpxml": (as_fcpxml, ".fcpxml"),
+    "edl": (as_edl, ".edl"),
+    "csv": (as_csv, ".csv"),
+    "markers": (as_markers_csv, ".markers.csv"),
+    "markers-edl": (as_markers_edl, ".markers.edl"),
+    "vtt": (as_vtt, ".vtt"),
+    "youtube": (as_youtube, ".txt"),
+}
+
+
+def _otio_clip(otio: Any, edit: Edit) -> Any:
+    source, clip = edit.source, edit.clip
+    start = first_frame(source)
+    reference = otio.schema.MissingReference()
+    if edit.linked:
+        reference = otio.schema.ExternalReference(edit.url, _range(otio, start, source.frames, edit))
+    reference.name = clip.name
+    found = otio.schema.Clip(
+        clip.name, reference, _range(otio, start + edit.source_in, edit.source_out - edit.source_in, edit)
+    )
+    facts = {
+        "query": one_line(clip.query), "rank": clip.rank, "score": clip.score,
+        "video_score": clip.video_score, "start": clip.start, "end": clip.end,
+        "probability": clip.probability, "fit": clip.fit,
+    }  # fmt: skip
+    found.metadata["holmes"] = facts
+    marked = _range(otio, start + edit.source_in, 1, edit)
+    found.markers.append(otio.schema.Marker(clip.title, marked, _colour(clip).upper()))
+    return found
+
+
+def _range(otio: Any, start: int, length: int, edit: Edit) -> Any:
+    time, rate = otio.opentime.RationalTime, float(edit.source.rate)
+    return otio.opentime.TimeRange(time(start, rate), time(length, rate))
+
+
+def _source_codes(edit: Edit, edits: EditList) -> tuple[str, str]:
+    """The timecodes of a clip in its film, at the timeline's rate, as long as the clip on the timeline."""
+    source, rate = edit.source, edits.rate
+    if source.rate == rate:
+        first = first_frame(source) + edit.source_in
+    else:
+        known = source.timecode is not None and source.rate in RATES
+        own = frames_of(source.timecode or "", rate, edits.drop) if known else 0
+        first = own + round(edit.source_in / source.rate * rate)
+    last = first + edit.record_out - edit.record_in
+    return timecode(first, rate, edits.drop), timecode(last, rate, edits.drop)
+
+
+def _channels(edit: Edit) -> str:
+    return "V" if not edit.source.channels else "B" if edit.source.channels == 1 else "AA/V"
+
+
+def _note(clip: FoundClip) -> str:
+    sure = "" if clip.probability is None else f" probability {percent(clip.probability)},"
+    return one_line(f"“{clip.query}”:{sure} hit {clip.rank}, score {clip.score:.3f}")
+
+
+def _colour(clip: FoundClip) -> str:
+    return COLOURS.get(clip.fit or "", "Blue")
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str):
+        text = value.encode("utf-8", "replace").decode()
+        return "'" + text if text.startswith(FORMULA) else text
+    return "" if value is None else value
+
+
+def _time(frames: int, rate: Fraction) -> str:
+    seconds = Fraction(frames) / rate
+    if seconds.denominator == 1:
+        return f"{seconds.numerator}s"
+    return f"{frames * rate.denominator}/{rate.numerator}s"
+
+
+def _vtt_time(seconds: float) -> str:
+    milliseconds = round(1000 * seconds)
+    hours, minutes = milliseconds // 3_600_000, milliseconds // 60_000 % 60
+    return f"{hours:02}:{minutes:02}:{milliseconds // 1000 % 60:02}.{milliseconds % 1000:03}"
+
+
+def _vtt_text(text: str) -> str:
+    escaped = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escaped or "-"

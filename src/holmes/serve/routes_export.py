@@ -1,0 +1,122 @@
+"""Hits for other programs: /api/export, a timeline, markers or chapters as a file."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from holmes.editing.clips import AT_LEAST, MOST_PADDING, FoundClip, check_clips, choose_clips
+from holmes.editing.export import content_of, file_name
+from holmes.editing.timeline import EditList, lay_out, parse_rate
+from holmes.errors import HolmesError
+from holmes.media.containers import VideoError
+from holmes.media.source_frames import SourceMedia
+from holmes.serve.batching import ServedQuestion
+from holmes.serve.catalogue import NotFoundError
+from holmes.serve.guard import caller_of
+from holmes.serve.responses import Json, documented, state_of
+from holmes.serve.routes_search import Filters, Sentence, Top, answered, asked
+from holmes.serve.state import BadRequestError, ServerState
+from holmes.serve.turns import BusyError, Caller
+
+router = APIRouter(tags=["export"])
+
+# Format → the type of its files.
+TYPES = {
+    "json": "application/json",
+    "csv": "text/csv",
+    "edl": "text/plain",
+    "otio": "application/json",
+    "fcpxml": "application/xml",
+    "markers": "text/csv",
+    "markers-edl": "text/plain",
+    "vtt": "text/vtt",
+    "youtube": "text/plain",
+}
+Format = Literal["json", "csv", "edl", "otio", "fcpxml", "markers", "markers-edl", "vtt", "youtube"]
+AtLeast = Annotated[float, Query(ge=0, le=1, description="The least probability of a hit.")]
+Pad = Annotated[float, Query(ge=0, le=MOST_PADDING, description="Seconds before and after each moment.")]
+
+
+@router.get(
+    "/api/export",
+    **documented(None, 404, 503, content={"content": {kind: {} for kind in sorted({*TYPES.values()})}}),
+    summary="The hits as a file",
+)
+async def download(
+    request: Request,
+    q: Sentence,
+    filter: Filters,
+    top: Top = 10,
+    format: Format = "json",
+    at_least: AtLeast = AT_LEAST,
+    pad: Pad = 0.0,
+    rate: Annotated[
+        str | None, Query(max_length=20, description="Frames per second of the timeline: 25, 29.97.")
+    ] = None,
+) -> Response:
+    """JSON is the whole answer. The other formats hold the moments of the hits that are probable enough."""
+    state, began = state_of(request), time.perf_counter()
+    reply = await asked(request, ServedQuestion(q, top), filter)
+    if format == "json":
+        content = bytes(Json(answered(state, reply, began)).body)
+    else:
+        clips = choose_clips(reply.answer, top, at_least, pad)
+        try:
+            given = parse_rate(rate) if rate else None
+        except HolmesError as error:
+            raise BadRequestError(str(error)) from None
+        try:
+            check_clips(clips, reply.answer, at_least)
+        except HolmesError as error:
+            raise NotFoundError(str(error)) from None
+        sources = await read_sources(state, clips, caller_of(request.scope))
+        edits = await asyncio.to_thread(laid_out, clips, q, given, sources)
+        content = await asyncio.to_thread(content_of, edits, format)
+    return Response(content, media_type=TYPES[format], headers=attachment(file_name(q, format)))
+
+
+async def read_sources(
+    state: ServerState, clips: Sequence[FoundClip], caller: Caller
+) -> dict[str, SourceMedia]:
+    """Every film with the frames of its clips; films that cannot be read are left out."""
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for clip in clips:
+        spans.setdefault(clip.video, []).append((clip.start, clip.end))
+
+    async def read(video: str) -> SourceMedia | None:
+        try:
+            file = await asyncio.to_thread(state.catalogue.file, state.catalogue.by_name[video])
+            return await state.decoders.frames(file, spans[video], caller)
+        except BusyError:
+            raise
+        except (HolmesError, KeyError):
+            return None
+
+    found = await asyncio.gather(*(read(video) for video in spans))
+    return {video: source for video, source in zip(spans, found, strict=True) if source is not None}
+
+
+def laid_out(
+    clips: Sequence[FoundClip], title: str, rate: Fraction | None, sources: dict[str, SourceMedia]
+) -> EditList:
+    def read(path: Path, moments: Sequence[tuple[float, float]]) -> SourceMedia:
+        if str(path) not in sources:
+            raise VideoError("its file cannot be read")
+        return sources[str(path)]
+
+    return lay_out(clips, title, rate, read)
+
+
+def attachment(name: str) -> dict[str, str]:
+    """Headers of a file to be saved under a name, in letters that every browser takes."""
+    plain = name.encode("ascii", "replace").decode().replace("?", "_")
+    return {"content-disposition": f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name)}"}
