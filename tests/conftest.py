@@ -11,6 +11,9 @@ import pytest
 from hypothesis import settings
 
 from browser import chromium
+from holmes.media.backbones.torchvision_import import make_torchvision_importable
+
+make_torchvision_importable()  # tests use transformers, timm and open_clip directly too
 
 settings.register_profile("holmes", max_examples=30, deadline=None, derandomize=True)
 settings.load_profile("holmes")
@@ -57,6 +60,7 @@ SLOW = (
     "test_released",
     "test_serve_streams",
     "test_media_backbones",
+    "test_encoder_libraries",
     "test_baselines",
     "test_parity",
     "test_plots_figures",

@@ -18,6 +18,9 @@ from holmes.encoders.model import HolmesModel
 from holmes.errors import HolmesError
 from holmes.evidence.dirichlet import EvidenceForm
 from holmes.losses.objective import ExtraLoss
+from holmes.media.backbones import BUILT_IN
+from holmes.media.backbones.own import ENCODERS as ENCODERS_OF_FRAMES
+from holmes.media.backbones.own import Frames, OwnEncoder, Sentences
 from holmes.training.setup import EVIDENCE_FORMS, EXTRA_ALIGNMENTS, EXTRA_LOSSES
 from holmes.transport.alignment import Alignment
 
@@ -73,6 +76,41 @@ def encoder(name: str, build: Callable[[ModelConfig], HolmesModel]) -> None:
         'same'
     """
     add("model.encoder", name, build, ENCODERS)
+
+
+def visual_encoder(
+    name: str,
+    frames: Frames,
+    *,
+    width: int,
+    sentences: Sentences | None = None,
+    side: int = 224,
+    rate: float = 2.0,
+    window: int = 1,
+    version: str = "1",
+) -> None:
+    """Add an encoder of frames: a list of pictures → one row each; `--model name` then uses it.
+
+    Args:
+        name: How it is called.
+        frames: Pictures, height × width × RGB bytes, to an array of len / `window` rows.
+        width: The numbers of a row.
+        sentences: Sentences to rows in the same space; without it, the encoder makes features to train on.
+        side: The short side, in pixels, of the pictures it wants.
+        rate: Pictures per second.
+        window: How many pictures make a row.
+        version: Change it when the rows change, so that an old index is not searched with new vectors.
+
+    Example:
+        >>> from holmes import extend
+        >>> tint = lambda pictures: [picture.mean((0, 1)) for picture in pictures]
+        >>> extend.visual_encoder("tint", tint, width=3)
+    """
+    if not name.isidentifier():
+        raise HolmesError(f"'{name}' is not a valid name: use letters, digits and underscores.")
+    if name in BUILT_IN:
+        raise HolmesError(f"there already is an encoder '{name}'; choose another name.")
+    ENCODERS_OF_FRAMES[name] = OwnEncoder(name, frames, sentences, width, side, rate, window, version)
 
 
 def add(setting: str, name: str, part: Part, parts: MutableMapping[str, Part]) -> None:

@@ -60,8 +60,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The paper's tables from the field's folders: everything that trains, evaluates and draws.
     "reproduce": {"config", "data", "encoders", "evaluation", "evaluation.runs", "report", "report.figures"}
     | {"training", *LEAVES},
-    # Adds to the tables of losses, encoders, alignments and forms of evidence.
-    "extend": {*LEAVES, *MATHS, "config", "encoders", "losses", "training"},
+    # Adds to the tables of losses, encoders, alignments, forms of evidence and encoders of frames.
+    "extend": {*LEAVES, *MATHS, "config", "encoders", "losses", "media", "training"},
     # The public functions: what `import holmes` offers.
     "api": {*LEAVES, "cluster", "config", "data", "encoders", "evaluation.runs", "training", *INDEX},
     "cli": {

@@ -18,7 +18,10 @@ def extract(
     backbone: Annotated[
         str,
         typer.Option(
-            help="The encoder: pocket, lite2, i3d, clip-…, siglip-…, timm:NAME, torchvision:NAME or a folder."
+            "--model",
+            "--backbone",
+            metavar="NAME",
+            help="The encoder: lite2, i3d, timm:NAME, torchvision:NAME, or a joint one ('holmes models').",
         ),
     ] = "lite2",
     rate: Annotated[

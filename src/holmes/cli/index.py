@@ -83,7 +83,7 @@ def build(
     model: Annotated[
         str,
         typer.Option(
-            help="A joint encoder (pocket, clip-…, siglip-… or a folder), or a run of 'holmes train'."
+            help="A joint encoder ('holmes models' lists some) or its folder, or a run of 'holmes train'."
         ),
     ] = "pocket",
     visual: Annotated[

@@ -23,6 +23,7 @@ from holmes.cli import (
     export,
     extract,
     index,
+    models,
     report,
     reproduce,
     search,
@@ -93,6 +94,7 @@ def holmes(
 
 app.add_typer(data.app, name="data")
 app.command()(extract.extract)
+app.command()(models.models)
 app.add_typer(index.app, name="index")
 app.command()(search.search)
 app.command()(export.export)

@@ -16,8 +16,9 @@ from typing import Any
 
 from holmes.base.progress import listener
 from holmes.errors import HolmesError
-from holmes.media.backbones import DEFAULT, load_visual
-from holmes.media.backbones.base import VisualBackbone, identify
+from holmes.media.backbones import BUILT_IN, DEFAULT, load_visual
+from holmes.media.backbones.base import VisualBackbone, check_sees, identify
+from holmes.media.backbones.own import ENCODERS as OWN_ENCODERS
 from holmes.media.encode_video import Outcome, Sign, extract_video, outcome_of
 from holmes.media.feature_folder import FeatureFolder, check_rate
 from holmes.media.find import find_videos
@@ -167,6 +168,10 @@ def extract(
     """
     began = time.monotonic()
     encoder = load_visual(backbone, device=device) if isinstance(backbone, str) else backbone
+    if isinstance(backbone, str) and backbone not in BUILT_IN:
+        check_sees(encoder, backbone)
+    if isinstance(backbone, str) and backbone in OWN_ENCODERS:
+        backbone = encoder  # other processes do not know the functions
     rate = encoder.rate if rate is None else rate
     check_rate(rate)
     sources = find_videos(videos)

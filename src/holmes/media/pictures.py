@@ -86,6 +86,11 @@ class ThumbnailStrip:
         return list(self._kept)
 
 
+def resized(image: Image, size: tuple[int, int]) -> Image:
+    """All of `image` at another width and height, whatever its shape."""
+    return _resize(middle(image), size)
+
+
 def _resize(
     image: npt.NDArray[np.uint8],
     size: tuple[int, int],

@@ -23,7 +23,8 @@ from holmes.media.backbones import (
     load_visual,
     unknown_encoder,
 )
-from holmes.media.backbones.base import check_reads
+from holmes.media.backbones.base import check_reads, check_sees
+from holmes.media.backbones.own import ENCODERS as OWN_ENCODERS
 from holmes.media.feature_folder import check_rate
 
 # A joint encoder by name or folder, a run or checkpoint by path, or an object that encodes.
@@ -56,7 +57,7 @@ def load_embedder(
         raise unknown_encoder(
             name, "model", (*JOINT_ENCODERS, "the folder of a 'holmes train' run")
         ) from None
-    return ZeroShot(_joint(backbone, name), device, by_name=True)
+    return ZeroShot(_joint(backbone, name), device, by_name=name not in OWN_ENCODERS)
 
 
 def _embedder_of(model: Embedder | JointBackbone, device: str) -> Embedder:
@@ -72,6 +73,7 @@ def _joint(backbone: object, name: str) -> JointBackbone:
             f"({', '.join(JOINT_ENCODERS)}, the folder of one) or a checkpoint of 'holmes train'."
         )
     if name not in BUILT_IN:
+        check_sees(backbone, name)
         check_reads(backbone, name)
     return backbone
 

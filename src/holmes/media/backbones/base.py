@@ -15,6 +15,7 @@ from holmes.errors import HolmesError
 Image: TypeAlias = npt.NDArray[np.uint8]  # height × width × RGB
 Matrix: TypeAlias = npt.NDArray[np.float32]  # rows × width
 
+LARGEST_TRIAL = 512  # pixels of a picture that an encoder is tried with
 SAME_ROWS = 1e-4  # vectors that differ by less are of the same sentence
 
 
@@ -103,6 +104,25 @@ def check_reads(encoder: TextBackbone, name: str) -> None:
             f"'{name}' reads every sentence alike: its tokenizer is missing or belongs to another model; "
             "put the tokenizer's files (tokenizer.json, vocab.json, merges.txt) into its folder."
         )
+
+
+def check_sees(encoder: VisualBackbone, name: str) -> None:
+    """Refuse an encoder that does not keep to the protocol, or cannot tell two pictures apart."""
+    side = max(2, min(encoder.side, LARGEST_TRIAL))
+    across = np.linspace(0, 255, side, dtype=np.float32)[None, :, None]
+    grey, brown = (
+        np.uint8(across * np.float32(tint)).repeat(side, 0) for tint in ([1, 1, 1], [0.6, 0.4, 0.1])
+    )
+    rows = encoder.frames([grey] * encoder.window + [brown[:, ::-1].copy()] * encoder.window)
+    if rows.shape != (2, encoder.width):
+        raise HolmesError(
+            f"'{name}' turned two pictures into an array of shape {rows.shape}; it must be "
+            f"(2, {encoder.width})."
+        )
+    if not np.isfinite(rows).all():
+        raise HolmesError(f"'{name}' turns a picture into numbers that are not finite; use another model.")
+    if float(np.abs(rows[0] - rows[1]).max()) <= SAME_ROWS * float(np.abs(rows).max()):
+        raise HolmesError(f"'{name}' sees two different pictures alike; its weights may not be trained.")
 
 
 def identify(backbone: VisualBackbone) -> Identity:

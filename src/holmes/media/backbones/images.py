@@ -15,6 +15,7 @@ import numpy as np
 
 from holmes.errors import HolmesError, missing_packages
 from holmes.media.backbones.base import Image, Matrix, encode_in_batches
+from holmes.media.backbones.torchvision_import import make_torchvision_importable
 from holmes.media.pictures import square
 
 BATCH = 32
@@ -45,6 +46,7 @@ class ImageModel:
             torch.set_num_threads(threads)
         library, _, wanted = name.partition(":")
         model_name, _, file = wanted.partition("@")
+        make_torchvision_importable()
         load = {"timm": _load_timm, "torchvision": _load_torchvision}[library]
         try:
             model, self._preparation = load(model_name, pretrained=not file)

@@ -8,6 +8,7 @@ from typing import Any
 
 from holmes.base.files import read_json, sha256_file
 from holmes.errors import HolmesError, missing_packages
+from holmes.media.backbones.torchvision_import import make_torchvision_importable
 
 PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")  # weights, configuration, vocabulary
 
@@ -20,14 +21,31 @@ def model_folder(name: str) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError:
         raise missing_packages(f"the encoder '{name}'", "transformers") from None
+    if (present := present_folder(name)) is not None:
+        return present  # the hub need not be asked, and may be out of reach
     try:
         return Path(snapshot_download(name, allow_patterns=list(PATTERNS)))
     except Exception as error:
-        reason = " ".join(str(error).split())[:160]
+        reason = " ".join(str(error).split())[:120]
         raise HolmesError(
-            f"'{name}' is neither a folder nor a model that a hub offers ({reason}); name the model's local "
-            "folder."
+            f"'{name}' is not on this machine, and no hub offers it from here ({reason}); where there is a "
+            f"network, run 'hf download {name} --local-dir FOLDER', and name that FOLDER as the model."
         ) from None
+
+
+def present_folder(name: str) -> Path | None:
+    """Where a hub's model lies on this machine; None if it does not, or was downloaded in part."""
+    try:
+        from huggingface_hub import snapshot_download
+
+        folder = Path(snapshot_download(name, allow_patterns=list(PATTERNS), local_files_only=True))
+    except Exception:
+        return None
+    there = {file.name for file in folder.rglob("*.safetensors")}
+    listed: set[str] = set()
+    for index in folder.rglob("*.safetensors.index.json"):
+        listed |= {Path(shard).name for shard in read_json(index).get("weight_map", {}).values()}
+    return folder if there and listed <= there else None
 
 
 def model_type(folder: Path) -> str:
@@ -40,29 +58,48 @@ def model_type(folder: Path) -> str:
     return str(config.get("model_type", "")) if isinstance(config, dict) else ""
 
 
-def folder_digest(folder: Path) -> str:
-    """One digest of all files that decide what the model computes."""
+def folder_digest(folder: Path, below: bool = False) -> str:
+    """One digest of all files that decide what the model computes, also those `below` if asked for."""
     digest = hashlib.sha256()
-    for file in sorted(file for pattern in PATTERNS for file in folder.glob(pattern)):
-        digest.update(f"{file.name} {sha256_file(file)}\n".encode())
+    find = folder.rglob if below else folder.glob
+    for file in sorted(file for pattern in PATTERNS for file in find(pattern)):
+        name = file.relative_to(folder)
+        if not any(part.startswith(".") for part in name.parts):
+            digest.update(f"{name.as_posix()} {sha256_file(file)}\n".encode())
     return digest.hexdigest()
+
+
+def refuse_pickles(folder: Path) -> None:
+    """Refuse a folder without safetensors: other weights could run any program when read."""
+    if any(folder.rglob("*.safetensors")):
+        return
+    pickles = [file.name for end in ("*.bin", "*.pt", "*.pth") for file in folder.rglob(end)]
+    kept = f"keeps its weights in {pickles[0]}, which could run any program when read" if pickles else ""
+    raise HolmesError(f"{folder} {kept or 'has no weights'}; it needs them as safetensors (*.safetensors).")
 
 
 def load_part(auto_class: str, folder: Path, **options: Any) -> Any:
     """One part (`AutoModel`, `AutoTokenizer`, …) of the model in `folder`; never looks elsewhere."""
+    make_torchvision_importable()
     try:
         import transformers
-        from transformers.utils import logging
     except ImportError:
         raise missing_packages("this encoder", "transformers") from None
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    quiet_transformers()
     try:
         part = getattr(transformers, auto_class).from_pretrained(folder, local_files_only=True, **options)
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise HolmesError(f"{folder} cannot be loaded as a model ({auto_class}: {reason}).") from None
     return part
+
+
+def quiet_transformers() -> None:
+    """Leave what is printed to Holmes: no progress bars of weights, no remarks about configurations."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
 
 
 def load_model(folder: Path, threads: int | None, device: str) -> Any:

@@ -1,0 +1,38 @@
+"""`holmes models`: the encoders that can be used here."""
+
+from __future__ import annotations
+
+import json as json_format
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+
+def models(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the encoders that --model takes: size, width, languages, licence, and whether they are here.
+
+    Besides these, --model takes the folder of a model, any OWNER/NAME on a hub, open_clip:NAME, st:NAME,
+    timm:NAME and torchvision:NAME.
+    """
+    from holmes.media.backbones.catalogue import known_models
+
+    found = list(known_models())
+    if json:
+        typer.echo(json_format.dumps([asdict(entry) for entry in found], indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("model", "encodes", "parameters", "width", "languages", "licence", "present", box=None)
+    for entry in found:
+        size = f"{entry.parameters:,} M" if entry.parameters else ""
+        width = f"{entry.width:,}" if entry.width else ""
+        about = (entry.encodes, size, width, entry.languages, entry.licence, entry.present)
+        table.add_row(entry.name, *about)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=140)
+    console.print(table)
