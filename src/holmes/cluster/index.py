@@ -41,7 +41,7 @@ from holmes.index.answer.searcher import Index
 from holmes.index.embedders.loading import Model
 from holmes.index.embedders.protocol import Embedder, readable
 from holmes.index.engine.nearest import Nearest
-from holmes.index.engine.scan import make_probes
+from holmes.index.engine.scan import Probes, make_probes
 from holmes.index.ingest.builder import BuildSummary
 from holmes.index.ingest.sync import SyncSummary
 from holmes.index.storage.store import IndexDescription
@@ -109,10 +109,7 @@ class ShardedIndex(SearchIndex):
 
     def _look_alikes(self, video: str, time: float, top: int) -> tuple[Hit, ...]:
         now = self.current
-        shard = self._owner(now, video)
-        row = now.call_surely({shard: call(Shard.row_at, video, time)})[shard]
-        weights = now.embedder.frame_weight, now.embedder.clip_weight
-        probes = make_probes(QueryEmbedding(torch.tensor(row).unsqueeze(0)), *weights)
+        probes = self._probes_like(now, video, time)
         results = query_shards(now, probes, top + 1, 0, now.names(None))
         hits = compose_hits(0, None, results.nearest, top + 1, results.found)
         return tuple(hit for hit in hits if hit.video != video)[:top]
@@ -120,11 +117,24 @@ class ShardedIndex(SearchIndex):
     def timelines(self, sentence: str, videos: Sequence[str]) -> list[Timeline]:
         check_sentence(sentence)
         now = self.current
-        probes = to_arrays(now.probes([sentence]))
+        return self._timelines(now, now.probes([sentence]), videos)
+
+    def timelines_like(self, video: str, time: float, videos: Sequence[str]) -> list[Timeline]:
+        now = self.current
+        return self._timelines(now, self._probes_like(now, video, time), videos)
+
+    def _probes_like(self, now: Snapshot, video: str, time: float) -> Probes:
+        shard = self._owner(now, video)
+        row = now.call_surely({shard: call(Shard.row_at, video, time)})[shard]
+        weights = now.embedder.frame_weight, now.embedder.clip_weight
+        return make_probes(QueryEmbedding(torch.tensor(row).unsqueeze(0)), *weights)
+
+    def _timelines(self, now: Snapshot, probes: Probes, videos: Sequence[str]) -> list[Timeline]:
         of_shard: dict[str, list[str]] = {}
         for name in videos:
             of_shard.setdefault(self._owner(now, name), []).append(name)
-        calls = {shard: call(Shard.timelines, probes, names) for shard, names in of_shard.items()}
+        arrays = to_arrays(probes)
+        calls = {shard: call(Shard.timelines, arrays, names) for shard, names in of_shard.items()}
         replies = now.call_surely(calls)
         found = {
             name: timeline

@@ -69,6 +69,7 @@ class VideoCatalogue:
         self.by_name = {entry.name: entry for entry in self.entries}
         self._real_folders = {os.path.realpath(folder) for folder in self.folders}
         self.names = lru_cache(64)(self._names)
+        self.listed = lru_cache(16)(self._listed)
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -109,6 +110,21 @@ class VideoCatalogue:
     def matching(self, filter: Filter) -> list[Entry]:
         wanted = self.names(filter)
         return self.entries if wanted is None else [entry for entry in self.entries if entry.name in wanted]
+
+    def _listed(self, filter: Filter, part: str, sort: str, up: bool | None) -> tuple[Entry, ...]:
+        """The videos that fit and have `part` in their path, in order; each order has its own direction."""
+        found = [entry for entry in self.matching(filter) if part in entry.name.casefold()]
+        if sort == "name":
+            found.sort(key=lambda entry: (entry.title.casefold(), entry.name), reverse=up is False)
+        elif sort == "length":
+            found.sort(key=lambda entry: entry.duration, reverse=not up)
+        elif sort == "date":  # files that are gone have no date and come last
+            dated = [entry for entry in found if entry.name in self.dates]
+            dated.sort(key=lambda entry: self.dates[entry.name], reverse=not up)
+            found = dated + [entry for entry in found if entry.name not in self.dates]
+        elif sort == "added" and not up:
+            found.reverse()
+        return tuple(found)
 
     def fitting(self, pattern: str) -> frozenset[str]:
         """The names of videos whose path or file name fits a pattern such as */2024/*."""

@@ -134,6 +134,13 @@ class RemoteIndex(SearchIndex):
         check_sentence(sentence)
         return [_timeline(self._get(f"/api/videos/{self._id(name)}/timeline", q=sentence)) for name in videos]
 
+    def timelines_like(self, video: str, time: float, videos: Sequence[str]) -> list[Timeline]:
+        like = self._id(video)
+        return [
+            _timeline(self._get(f"/api/videos/{self._id(name)}/timeline", like=like, t=time))
+            for name in videos
+        ]
+
     def add(
         self, videos: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
     ) -> BuildSummary:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,12 @@ from holmes.index.embedders.loading import recorded_embedder
 from holmes.index.ingest.builder import add_videos
 from holmes.index.storage.manifest import read_manifest
 from holmes.index.storage.writer import IndexWriter
+from holmes.media.find import SUFFIXES
 from holmes.serve.settings import ServeSettings
 
 TARGET = "holmes.serve.jobs:start"
 VAGUE = 2.0  # seconds of work after which it can be said how long the rest takes
+COMPLETED = 50  # paths that are offered
 
 
 class NotAllowedError(HolmesError):
@@ -86,7 +88,7 @@ class Jobs:
     def add(self, index: Path, paths: Iterable[str], known: Iterable[str]) -> None:
         """Start adding files and folders; `known` are the folders the index holds videos of."""
         self.allow()
-        allowed = [os.path.realpath(str(folder)) for folder in (*self.settings.add_from, *known)]
+        allowed = self._allowed(known)
         self.start(index, [check_path(path, allowed) for path in paths])
 
     def start(self, index: Path, paths: list[str]) -> Job:
@@ -96,6 +98,13 @@ class Jobs:
         job = Job({"index": str(index), "model": self.model, "paths": paths})
         self._jobs = [*(job for job in self._jobs if job.child.alive), job]
         return job
+
+    def complete(self, prefix: str, known: Iterable[str]) -> list[str]:
+        """How a path may go on."""
+        return completions(prefix, self._allowed(known))
+
+    def _allowed(self, known: Iterable[str]) -> list[str]:
+        return [os.path.realpath(str(folder)) for folder in (*self.settings.add_from, *known)]
 
     async def remove(self, index: Path, name: str) -> None:
         self.allow()
@@ -184,10 +193,39 @@ def check_path(path: str, allowed: Iterable[str]) -> str:
     if "\0" in path or not os.path.isabs(path):
         raise NotAllowedError("write the full path of a file or folder, beginning with /.")
     real = os.path.realpath(path)
-    if not any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in allowed):
+    if not os.path.exists(real):
+        raise HolmesError(f"there is no file or folder {path}.")
+    if not is_within(real, allowed):
         raise NotAllowedError(
             "that is outside the folders of this index; start the server with --add-from FOLDER."
         )
-    if not os.path.exists(real):
-        raise HolmesError("there is no such file or folder.")
     return path
+
+
+def is_within(real: str, folders: Iterable[str]) -> bool:
+    return any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in folders)
+
+
+def completions(prefix: str, allowed: Sequence[str]) -> list[str]:
+    """The folders (with a / at the end) and videos that may be added and whose paths begin with `prefix`."""
+    if not prefix or "\0" in prefix:
+        return sorted(folder.rstrip("/") + "/" for folder in allowed)[:COMPLETED]
+    parent, begin = os.path.split(prefix)
+    above = [folder.rstrip("/") + "/" for folder in allowed if folder.startswith(prefix)]
+    if not os.path.isabs(prefix) or not is_within(os.path.realpath(parent), allowed):
+        return sorted(above)[:COMPLETED]
+    found = []
+    try:
+        with os.scandir(parent) as entries:
+            for entry in entries:
+                if not entry.name.startswith(begin) or (entry.name.startswith(".") and not begin):
+                    continue
+                if not is_within(os.path.realpath(entry.path), allowed):
+                    continue
+                if entry.is_dir():
+                    found.append(entry.path + "/")
+                elif entry.name.lower().endswith(SUFFIXES):
+                    found.append(entry.path)
+    except OSError:
+        return []
+    return sorted(found)[:COMPLETED]

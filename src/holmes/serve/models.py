@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from datetime import date
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from holmes.serve.settings import Limits
 
@@ -15,6 +17,16 @@ LIMITS = Limits()  # the limits in the description; a server may be started with
 Sentence = Annotated[
     str, Field(min_length=1, max_length=LIMITS.query, json_schema_extra={"pattern": NOT_BLANK})
 ]
+
+
+def iso_day(given: object) -> object:
+    """A day such as 2024-12-31; pydantic would take a number for seconds since 1970."""
+    if not isinstance(given, str) or not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", given):
+        raise ValueError("write a day as 2024-12-31")
+    return given
+
+
+Day = Annotated[date, BeforeValidator(iso_day)]
 
 
 class Problem(BaseModel):
@@ -45,6 +57,7 @@ class Video(BaseModel):
     duration: float
     date: str | None = Field(description="The day its file was last changed; none if the file is gone.")
     file: bool = Field(description="Whether the original file is there to be played.")
+    note: str | None = Field(None, description="Why the file was read only in part; null if it was not.")
 
 
 class Hit(Video):
@@ -89,6 +102,20 @@ class Answers(BaseModel):
 
 class Like(BaseModel):
     hits: list[Hit]
+    milliseconds: float
+
+
+class Scene(BaseModel):
+    start: float = Field(description="Seconds.")
+    end: float
+
+
+class Scenes(BaseModel):
+    scenes: list[Scene]
+
+
+class Examples(BaseModel):
+    examples: list[str] = Field(description="Sentences that this collection answers well.")
 
 
 class Videos(BaseModel):
@@ -102,7 +129,14 @@ class Questions(BaseModel):
     model_config = ConfigDict(extra="forbid")
     sentences: list[Sentence] = Field(min_length=1, max_length=LIMITS.sentences)
     top: int = Field(10, ge=1, le=LIMITS.top, strict=True)
+    timelines: bool = Field(False, strict=True, description="With the similarity along each video.")
     filter: str | None = Field(None, max_length=LIMITS.query, description="A pattern for paths: '*/2024/*'.")
+    names: list[str] | None = Field(None, description="Only these videos, by their names.")
+    folder: str | None = Field(None, max_length=4096, description="Only videos below this folder.")
+    after: Day | None = Field(None, description="Only files changed on this day or later.")
+    before: Day | None = Field(None, description="Only files changed on this day or earlier.")
+    shortest: float | None = Field(None, ge=0, le=1e9, strict=True, description="Seconds.")
+    longest: float | None = Field(None, ge=0, le=1e9, strict=True, description="Seconds.")
     abstain_below: float | None = Field(
         None, ge=0, le=1, strict=True, description="No hits if the first is less probable."
     )
@@ -165,6 +199,10 @@ class Health(BaseModel):
 class Paths(BaseModel):
     model_config = ConfigDict(extra="forbid")
     paths: list[str] = Field(min_length=1, max_length=LIMITS.paths)
+
+
+class PathList(BaseModel):
+    paths: list[str] = Field(description="Folders end with a slash.")
 
 
 class Token(BaseModel):

@@ -14,6 +14,8 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".webmanifest": "application/manifest+json",
 }
 ASSETS = {
     file.name: (file.read_bytes(), kind)
@@ -28,6 +30,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.api_route("/", methods=["GET", "HEAD"])
 @router.api_route("/library", methods=["GET", "HEAD"])
+@router.api_route("/watch", methods=["GET", "HEAD"])
 async def page(request: Request) -> Response:
     return asset(request, "index.html")
 

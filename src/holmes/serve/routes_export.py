@@ -23,7 +23,16 @@ from holmes.serve.batching import ServedQuestion
 from holmes.serve.catalogue import NotFoundError
 from holmes.serve.guard import caller_of
 from holmes.serve.responses import Json, documented, state_of
-from holmes.serve.routes_search import Filters, Sentence, Top, answered, asked
+from holmes.serve.routes_search import (
+    Filters,
+    LikeId,
+    Moment,
+    OptionalSentence,
+    Top,
+    answered,
+    asked,
+    asked_like,
+)
 from holmes.serve.state import BadRequestError, ServerState
 from holmes.serve.turns import BusyError, Caller
 
@@ -53,8 +62,10 @@ Pad = Annotated[float, Query(ge=0, le=MOST_PADDING, description="Seconds before 
 )
 async def download(
     request: Request,
-    q: Sentence,
     filter: Filters,
+    q: OptionalSentence = None,
+    like: LikeId = None,
+    t: Moment = 0.0,
     top: Top = 10,
     format: Format = "json",
     at_least: AtLeast = AT_LEAST,
@@ -65,7 +76,13 @@ async def download(
 ) -> Response:
     """JSON is the whole answer. The other formats hold the moments of the hits that are probable enough."""
     state, began = state_of(request), time.perf_counter()
-    reply = await asked(request, ServedQuestion(q, top), filter)
+    if like is not None and q is None:
+        reply = await asked_like(request, like, t, top)
+    elif q is not None and like is None:
+        reply = await asked(request, ServedQuestion(q, top), filter)
+    else:
+        raise BadRequestError("give either q, a sentence, or like, the id of a video.")
+    title = reply.answer.query
     if format == "json":
         content = bytes(Json(answered(state, reply, began)).body)
     else:
@@ -79,9 +96,9 @@ async def download(
         except HolmesError as error:
             raise NotFoundError(str(error)) from None
         sources = await read_sources(state, clips, caller_of(request.scope))
-        edits = await asyncio.to_thread(laid_out, clips, q, given, sources)
+        edits = await asyncio.to_thread(laid_out, clips, title, given, sources)
         content = await asyncio.to_thread(content_of, edits, format)
-    return Response(content, media_type=TYPES[format], headers=attachment(file_name(q, format)))
+    return Response(content, media_type=TYPES[format], headers=attachment(file_name(title, format)))
 
 
 async def read_sources(

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from pathlib import Path
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 import holmes
-from holmes.index.ingest.skipped import read_skipped
 from holmes.serve.catalogue import FOLDERS_LISTED
 from holmes.serve.guard import COOKIE, same, session_of
 from holmes.serve.jobs import Jobs
 from holmes.serve.metrics import CONTENT_TYPE
-from holmes.serve.models import About, Health, Job, Paths, Token
+from holmes.serve.models import About, Health, Job, PathList, Paths, Token
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.routes_videos import Id
 
@@ -28,7 +27,7 @@ MONTH = 30 * 24 * 3600  # seconds a browser stays known
 async def about(request: Request) -> Response:
     state = state_of(request)
     folders = [{"folder": name, "videos": count} for name, count in sorted(state.catalogue.folders.items())]
-    notes = await asyncio.to_thread(read_skipped, Path(state.about.path))
+    notes = await asyncio.to_thread(state.skipped)
     return Json(
         {
             **state.about.to_dict(),
@@ -81,6 +80,15 @@ async def add(request: Request, given: Paths) -> Response:
     jobs.allow()
     jobs.add(state.changeable_path(), given.paths, state.catalogue.folders)
     return Json(jobs.to_json(), 200)
+
+
+@router.get("/api/paths", **documented(PathList), summary="Files and folders to add (with --manage)")
+async def paths(
+    request: Request, prefix: Annotated[str, Query(max_length=4096, description="A path so far.")] = ""
+) -> Response:
+    state, jobs = state_of(request), jobs_of(request)
+    jobs.allow()
+    return Json({"paths": await asyncio.to_thread(jobs.complete, prefix, state.catalogue.folders)})
 
 
 @router.delete("/api/videos/{id}", **documented(Job, 404, 409), summary="Remove a video (with --manage)")

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from dataclasses import replace
-from datetime import date
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BeforeValidator
 from starlette.responses import Response
 
 from holmes.serve.batching import Reply, ServedQuestion
 from holmes.serve.catalogue import Filter
 from holmes.serve.guard import caller_of
-from holmes.serve.models import LIMITS, NOT_BLANK, Answer, Answers, Questions
+from holmes.serve.models import LIMITS, NOT_BLANK, Answer, Answers, Day, Examples, Questions
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.state import ServerState
 
@@ -32,16 +29,22 @@ Sentence = Annotated[
         description="What happens in the moment.",
     ),
 ]
+OptionalSentence = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=LIMITS.query,
+        json_schema_extra={"pattern": NOT_BLANK},
+        description="What happens in the moment.",
+    ),
+]
+ID = r"^[A-Za-z0-9._-]{1,80}$"
+LikeId = Annotated[
+    str | None, Query(pattern=ID, description="In place of q: the id of a video, looked at `t` seconds in.")
+]
+Moment = Annotated[float, Query(ge=0, le=1e7, description="Seconds into the video that `like` names.")]
 Top = Annotated[int, Query(ge=1, le=LIMITS.top, description="How many videos.")]
-Day = Annotated[date, BeforeValidator(lambda given: iso_day(given))]
 Seconds = Annotated[float | None, Query(ge=0, le=1e9, description="Seconds.")]
-
-
-def iso_day(given: object) -> object:
-    """A day such as 2024-12-31; pydantic would take a number for seconds since 1970."""
-    if not isinstance(given, str) or not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", given):
-        raise ValueError("write a day as 2024-12-31")
-    return given
 
 
 def filter_of(
@@ -73,14 +76,13 @@ async def search(
 @router.post("/api/search", **documented(Answers, 404, 413, 503), summary="As for one sentence, for several")
 async def search_many(request: Request, questions: Questions) -> Response:
     state, began = state_of(request), time.perf_counter()
-    names = None
-    if questions.filter is not None:
-        names = await asyncio.to_thread(state.catalogue.fitting, questions.filter)
+    names = await asyncio.to_thread(named, state, questions)
     asked = [
         ServedQuestion(
             sentence,
             questions.top,
             names,
+            questions.timelines,
             abstain_below=questions.abstain_below,
             not_here_below=questions.not_here_below,
             expect_missing=questions.expect_missing,
@@ -89,6 +91,20 @@ async def search_many(request: Request, questions: Questions) -> Response:
     ]
     replies = await state.ask(asked, caller_of(request.scope))
     return Json({"answers": [answered(state, reply, began) for reply in replies]})
+
+
+def named(state: ServerState, questions: Questions) -> frozenset[str] | None:
+    """The videos that several sentences are asked about; None for all."""
+    asked = questions
+    found = state.catalogue.names(
+        Filter(asked.folder or None, asked.after, asked.before, asked.shortest, asked.longest)
+    )
+    wanted = [] if found is None else [found]
+    if asked.filter is not None:
+        wanted.append(state.catalogue.fitting(asked.filter))
+    if asked.names is not None:
+        wanted.append(frozenset(asked.names))
+    return frozenset.intersection(*wanted) if wanted else None
 
 
 async def answer(request: Request, question: ServedQuestion, filter: Filter) -> dict[str, Any]:
@@ -104,6 +120,24 @@ async def asked(request: Request, question: ServedQuestion, filter: Filter) -> R
         question = replace(question, names=names)
     (reply,) = await state.ask([question], caller_of(request.scope))
     return reply
+
+
+async def asked_like(request: Request, id: str, time: float, top: int, timelines: bool = False) -> Reply:
+    """Videos that look like one does at a time."""
+    state = state_of(request)
+    name = state.catalogue[id].name
+
+    def work() -> Reply:
+        found = state.index.like(name, time, top)
+        names = [hit.video for hit in found.hits] if timelines else []
+        return Reply(found, tuple(state.index.timelines_like(name, time, names)) if names else ())
+
+    return await state.batcher.do(work, caller_of(request.scope))
+
+
+@router.get("/api/examples", **documented(Examples), summary="Sentences to begin with")
+async def examples(request: Request) -> Response:
+    return Json({"examples": await state_of(request).examples()})
 
 
 def answered(state: ServerState, reply: Reply, began: float) -> dict[str, Any]:

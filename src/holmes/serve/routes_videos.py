@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
+import time
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from holmes.media.playable import Plan
 from holmes.serve.guard import caller_of
-from holmes.serve.models import LIMITS, Like, Playback, Timeline, Video, Videos
+from holmes.serve.models import LIMITS, Like, Playback, Scenes, Timeline, Video, Videos
 from holmes.serve.responses import Json, documented, state_of
-from holmes.serve.routes_search import Filters, Sentence, Top
-from holmes.serve.state import steps_of
+from holmes.serve.routes_search import ID, Filters, LikeId, OptionalSentence, Top, asked_like
+from holmes.serve.state import BadRequestError, steps_of
 from holmes.serve.streams import Converted, LimitedFile, follow_ranges
 
 router = APIRouter(tags=["videos"])
 
-Id = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,80}$", description="As /api/videos and hits give it.")]
+Id = Annotated[str, Path(pattern=ID, description="As /api/videos and hits give it.")]
 Second = Annotated[float, Query(ge=0, le=1e7, description="Seconds from the start.")]
 # What mimetypes does not know everywhere; a browser inspects the file itself anyway.
 TYPES = {".mkv": "video/x-matroska", ".ts": "video/mp2t", ".m2ts": "video/mp2t", ".webm": "video/webm"}
@@ -33,13 +34,17 @@ async def videos(
     q: Annotated[str, Query(max_length=LIMITS.query, description="Part of the path.")] = "",
     offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    sort: Annotated[
+        Literal["", "added", "name", "date", "length"],
+        Query(description="Newest, A to Z, latest, longest first; without it as the index lists them."),
+    ] = "",
+    order: Annotated[Literal["", "up", "down"], Query(description="up: the smallest first.")] = "",
 ) -> Response:
     state = state_of(request)
+    up = {"up": True, "down": False}.get(order)
 
     def listed() -> dict[str, object]:
-        found, part = state.catalogue.matching(filter), q.casefold()
-        if part:
-            found = [entry for entry in found if part in entry.name.casefold()]
+        found = state.catalogue.listed(filter, q.casefold(), sort, up)
         some = found[offset : offset + limit]
         return {"total": len(found), "videos": [state.video(entry) for entry in some]}
 
@@ -53,22 +58,46 @@ async def video(request: Request, id: Id) -> Response:
 
 
 @router.get("/api/videos/{id}/timeline", **documented(Timeline, 404), summary="Similarity along a video")
-async def timeline(request: Request, id: Id, q: Sentence) -> Response:
+async def timeline(
+    request: Request,
+    id: Id,
+    q: OptionalSentence = None,
+    like: LikeId = None,
+    t: Annotated[float, Query(ge=0, le=1e7, description="Seconds into that video.")] = 0.0,
+) -> Response:
     state = state_of(request)
     entry = state.catalogue[id]
-    state.check(q)
-    work = partial(state.index.timelines, q, [entry.name])
+    if (q is None) == (like is None):
+        raise BadRequestError("give either q, a sentence, or like, the id of a video.")
+    if like is not None:
+        work = partial(state.index.timelines_like, state.catalogue[like].name, t, [entry.name])
+    else:
+        assert q is not None
+        state.check(q)
+        work = partial(state.index.timelines, q, [entry.name])
     (found,) = await state.batcher.do(work, caller_of(request.scope))
     return Json(steps_of(found, entry.duration))
 
 
-@router.get("/api/videos/{id}/like", **documented(Like, 404), summary="Videos that look like a moment")
-async def like(request: Request, id: Id, t: Second, top: Top = 10) -> Response:
+@router.get("/api/videos/{id}/scenes", **documented(Scenes, 404), summary="Where its scenes begin")
+async def scenes(request: Request, id: Id) -> Response:
     state = state_of(request)
-    entry = state.catalogue[id]
-    work = partial(state.index.like, entry.name, t, top)
-    found = await state.batcher.do(work, caller_of(request.scope))
-    return Json({"hits": await asyncio.to_thread(state.described, found.hits)})
+    found = await asyncio.to_thread(state.thumbnails.scenes, state.catalogue[id])
+    return Json({"scenes": [{"start": round(start, 2), "end": round(end, 2)} for start, end in found]})
+
+
+@router.get("/api/videos/{id}/like", **documented(Like, 404), summary="Videos that look like a moment")
+async def like(
+    request: Request,
+    id: Id,
+    t: Second,
+    top: Top = 10,
+    timelines: Annotated[bool, Query(description="With the similarity along each video.")] = False,
+) -> Response:
+    began = time.perf_counter()
+    reply = await asked_like(request, id, t, top, timelines)
+    hits = await asyncio.to_thread(state_of(request).described, reply.answer.hits, reply.timelines)
+    return Json({"hits": hits, "milliseconds": round(1e3 * (time.perf_counter() - began), 2)})
 
 
 @router.get(

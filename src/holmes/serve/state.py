@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from holmes.errors import HolmesError
 from holmes.index.answer.answers import Hit, Timeline
 from holmes.index.answer.base import SearchIndex
 from holmes.index.answer.request import check_sentence
+from holmes.index.ingest.skipped import Notes, read_skipped
 from holmes.index.storage.store import IndexDescription
 from holmes.serve.batching import Batcher, Reply, ServedQuestion
 from holmes.serve.catalogue import VideoCatalogue, file_date
 from holmes.serve.decoding import Decoders
+from holmes.serve.examples import example_questions
 from holmes.serve.guard import TOO_MANY, Rates
 from holmes.serve.metrics import Metrics
 from holmes.serve.settings import ServeSettings
@@ -56,6 +59,9 @@ class ServerState:
         self.catalogue: VideoCatalogue
         self.thumbnails: Thumbnails
         self.about: IndexDescription
+        self._examples: list[str] | None = None
+        self._choosing = asyncio.Lock()
+        self.notes: dict[str, str] = {}  # why a video was read only in part, by its name
 
     async def __aenter__(self) -> ServerState:
         await self.batcher.__aenter__()
@@ -96,6 +102,13 @@ class ServerState:
             raise HolmesError("this index is not a single folder; change its parts one by one.")
         return path
 
+    async def examples(self) -> list[str]:
+        """Sentences that this collection answers well; found once for every state of the index."""
+        async with self._choosing:
+            if self._examples is None:
+                self._examples = await self.batcher.run(partial(example_questions, self.index))
+            return self._examples
+
     def described(self, hits: Sequence[Hit], timelines: Sequence[Timeline] = ()) -> list[dict[str, Any]]:
         """Hits with what the page shows of their videos; a video removed a moment ago is left out."""
         found = []
@@ -118,6 +131,7 @@ class ServerState:
             "duration": entry.duration,
             "date": day.isoformat() if day else None,
             "file": self.catalogue.has_file(entry),
+            "note": self.notes.get(entry.name),
         }
 
     async def _watch(self) -> None:
@@ -139,11 +153,19 @@ class ServerState:
         with suppress(HolmesError, OSError, ImportError):
             self.index.search_many(["a first look"], 1)
 
+    def skipped(self) -> Notes:
+        """Videos that are not in the index, or only in part, and why."""
+        found = read_skipped(Path(self.about.path))
+        self.notes = {note["name"]: note["reason"] for note in found["partial"]}
+        return found
+
     def _take_up(self) -> None:
         about = self.index.describe()
         catalogue = VideoCatalogue(self.index.durations)
         self.thumbnails = Thumbnails(Path(about.path), catalogue, self.decoders)
         self.catalogue, self.about = catalogue, about
+        self._examples = None
+        self.skipped()
         self.metrics.videos.set(len(catalogue))
         self.metrics.generation.set(about.generation)
 

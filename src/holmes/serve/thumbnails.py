@@ -12,6 +12,7 @@ from holmes.index.storage.store import FEATURES
 from holmes.media.feature_folder import FeatureFolder, Thumbnail
 from holmes.serve.catalogue import Entry, NotFoundError, VideoCatalogue
 from holmes.serve.decoding import Decoders
+from holmes.serve.scenes import scenes_of
 from holmes.serve.turns import BusyError, Caller
 
 KEPT_WIDTH = 160  # of the pictures an index keeps
@@ -50,6 +51,15 @@ class Thumbnails:
                 if not kept:
                     raise NotFoundError("there is no picture of this video.") from None
         return min(kept, key=lambda picture: abs(picture.time - time)).jpeg
+
+    def scenes(self, entry: Entry) -> list[tuple[float, float]]:
+        """Where the scenes of a video begin and end, in seconds."""
+        try:
+            found = None if self._features is None else self._features[entry.id]
+        except HolmesError:
+            found = None
+        rows, times = (None, None) if found is None else (found.rows, found.times)
+        return scenes_of(rows, times, entry.duration)
 
     def _read_kept(self, entry: Entry) -> tuple[Thumbnail, ...]:
         if self._features is None:

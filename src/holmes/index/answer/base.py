@@ -145,6 +145,16 @@ class SearchIndex(ABC):
             True
         """
 
+    @abstractmethod
+    def timelines_like(self, video: str, time: float, videos: Sequence[str]) -> list[Timeline]:
+        """How much each of these videos looks like `video` does at `time` seconds, as `timelines`.
+
+        Example:
+            >>> (timeline,) = index.timelines_like(index.videos[0], 1.5, [index.videos[1]])
+            >>> timeline.spans_F2.shape == (len(timeline.similarity_F), 2)
+            True
+        """
+
     def duration(self, video: str) -> float:
         """The seconds of one video."""
         seconds = self.durations.get(video)

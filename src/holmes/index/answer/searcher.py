@@ -103,17 +103,18 @@ class Index(SearchIndex):
         return answers
 
     def _look_alikes(self, video: str, time: float, top: int) -> tuple[Hit, ...]:
-        stored = self._stored(video)
-        row_1D = torch.from_numpy(np.asarray(frame_at(stored, time), np.float32)).unsqueeze(0)
-        weights = self.embedder.frame_weight, self.embedder.clip_weight
-        probes = make_probes(QueryEmbedding(row_1D), *weights).to(self.device)
-        nearest = nearest_videos(self.gallery, probes, top + 1).to("cpu")
-        hits = compose_hits(0, None, nearest, top + 1, self._finder(nearest, probes.to("cpu")))
+        probes = self._probes_like(video, time)
+        nearest = nearest_videos(self.gallery, probes.to(self.device), top + 1).to("cpu")
+        hits = compose_hits(0, None, nearest, top + 1, self._finder(nearest, probes))
         return tuple(hit for hit in hits if hit.video != video)[:top]
 
     def timelines(self, sentence: str, videos: Sequence[str]) -> list[Timeline]:
         check_sentence(sentence)
         probes = self._probes([sentence])
+        return [timeline_of(self._stored(name), probes, 0) for name in videos]
+
+    def timelines_like(self, video: str, time: float, videos: Sequence[str]) -> list[Timeline]:
+        probes = self._probes_like(video, time)
         return [timeline_of(self._stored(name), probes, 0) for name in videos]
 
     def encode(self, sentences: Sequence[str]) -> NDArray[np.float32]:
@@ -220,6 +221,11 @@ class Index(SearchIndex):
     def _probes(self, sentences: Sequence[str]) -> Probes:
         embedder = self.embedder
         return make_probes(embedder.queries(sentences), embedder.frame_weight, embedder.clip_weight)
+
+    def _probes_like(self, video: str, time: float) -> Probes:
+        row_1D = torch.from_numpy(np.asarray(frame_at(self._stored(video), time), np.float32)).unsqueeze(0)
+        embedder = self.embedder
+        return make_probes(QueryEmbedding(row_1D), embedder.frame_weight, embedder.clip_weight)
 
     def _stored(self, name: str) -> StoredVideo:
         if name not in self.store:

@@ -1,4 +1,13 @@
 // Requests to the server that this page came from. A failure says why, in a sentence.
+// A server that stops or begins to answer is announced by a "connection" event of the document.
+
+let reachable = true;
+
+function reached(now) {
+  if (now === reachable) return;
+  reachable = now;
+  document.dispatchEvent(new CustomEvent("connection", { detail: now }));
+}
 
 export class Problem extends Error {
   constructor(message, status) {
@@ -13,9 +22,12 @@ export async function request(path, options = {}) {
     response = await fetch(path, { credentials: "same-origin", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem("The server is not answering. Is it still running?", 0);
+    reached(false);
+    throw new Problem("The server does not answer. Is it still running?", 0);
   }
+  reached(true);
   const body = await response.json().catch(() => ({}));
+  if (response.status === 401) document.dispatchEvent(new CustomEvent("locked"));
   if (!response.ok) throw new Problem(sentence(body.error ?? `the server answered ${response.status}.`), response.status);
   return body;
 }
@@ -46,4 +58,15 @@ export async function takeToken() {
 
 function sentence(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+// What /api/index says; asked once, and again when it may have changed.
+let told = null;
+
+export function aboutIndex(fresh = false) {
+  if (fresh || !told) {
+    told = request("/api/index");
+    told.catch(() => { told = null; });
+  }
+  return told;
 }

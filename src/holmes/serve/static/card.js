@@ -1,9 +1,15 @@
-// One hit: a picture at the moment found, how probable it is, the strip, and the player when it is asked for.
+// One film that was found: a picture of its best moment, how probable it is, the strip, its other moments, and the player
+// when it is asked for.
 
 import { thumbnail } from "./api.js";
-import { button, clock, h, inWords, percent, say } from "./dom.js";
+import { button, clock, h, inWords, percent, say, shortened } from "./dom.js";
+import { made } from "./places.js";
 import { Player } from "./player.js";
+import { previewOnHover } from "./preview.js";
+import { watchAddress } from "./tile.js";
 import { Strip } from "./timeline.js";
+
+const OTHERS = 4; // further moments that are shown
 
 export class Card {
   static open = null; // the card that plays
@@ -14,10 +20,7 @@ export class Card {
     this.strip = new Strip(hit, scale, (time) => this.play(time));
     const best = hit.moments[0] ?? { start: 0, end: hit.duration };
     this.middle = (best.start + best.end) / 2;
-    const image = h("img", { src: thumbnail(hit.id, this.middle), alt: "", loading: rank < 6 ? "eager" : "lazy", width: 480, height: 270 });
-    image.addEventListener("error", () => image.replaceWith(h("span", { class: "nothing" }, "no picture")), { once: true });
-    this.poster = h("button", { type: "button", class: "poster", "aria-label": `${clock(best.start)}–${clock(best.end)}: play ${hit.title} from there`,
-      onclick: () => this.play(best.start) }, image, h("span", { class: "span" }, `${clock(best.start)}–${clock(best.end)}`));
+    this.poster = this.#picture(best, 480, rank < 6, "poster");
     this.body = h("div", { class: "body" }, this.#heading(rank), this.strip.element, this.#foot());
     this.element = h("li", { class: "card", tabIndex: -1, "data-id": hit.id, "aria-label": `${rank}. ${hit.title}` }, this.poster, this.body);
   }
@@ -35,17 +38,29 @@ export class Card {
     this.element.scrollIntoView({ block: "nearest" });
   }
 
-  close() {
+  // `quiet` leaves the address alone: another view has it already.
+  close({ quiet = false } = {}) {
     this.player?.close();
     this.player = null;
     this.element.classList.remove("playing");
     if (Card.open === this) Card.open = null;
     this.strip.show(this.hit.moments[0]?.start ?? 0);
-    this.actions.playing(null);
+    if (!quiet) this.actions.playing(null);
   }
 
   playBest() {
     this.play(this.hit.moments[0]?.start ?? 0);
+  }
+
+  // A moment as a picture that plays in place under the mouse, and in the player when it is pressed.
+  #picture(moment, width, eager, style) {
+    const times = `${clock(moment.start)}–${clock(moment.end)}`;
+    const image = h("img", { src: thumbnail(this.hit.id, (moment.start + moment.end) / 2, width), alt: "", loading: eager ? "eager" : "lazy", width: 480, height: 270 });
+    image.addEventListener("error", () => image.replaceWith(h("span", { class: "nothing" }, "no picture")), { once: true });
+    const picture = h("button", { type: "button", class: style, "aria-label": `${times}: play ${this.hit.title} from there`, onclick: () => this.play(moment.start) },
+      image, h("span", { class: "span" }, style === "poster" ? times : clock(moment.start)));
+    previewOnHover(picture, this.hit, moment);
+    return picture;
   }
 
   #heading(rank) {
@@ -53,22 +68,21 @@ export class Card {
     const sure = probability === null || probability === undefined
       ? h("p", { class: "sure" }, h("span", { class: "words" }, "similarity"), h("b", {}, score.toFixed(2)))
       : h("p", { class: "sure" }, h("span", { class: "words" }, fit ?? inWords(probability)), h("b", {}, percent(probability)));
+    const open = watchAddress(this.hit, { t: (this.hit.moments[0]?.start ?? 0).toFixed(1), q: this.actions.query });
     return h("div", { class: "heading" }, h("span", { class: "rank", "aria-hidden": "true" }, String(rank)),
-      h("div", { class: "names" }, h("h3", { title: this.hit.name }, title), h("p", { class: "folder" }, shortened(folder))), sure);
+      h("div", { class: "names" }, h("h3", { title: this.hit.name }, h("a", { href: open, "data-link": true }, title)), h("p", { class: "folder" }, `${clock(this.hit.duration)} · ${shortened(folder)}`)), sure);
   }
 
   #foot() {
     const [best = { start: 0 }, ...others] = this.hit.moments;
     const here = () => this.player ? this.player.position : this.middle;
     return h("div", { class: "foot" },
-      h("span", { class: "times" }, clock(0)),
-      h("div", { class: "others" }, others.length ? h("span", { class: "words" }, "also at") : null,
-        others.map((moment) => h("button", { type: "button", class: "time", "aria-label": `${clock(moment.start)}: play from there`,
-          onclick: () => this.play(moment.start) }, clock(moment.start)))),
+      others.length ? h("div", { class: "others" }, h("span", { class: "words" }, "also at"),
+        others.slice(0, OTHERS).map((moment) => this.#picture(moment, 160, false, "other"))) : null,
       h("div", { class: "actions" },
         button("like", `More like this: this moment of ${this.hit.title}`, () => this.actions.like(this.hit, here()), { text: "More like this" }),
-        button("link", `Copy link to ${this.hit.title}`, () => this.#copy(this.player ? here() : best.start), { text: "Copy link" })),
-      h("span", { class: "times" }, clock(this.strip.duration)));
+        button("link", `Copy link to ${this.hit.title}`, () => this.#copy(this.player ? here() : best.start), { text: "Copy link" }),
+        made("card", this.hit, { time: here, player: () => this.player ?? null })));
   }
 
   async #copy(time) {
@@ -81,10 +95,4 @@ export class Card {
     }
     say("Link copied");
   }
-}
-
-// The last folders of a long path tell more than the first.
-function shortened(folder) {
-  const parts = folder.split("/").filter(Boolean);
-  return parts.length > 3 ? `…/${parts.slice(-3).join("/")}` : folder;
 }

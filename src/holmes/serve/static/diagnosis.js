@@ -32,8 +32,8 @@ export function panel(answer) {
     h("div", { class: "verdict" }, h("p", { class: "kind" }, mark, h("span", {}, diagnosis.words)),
       h("p", { class: "explanation" }, diagnosis.explanation),
       diagnosis.advice ? h("p", { class: "advice" }, diagnosis.advice) : null),
-    diagnosis.probability === null ? null : distribution(hits, diagnosis.here),
-    why(diagnosis), cut(answer.read), missing(answer.missing ?? []));
+    h("div", { class: "measured" }, diagnosis.probability === null ? null : distribution(hits, diagnosis.here), why(diagnosis)),
+    cut(answer.read), missing(answer.missing ?? []));
 }
 
 // All of it, one whole: the leading videos, the other ones, and none of them.

@@ -38,6 +38,17 @@ const ICONS = {
   filter: "M4 6h16M7 12h10M10 18h4",
   export: "M12 4v11M7.500 10.500 12 15l4.500-4.500M5 19.500h14",
   trash: "M5 7h14M9.500 7V4.500h5V7M7 7l.800 12.500h8.400L17 7",
+  sun: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 3v2M12 19v2M3 12h2M19 12h2M5.600 5.600l1.400 1.400M17 17l1.400 1.400M5.600 18.400 7 17M17 7l1.400-1.400",
+  add: "M12 5v14M5 12h14",
+  folder: "M3.500 6.500h6l2 2.500h9v9.500h-17z",
+  loop: "M5 12a6 6 0 0 1 6-6h7M15.500 3.500 18 6l-2.500 2.500M19 12a6 6 0 0 1-6 6H6M8.500 20.500 6 18l2.500-2.500",
+  moment: "M6 5v14M18 5v14M9 12h6",
+  frameBack: "M15 6l-6 6 6 6M18.500 6v12",
+  frameOn: "M9 6l6 6-6 6M5.500 6v12",
+  open: "M8 5H5v14h14v-3M13 5h6v6M19 5l-8.500 8.500",
+  warning: "M12 4.500 3.500 19h17zM12 10v4M12 16.500v.200",
+  more: "M6 9l6 6 6-6",
+  less: "M6 15l6-6 6 6",
 };
 const SOLID = new Set(["play", "pause"]);
 
@@ -77,6 +88,24 @@ const WORDS = [[0.9, "almost certainly"], [0.6, "likely"], [0.2, "perhaps"], [0,
 
 export function inWords(probability) {
   return WORDS.find(([least]) => probability >= least)[1];
+}
+
+// The last folders of a long path tell more than the first.
+export function shortened(folder) {
+  const parts = folder.split("/").filter(Boolean);
+  return parts.length > 3 ? `…/${parts.slice(-3).join("/")}` : folder;
+}
+
+export const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+// One sentence and one action: how every state without content looks.
+export function notice(text, action = null, { error = false, more = "" } = {}) {
+  return h("div", { class: error ? "empty error" : "empty", role: error ? "alert" : null },
+    h("p", {}, error ? icon("warning") : null, text), more ? h("p", { class: "advice" }, more) : null, action);
+}
+
+export function plain(text, onclick, properties = {}) {
+  return h("button", { type: "button", class: "plain", onclick, ...properties }, text);
 }
 
 export function counted(count, what) {

@@ -1,6 +1,5 @@
 // Which videos may be found: by folder, date and length. What is set stands in the address too.
 
-import { request } from "./api.js";
 import { button, h, icon } from "./dom.js";
 
 export const NAMES = ["folder", "after", "before", "shortest", "longest"];
@@ -11,12 +10,12 @@ export class Filters {
   constructor(changed) {
     this.changed = changed;
     this.values = Object.fromEntries(NAMES.map((name) => [name, ""]));
-    this.folder = h("select", { id: "folder", onchange: () => this.#set({ folder: this.folder.value }) }, h("option", { value: "" }, "all folders"));
-    this.after = h("input", { id: "after", type: "date", onchange: () => this.#set({ after: this.after.value }) });
-    this.before = h("input", { id: "before", type: "date", onchange: () => this.#set({ before: this.before.value }) });
+    this.folder = h("select", { id: "folder", onchange: () => this.set({ folder: this.folder.value }) }, h("option", { value: "" }, "all folders"));
+    this.after = h("input", { id: "after", type: "date", onchange: () => this.set({ after: this.after.value }) });
+    this.before = h("input", { id: "before", type: "date", onchange: () => this.set({ before: this.before.value }) });
     this.length = h("select", { id: "length", onchange: () => this.#length() }, LENGTHS.map(([name], at) => h("option", { value: String(at) }, name)));
     this.count = h("span", { class: "count" });
-    this.clear = button("close", "Clear all filters", () => this.#set(Object.fromEntries(NAMES.map((name) => [name, ""]))), { text: "Clear" });
+    this.clear = button("close", "Clear all filters", () => this.reset(), { text: "Clear" });
     const field = (label, control) => h("label", { htmlFor: control.id }, h("span", {}, label), control);
     this.element = h("details", { class: "filters" },
       h("summary", {}, icon("filter"), h("span", {}, "Filters"), this.count),
@@ -30,24 +29,30 @@ export class Filters {
     this.#show();
   }
 
-  async load() {
-    const about = await request("/api/index");
-    for (const { folder, videos } of withParents(about.folders)) {
-      this.folder.append(h("option", { value: folder }, `${folder} (${videos.toLocaleString("en")})`));
-    }
+  // The folders that can be chosen.
+  folders(folders) {
+    this.folder.replaceChildren(h("option", { value: "" }, "all folders"),
+      ...withParents(folders).map(({ folder, videos }) => h("option", { value: folder }, `${folder} (${videos.toLocaleString("en")})`)));
     this.#show();
-    return about;
   }
 
   #length() {
     const [, shortest, longest] = LENGTHS[Number(this.length.value)];
-    this.#set({ shortest, longest });
+    this.set({ shortest, longest });
   }
 
-  #set(values) {
+  set(values) {
     Object.assign(this.values, values);
     this.#show();
     this.changed();
+  }
+
+  reset() {
+    this.set(Object.fromEntries(NAMES.map((name) => [name, ""])));
+  }
+
+  get any() {
+    return NAMES.some((name) => this.values[name]);
   }
 
   #show() {

@@ -1,129 +1,131 @@
-// The index itself: what it holds, what was left out and why, and changes to it where the server allows them.
+// What the index holds, as a grid: sorted, filtered, by folder; what was left out and why; changes where the server allows them.
 
-import { address, request, send, thumbnail } from "./api.js";
-import { button, bytes, clock, counted, h, say } from "./dom.js";
+import { aboutIndex, address, request, send } from "./api.js";
+import { addVideos } from "./adding.js";
+import { button, bytes, counted, h, notice, plain, say } from "./dom.js";
+import { Filters } from "./filters.js";
+import { folderTree } from "./folders.js";
+import { Grid } from "./grid.js";
 
-const PAGE = 60;
-const LOOK = 500; // milliseconds between two looks at the progress
+const SORTS = [["added", "", "Newly added"], ["name", "", "Name"], ["date", "", "Newest file"], ["date", "up", "Oldest file"],
+  ["length", "", "Longest"], ["length", "up", "Shortest"]];
 
 export class Library {
   constructor() {
-    this.list = h("ul", { class: "shelf" });
-    this.more = h("button", { type: "button", class: "plain", onclick: () => this.#load(true) }, "Show more");
-    this.part = h("input", { type: "search", id: "part", placeholder: "Part of a name or folder", maxLength: 500,
-      oninput: () => { clearTimeout(this.timer); this.timer = setTimeout(() => this.#load(false), 200); } });
-    this.summary = h("div", { class: "summary" });
-    this.manage = h("div", {});
-    this.left = h("div", {});
+    this.filters = new Filters(() => this.#changed());
+    this.part = h("input", { type: "search", id: "part", placeholder: "Part of a name", maxLength: 500,
+      oninput: () => { clearTimeout(this.timer); this.timer = setTimeout(() => this.#changed(true), 200); } });
+    this.sort = h("select", { id: "sort", onchange: () => this.#changed() }, SORTS.map(([, , name], at) => h("option", { value: String(at) }, name)));
     this.total = h("span", { class: "found" });
-    this.element = h("div", { class: "library" }, h("h1", {}, "Library"), this.summary, this.manage, this.left,
-      h("section", { "aria-label": "Videos" }, h("div", { class: "bar" }, h("h2", {}, "Videos"), this.total,
-        h("label", { class: "hidden", htmlFor: "part" }, "Part of a name or folder"), this.part), this.list, this.more));
+    this.head = h("div", { class: "library-head" }, h("h1", {}, "Library"), this.total);
+    this.tree = h("details", { class: "folders", open: innerWidth >= 1000 });
+    this.left = h("div", { class: "left-out" });
+    this.grid = new Grid((offset, limit) => request(this.#asked({ offset, limit })), (video) => this.#extra(video));
+    this.state = h("div", {});
+    this.facts = h("details", { class: "index-facts" });
+    this.element = h("div", { class: "library" }, this.head,
+      h("div", { class: "tools" }, h("label", { class: "hidden", htmlFor: "part" }, "Part of a name or folder"), this.part,
+        h("label", { class: "sort", htmlFor: "sort" }, h("span", {}, "Sort by"), this.sort), this.filters.element),
+      this.left, h("div", { class: "library-body" }, this.tree, h("section", { "aria-label": "Videos" }, this.state, this.grid.element)), this.facts);
   }
 
+  // Shows what the address says; an address shown before keeps its place.
   async read() {
     document.title = "Library · Holmes";
+    const parameters = new URLSearchParams(location.search);
+    this.filters.read(parameters);
+    this.part.value = parameters.get("name") ?? "";
+    const [sort, order] = [parameters.get("sort") ?? "added", parameters.get("order") ?? ""];
+    this.sort.value = String(Math.max(0, SORTS.findIndex(([name, way]) => name === sort && way === order)));
+    this.failed = false;
+    this.grid.enter();
     try {
-      await this.#about();
-      await this.#load(false);
-      if (this.about.manage) this.#follow(await request("/api/job"));
+      const about = await aboutIndex(true);
+      const now = `${location.search} ${about.generation}`;
+      this.#about(about);
+      if (now !== this.shown) await this.#load();
+      this.shown = now;
     } catch (problem) {
-      this.#failed(problem);
+      this.failed = true;
+      this.shown = null;
+      this.state.replaceChildren(notice(problem.message, plain("Try again", () => this.read()), { error: true }));
     }
   }
 
   leave() {
-    clearTimeout(this.looking);
+    this.grid.leave();
   }
 
-  async #about() {
-    this.about = await request("/api/index");
-    const { videos, hours, model, extraction, path, left_out: left, partial, removed } = this.about;
-    const length = hours >= 1 ? `${hours.toLocaleString("en", { maximumFractionDigits: 1 })} hours` : `${Math.round(60 * hours)} minutes`;
-    const facts = [["Videos", videos.toLocaleString("en")], ["Length", length], ["On disk", bytes(this.about.bytes)],
-      ["Model", modelName(model)], ["Frames", extraction?.backbone ? `${extraction.backbone.name}, ${extraction.rate} per second` : "made elsewhere"],
-      ["Folder", path], removed ? ["Removed", `${removed.toLocaleString("en")}, ‘holmes index compact’ frees their space`] : null];
-    this.summary.replaceChildren(h("dl", {}, facts.filter(Boolean).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { title: value }, value)))));
-    this.left.replaceChildren(...[["Left out", left], ["Read in part", partial]].filter(([, files]) => files?.length).map(([name, files]) => reasons(name, files)));
-    if (this.about.manage && !this.form) this.manage.replaceChildren(this.#adding());
+  get #sorting() {
+    const [sort, order] = SORTS[Number(this.sort.value)];
+    return { sort, order };
   }
 
-  async #load(further) {
-    const offset = further ? this.list.children.length : 0;
-    const { videos, total } = await request(address("/api/videos", { q: this.part.value.trim(), offset, limit: PAGE }));
-    const items = videos.map((video) => this.#item(video));
-    if (further) this.list.append(...items);
-    else this.list.replaceChildren(...(items.length ? items : [h("li", { class: "empty" }, "No video has that in its name.")]));
-    this.total.textContent = total.toLocaleString("en");
-    this.more.hidden = offset + videos.length >= total;
+  #asked(more) {
+    return address("/api/videos", { q: this.part.value.trim(), ...this.filters.values, ...this.#sorting, ...more });
+  }
+
+  #changed(replace = false) {
+    const { sort, order } = this.#sorting;
+    const target = address("/library", { name: this.part.value.trim(), ...this.filters.values, sort: sort === "added" ? "" : sort, order });
+    history[replace ? "replaceState" : "pushState"](null, "", target);
+    this.read();
+  }
+
+  async #load() {
+    const total = await this.grid.reset();
+    const every = total === this.about.videos;
+    this.total.textContent = every ? counted(total, "video") : `${total.toLocaleString("en")} of ${counted(this.about.videos, "video")}`;
+    this.state.replaceChildren(...(total ? [] : [this.#none()]));
     say(counted(total, "video"));
   }
 
-  #item(video) {
-    const image = h("img", { src: thumbnail(video.id, video.duration / 2, 160), alt: "", loading: "lazy", width: 160, height: 90 });
-    image.addEventListener("error", () => image.replaceWith(h("span", { class: "nothing" })), { once: true });
-    const facts = [clock(video.duration), video.date, video.file ? null : "file is gone"].filter(Boolean).join(" · ");
-    const remove = this.about.manage ? button("trash", `Remove ${video.title} from the index`, () => this.#remove(video)) : null;
-    return h("li", {}, image, h("div", {}, h("p", { class: "title", title: video.name }, video.title), h("p", { class: "folder" }, video.folder),
-      h("p", { class: "folder" }, facts)), remove);
-  }
-
-  #adding() {
-    this.paths = h("textarea", { id: "paths", rows: 2, placeholder: "/path/of/a/folder, one on each line", spellcheck: false });
-    this.progress = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Progress of adding videos" });
-    this.news = h("p", { class: "news", role: "status" });
-    this.form = h("form", { class: "adding", onsubmit: (event) => { event.preventDefault(); this.#add(); } },
-      h("h2", {}, "Add videos"), h("label", { htmlFor: "paths" }, "Files or folders on the machine that serves this page"), this.paths,
-      h("button", { type: "submit", class: "plain strong" }, "Add"), this.progress, this.news);
-    return this.form;
-  }
-
-  async #add() {
-    const paths = this.paths.value.split("\n").map((line) => line.trim()).filter(Boolean);
-    if (!paths.length) return;
-    try {
-      this.#follow(await send("POST", "/api/videos", { paths }));
-      this.paths.value = "";
-    } catch (problem) {
-      this.news.textContent = problem.message;
+  #none() {
+    if (!this.about.videos) {
+      return notice("There are no videos yet.", this.about.manage || this.about.uploads ? plain("Add videos", () => this.#add(), { class: "plain strong" })
+        : h("code", { class: "command" }, `holmes index add ${this.about.path} VIDEOS`));
     }
+    return notice("No video matches.", plain("Clear the filters", () => { this.part.value = ""; this.filters.reset(); }));
   }
 
-  // Looks again and again until it is done; the videos appear as they come.
-  #follow(job) {
-    clearTimeout(this.looking);
-    const running = job.state === "running";
-    this.progress.hidden = !running;
-    if (job.total) { this.progress.max = job.total; this.progress.value = job.done; } else this.progress.removeAttribute("value");
-    if (running) this.news.textContent = job.total ? `${job.what}: ${job.done} of ${job.total}` : `${job.what}…`;
-    else if (job.state !== "idle") this.news.textContent = job.message;
-    if (running) {
-      this.followed = true;
-      this.looking = setTimeout(async () => {
-        try { this.#follow(await request("/api/job")); } catch (problem) { this.news.textContent = problem.message; }
-      }, LOOK);
-    } else if (this.followed) {
-      this.followed = false;
-      setTimeout(() => this.#about().then(() => this.#load(false)).catch(() => {}), 1200); // the server looks at its index every second
-    }
+  #about(about) {
+    this.about = about;
+    this.filters.folders(about.folders);
+    const add = about.manage || about.uploads ? plain("Add videos", () => this.#add(), { class: "plain strong" }) : null;
+    this.head.querySelector(".plain")?.remove();
+    if (add) this.head.append(add);
+    this.tree.replaceChildren(h("summary", {}, "Folders"), folderTree(about.folders, about.videos, this.filters.values.folder, (folder) => this.filters.set({ folder })));
+    this.left.replaceChildren(...[["left out", about.left_out], ["read in part", about.partial]].filter(([, files]) => files?.length).map(([what, files]) => reasons(what, files)));
+    this.facts.replaceChildren(h("summary", {}, "About this index"), facts(about));
+  }
+
+  #add() {
+    addVideos(this.about, () => { this.shown = null; this.read(); });
+  }
+
+  #extra(video) {
+    return this.about.manage ? button("trash", `Remove ${video.title} from the index`, () => this.#remove(video)) : null;
   }
 
   async #remove(video) {
     if (!window.confirm(`Remove ${video.title} from the index? Its file stays where it is.`)) return;
     try {
       await send("DELETE", `/api/videos/${video.id}`);
-      await this.#about();
-      await this.#load(false);
+      this.shown = null;
+      await this.read();
     } catch (problem) {
-      this.news.textContent = problem.message;
+      this.state.replaceChildren(notice(problem.message, null, { error: true }));
     }
   }
+}
 
-  #failed(problem) {
-    if (problem.status === 401) { this.element.dispatchEvent(new CustomEvent("locked", { bubbles: true })); return; }
-    this.summary.replaceChildren(h("div", { class: "empty error", role: "alert" }, h("p", {}, problem.message),
-      h("button", { type: "button", class: "plain", onclick: () => this.read() }, "Try again")));
-  }
+function facts(about) {
+  const { videos, hours, model, extraction, path, removed } = about;
+  const length = hours >= 1 ? `${hours.toLocaleString("en", { maximumFractionDigits: 1 })} hours` : `${Math.round(60 * hours)} minutes`;
+  const found = [["Videos", videos.toLocaleString("en")], ["Length", length], ["On disk", bytes(about.bytes)],
+    ["Model", modelName(model)], ["Frames", extraction?.backbone ? `${extraction.backbone.name}, ${extraction.rate} per second` : "made elsewhere"],
+    ["Folder", path], removed ? ["Removed", `${removed.toLocaleString("en")}, ‘holmes index compact’ frees their space`] : null];
+  return h("dl", {}, found.filter(Boolean).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { title: value }, value))));
 }
 
 function modelName(model) {
@@ -131,7 +133,7 @@ function modelName(model) {
   return model?.kind ? `${name} (${model.kind})` : name;
 }
 
-function reasons(name, files) {
-  return h("details", { class: "left" }, h("summary", {}, `${name}: ${counted(files.length, "file")}`),
+function reasons(what, files) {
+  return h("details", { class: "left" }, h("summary", {}, `${counted(files.length, "file")} ${what}`),
     h("ul", {}, files.map((file) => h("li", {}, h("b", {}, file.name), ` ${file.reason}`))));
 }

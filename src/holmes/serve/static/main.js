@@ -1,74 +1,92 @@
-// Holmes in the browser: which page the address means, and the keys.
+// Holmes in the browser: which view the address means, the header and the keys. Plain ES modules, without a build step.
+//
+//   /  start.js      /?q=  answer.js      /library  library.js      /watch?video=  watch.js      player.js in the last three
+//
+// A module adds to the page in five places; places.js says what each is given. Import the module below, in one line.
+//   1  addCardAction((hit, { time, player }) => element)          an action of a hit
+//   2  addPlayerPanel(({ video, player }) => { title, element })  a panel beside the film
+//   3  addHeaderItem((about) => element)                          something in the header
+//   4  addSearchField(({ use }) => element)                       something in the search box, such as a picture to search with
+//   5  addExport(({ hits, parameters }) => element)               an entry of the menu "Export"
+// uploads.js is mounted by the dialog "Add videos" (adding.js), as mountUploads(container, { onDone }).
 
-import { send, takeToken } from "./api.js";
-import { Card } from "./card.js";
-import { h } from "./dom.js";
+import { aboutIndex, request, send, takeToken } from "./api.js";
+import { Answer } from "./answer.js";
+import { button, h, plain } from "./dom.js";
 import { Library } from "./library.js";
-import { Search } from "./search.js";
+import { made } from "./places.js";
+import { Start } from "./start.js";
+import { Watch } from "./watch.js";
 
+const LOOK = 3000; // milliseconds between two looks whether the server is back
 const content = document.getElementById("content");
 const input = document.getElementById("q");
-let search, library;
+const views = {}; // made when they are first shown, and kept
+let view = null;
 
-function show() {
-  const inLibrary = location.pathname === "/library";
-  document.body.classList.toggle("in-library", inLibrary);
-  document.getElementById("to-library").toggleAttribute("aria-current", inLibrary);
-  library?.leave();
-  Card.open?.close();
-  if (inLibrary) {
-    library = new Library();
-    content.replaceChildren(library.element);
-    library.read();
-  } else {
-    search ??= new Search(input);
-    content.replaceChildren(search.element);
-    search.read();
-  }
+function viewOf({ pathname, search }) {
+  if (pathname === "/library") return views.library ??= new Library();
+  if (pathname === "/watch") return views.watch ??= new Watch();
+  const asked = new URLSearchParams(search);
+  if (asked.get("q") || asked.get("like") || (asked.get("by") && views.answer?.source)) return views.answer ??= new Answer(input, go);
+  return views.start ??= new Start();
 }
 
-function open(address) {
-  history.pushState(null, "", address);
+// Shows what the address says.
+function show() {
+  const next = viewOf(location);
+  if (next !== view) {
+    view?.leave?.();
+    view = next;
+    content.replaceChildren(view.element);
+  }
+  if (view !== views.answer) input.value = "";
+  document.body.dataset.view = location.pathname === "/" ? "search" : location.pathname.slice(1);
+  for (const link of document.querySelectorAll(".top nav a")) link.toggleAttribute("aria-current", link.pathname === location.pathname);
+  const { scroll = 0 } = history.state ?? {};
+  Promise.resolve(view.read()).then(() => scrollTo(0, scroll));
+}
+
+function go(target, { replace = false } = {}) {
+  if (target !== location.pathname + location.search) {
+    if (!replace) history.replaceState({ scroll: scrollY }, "");
+    if (viewOf(new URL(target, location.href)) !== view) view?.leave?.();
+    history[replace ? "replaceState" : "pushState"](null, "", target);
+  }
   show();
 }
 
+history.scrollRestoration = "manual";
+addEventListener("popstate", show);
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.("a[data-link]");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
   event.preventDefault();
-  open(link.getAttribute("href"));
+  go(link.getAttribute("href"));
+  content.focus({ preventScroll: true });
 });
-addEventListener("popstate", show);
-input.addEventListener("input", () => { if (location.pathname === "/") search.typed(); });
-input.form.addEventListener("submit", (event) => {
-  event.preventDefault();
-  if (location.pathname === "/") search.go({ replace: false });
-  else open(`/?${new URLSearchParams({ q: input.value.trim() })}`);
-});
+
+// The search box belongs to every view: what is typed is answered at once.
+const answer = () => (views.answer ??= new Answer(input, go));
+input.addEventListener("input", () => answer().typed());
+input.form.addEventListener("submit", (event) => { event.preventDefault(); answer().ask({ replace: false }); });
+input.form.querySelector(".extras").append(...made("search", { use: (source) => answer().use(source) }));
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const typing = event.target.matches("input, textarea, select");
-  const pressed = event.target.matches("button, a, summary");
-  if (event.target === input && event.key === "ArrowDown") search?.select(1);
-  else if (event.target === input && event.key === "Escape") input.value ? (input.value = "", search?.go({ replace: false })) : input.blur();
+  const typing = event.target.matches("input:not([type=range]), textarea, select");
+  if (event.target === input && event.key === "ArrowDown") view.select?.(1);
+  else if (event.target === input && event.key === "Escape") input.value ? go("/") : input.blur();
   else if (typing || document.querySelector("dialog[open]")) return;
   else if (event.key === "/") { input.focus(); input.select(); }
   else if (event.key === "?") help();
-  else if (!search?.cards.length) return;
-  else if (event.key === "ArrowDown") search.select(1);
-  else if (event.key === "ArrowUp") search.select(-1);
-  else if (event.key === "Enter" && !pressed) search.selected?.playBest();
-  else if (event.key === " " && !pressed) { if (Card.open?.player) Card.open.player.toggle(); else search.selected?.playBest(); }
-  else if (event.key === "ArrowRight") Card.open?.player?.jump(1);
-  else if (event.key === "ArrowLeft") Card.open?.player?.jump(-1);
-  else if (event.key === "Escape" && Card.open) { const { element } = Card.open; Card.open.close(); element.focus(); }
-  else return;
+  else if (!view.key?.(event)) return;
   event.preventDefault();
 });
 
 const KEYS = [["/", "go to the search box"], ["↓ ↑", "choose a video"], ["Enter", "play its best moment"], ["Space", "play or pause"],
-  ["← →", "previous moment, next moment"], ["Esc", "close the player, clear the search"], ["?", "this list"]];
+  ["← →", "previous moment, next moment"], [", .", "one frame back, one frame on"], ["< >", "slower, faster"], ["o", "play only the moment"],
+  ["l", "loop"], ["m", "sound off or on"], ["f", "full screen"], ["Esc", "close the player, clear the search"], ["?", "this list"]];
 
 function help() {
   const dialog = h("dialog", { "aria-labelledby": "keys", onclose: () => dialog.remove() }, h("h2", { id: "keys" }, "Keys"),
@@ -77,6 +95,24 @@ function help() {
   document.body.append(dialog);
   dialog.showModal();
 }
+
+// A server that is gone: what is shown is from before, so it is greyed, and nothing can be exported until it is back.
+const gone = document.getElementById("gone");
+gone.append(h("p", {}, "The server does not answer. What you see is from before."), plain("Try again", () => look()));
+let looking;
+
+async function look() {
+  clearTimeout(looking);
+  await request("/api/health").catch(() => { looking = setTimeout(look, LOOK); });
+}
+
+document.addEventListener("connection", ({ detail: reachable }) => {
+  document.body.classList.toggle("gone", !reachable);
+  gone.hidden = reachable;
+  document.dispatchEvent(new CustomEvent(reachable ? "back" : "away"));
+  if (!reachable) looking = setTimeout(look, LOOK);
+  else if (view.failed) view.read();
+});
 
 // A server that others can reach wants its token once.
 document.addEventListener("locked", () => {
@@ -100,5 +136,8 @@ document.addEventListener("locked", () => {
 });
 
 await takeToken().catch(() => {});
+const header = document.getElementById("header-items");
+header.append(button("sun", "Light or dark", () => document.documentElement.switchTheme()));
 show();
+aboutIndex().then((about) => header.prepend(...made("header", about))).catch(() => {});
 if (location.pathname === "/" && !input.value && matchMedia("(hover: hover)").matches) input.focus();

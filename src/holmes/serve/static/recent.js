@@ -1,27 +1,35 @@
-// The last searches, kept in this browser only.
+// The last searches and the videos opened last, kept in this browser only.
 
-const KEY = "holmes.recent";
 const MOST = 8;
 
-export function recent() {
-  try {
-    const kept = JSON.parse(localStorage.getItem(KEY) ?? "[]");
-    return Array.isArray(kept) ? kept.filter((query) => typeof query === "string").slice(0, MOST) : [];
-  } catch {
-    return [];
+class Kept {
+  constructor(key) {
+    this.key = key;
+  }
+
+  get all() {
+    try {
+      const kept = JSON.parse(localStorage.getItem(this.key) ?? "[]");
+      return Array.isArray(kept) ? kept.filter((each) => typeof each === "string").slice(0, MOST) : [];
+    } catch {
+      return [];
+    }
+  }
+
+  add(value) {
+    this.#keep([value, ...this.all.filter((other) => other !== value)].slice(0, MOST));
+  }
+
+  forget() {
+    this.#keep([]);
+  }
+
+  #keep(values) {
+    try {
+      localStorage.setItem(this.key, JSON.stringify(values));
+    } catch { /* a browser that keeps nothing still searches */ }
   }
 }
 
-export function remember(query) {
-  keep([query, ...recent().filter((other) => other !== query)].slice(0, MOST));
-}
-
-export function forget() {
-  keep([]);
-}
-
-function keep(queries) {
-  try {
-    localStorage.setItem(KEY, JSON.stringify(queries));
-  } catch { /* a browser that keeps nothing still searches */ }
-}
+export const searches = new Kept("holmes.recent");
+export const opened = new Kept("holmes.opened"); // ids of videos
