@@ -91,13 +91,14 @@ def test_only_allowed_folders_are_added_from(client: TestClient, folder: Path) -
         ("/etc", 403),
         (str(folder / "more" / ".." / "index"), 403),
         (str(folder / "films" / "beach" / "way out"), 403),
-        (f"{folder}/more-of-it", 403),
+        (f"{folder}/more-of-it", 409),
         ("more", 403),
         ("a\0b", 403),
         (str(folder / "more" / "absent"), 409),
     ):
         answer = client.post("/api/videos", json={"paths": [path]})
         assert answer.status_code == status and answer.json()["error"], path
+        assert ("there is no file or folder" in answer.json()["error"]) == (status == 409)
     assert client.get("/api/job").json()["state"] == "idle"
 
 
@@ -237,17 +238,22 @@ def test_the_page_shows_progress_and_takes_videos_out(folder: Path, monkeypatch:
     with serving(open_fake(folder / "index", monkeypatch), settings) as address, launched() as browser:
         page = browser.new_page(base_url=address)
         page.goto("/library")
-        page.fill("#paths", "/etc")
-        page.get_by_role("button", name="Add", exact=True).click()
-        page.wait_for_selector(".news >> text=outside the folders")
-        page.fill("#paths", str(folder / "more"))
+        page.get_by_role("button", name="Add videos").click()
+        for path, problem in (("/etc", "outside the folders"), ("/no/such/folder", "there is no file or folder")):
+            page.fill("#path", path)
+            page.get_by_role("button", name="Add", exact=True).click()
+            page.wait_for_selector(f".news.problem >> text={problem}")
+        page.locator("#path").press_sequentially(str(folder / "mo"), delay=2)
+        until(page, f"document.querySelector('#path-list option')?.value === '{folder / 'more'}/'")
+        page.fill("#path", str(folder / "more"))
         page.get_by_role("button", name="Add", exact=True).click()
         page.wait_for_selector("progress:not([hidden])")
-        page.wait_for_selector(".news >> text=2 added")
-        until(page, f"document.querySelectorAll('.shelf li').length === {len(FILMS) + 2}")
+        page.wait_for_selector(".news >> text=2 files gave 2 added, 0 already there, 0 left out.")
+        page.keyboard.press("Escape")
+        until(page, f"document.querySelectorAll('.grid .tile').length === {len(FILMS) + 2}")
         page.locator(".left summary").click()
         assert page.locator(".left li").inner_text() == "/x/<i>bad.mp4 it is broken"
         page.on("dialog", lambda dialog: dialog.accept())
         page.get_by_role("button", name="Remove balloon.mp4").click()
-        until(page, f"document.querySelectorAll('.shelf li').length === {len(FILMS) + 1}")
+        until(page, f"document.querySelectorAll('.grid .tile').length === {len(FILMS) + 1}")
     assert (folder / "index" / FEATURES).exists()

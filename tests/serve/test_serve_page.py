@@ -209,13 +209,13 @@ def test_filters_narrow_and_stay_in_the_address(page: Any) -> None:
     page.select_option("#folder", option)
     until(page, "document.querySelectorAll('.card').length === 3")
     page.select_option("#length", label="1 to 10 minutes")
-    page.wait_for_selector(".empty >> text=Try fewer filters")
+    page.wait_for_selector(".empty >> text=No video matches these filters")
     assert "folder=" in page.url and "shortest=60" in page.url
     page.reload()
     page.wait_for_selector(".empty")
-    page.locator(".filters summary").click()
-    page.get_by_role("button", name="Clear all filters").click()
+    page.get_by_role("button", name="Clear the filters").click()
     until(page, "document.querySelectorAll('.card').length === 8")
+    page.locator(".filters summary").click()
     page.fill("#after", "2090-01-01")
     page.wait_for_selector(".empty")
     page.go_back()
@@ -264,19 +264,32 @@ def test_more_like_this_moment(page: Any) -> None:
 
 
 def test_errors_say_why_and_can_be_tried_again(page: Any) -> None:
-    ask(page, "dog")
-    page.route("**/api/search?*", lambda route: route.abort())
-    page.fill("#q", "sun sets")
-    page.wait_for_selector("[role=alert] >> text=The server is not answering")
     reason = {"status": 503, "json": {"error": "too many searches are waiting."}}
-    page.unroute("**/api/search?*")
     page.route("**/api/search?*", lambda route: route.fulfill(**reason))
-    page.get_by_role("button", name="Try again").click()
+    page.goto("/?q=sun+sets")
     page.wait_for_selector("[role=alert] >> text=Too many searches are waiting.")
     page.unroute("**/api/search?*")
     page.get_by_role("button", name="Try again").click()
     page.wait_for_selector(".card h3 >> text=coast.mp4")
-    assert page.locator("[role=alert]").count() == 0
+    assert page.locator(".error").count() == 0
+
+
+def test_a_server_that_is_gone_greys_what_it_said(page: Any) -> None:
+    ask(page, "dog")
+    page.route("**/api/**", lambda route: route.abort())
+    page.fill("#q", "sun sets")
+    banner = page.locator(".gone-banner")
+    banner.get_by_text("The server does not answer").wait_for()
+    until(page, "getComputedStyle(document.querySelector('.cards')).opacity < 0.6")
+    export = page.locator(".exports summary")
+    assert export.get_attribute("aria-disabled") == "true"
+    export.click(force=True)
+    assert page.locator(".exports[open]").count() == 0 and page.locator(".card").count() == 8
+    assert violations(page) == []
+    page.unroute("**/api/**")
+    banner.get_by_role("button", name="Try again").click()
+    until(page, "document.querySelector('.card h3').textContent === 'coast.mp4'")  # what was asked last
+    assert not banner.is_visible() and export.get_attribute("aria-disabled") == "false"
 
 
 def test_an_unknown_address_leads_back_to_the_search(page: Any) -> None:
@@ -334,13 +347,15 @@ def test_exports_are_offered_for_what_is_shown(page: Any) -> None:
 
 def test_the_library_lists_what_the_index_holds(page: Any) -> None:
     page.goto("/library")
-    page.wait_for_selector(".shelf li .title")
-    assert page.locator(".shelf li").count() == 8
+    page.wait_for_selector(".grid .title")
+    assert page.locator(".grid .tile").count() == 8
+    page.locator(".index-facts summary").click()
     facts = dict(zip(page.locator("dt").all_inner_texts(), page.locator("dd").all_inner_texts(), strict=True))
     assert facts["Videos"] == "8" and facts["Model"] == "fake (zero-shot)"
     assert page.get_by_text("file is gone").count() == 1 and page.get_by_text("Add videos").count() == 0
     page.fill("#part", "kitch")
-    until(page, "document.querySelectorAll('.shelf li').length === 1")
+    until(page, "document.querySelectorAll('.grid .tile').length === 1")
+    assert page.url.endswith("name=kitch")
     page.get_by_role("link", name="Holmes", exact=True).click()
     page.wait_for_selector(".welcome")
 
@@ -350,7 +365,7 @@ def test_no_width_needs_scrolling_sideways(browser: Any, address: str, width: in
     for page in visit(browser, address, viewport={"width": width, "height": 800}):
         for path in ("/", "/?q=dog+runs+beach", "/library"):
             page.goto(path)
-            page.wait_for_selector(".welcome, .card:not(.ghost), .shelf li .title")
+            page.wait_for_selector(".welcome, .card:not(.ghost), .grid .title")
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         page.goto("/?q=dog+runs+pier")
         card(page, "pier.mp4").locator(".poster").click()
@@ -377,7 +392,11 @@ def test_axe_finds_nothing(browser: Any, address: str, scheme: str) -> None:
         page.keyboard.press("?")
         assert violations(page) == []
         page.goto("/library")
-        page.wait_for_selector(".shelf li .title")
+        page.wait_for_selector(".grid .title")
+        assert violations(page) == []
+        page.locator(".grid .open", has_text="pier.mp4").click()
+        page.wait_for_selector(".scenes img")
+        page.wait_for_selector(".alike .tile")
         assert violations(page) == []
         page.set_viewport_size({"width": 390, "height": 800})
         ask(page, "ship leaves harbour")

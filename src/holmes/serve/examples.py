@@ -86,4 +86,4 @@ def example_questions(index: SearchIndex) -> list[str]:
 
 def _sureness(answer: Answer) -> tuple[float, float]:
     hit = answer.hits[0]
-    return (hit.probability or 0.0, hit.score)
+    return (answer.diagnosis.here or 0.0) * (hit.probability or 0.0), hit.score

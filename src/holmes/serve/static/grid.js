@@ -6,7 +6,7 @@ import { tile } from "./tile.js";
 const PAGE = 100; // videos of one request
 const MARGIN = 3; // rows above and below the window
 const GAP = 16;
-const TEXT = 68; // pixels of the lines below a picture
+const TEXT = 56; // pixels of the lines below a picture
 const FAST = 2.5; // pixels a millisecond: above it no pictures are loaded
 const REST = 120; // milliseconds without scrolling until all pictures are
 

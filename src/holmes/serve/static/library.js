@@ -94,6 +94,8 @@ export class Library {
     const add = about.manage || about.uploads ? plain("Add videos", () => this.#add(), { class: "plain strong" }) : null;
     this.head.querySelector(".plain")?.remove();
     if (add) this.head.append(add);
+    this.tree.hidden = about.folders.length < 2;
+    this.element.querySelector(".library-body").classList.toggle("alone", this.tree.hidden);
     this.tree.replaceChildren(h("summary", {}, "Folders"), folderTree(about.folders, about.videos, this.filters.values.folder, (folder) => this.filters.set({ folder })));
     this.left.replaceChildren(...[["left out", about.left_out], ["read in part", about.partial]].filter(([, files]) => files?.length).map(([what, files]) => reasons(what, files)));
     this.facts.replaceChildren(h("summary", {}, "About this index"), facts(about));

@@ -16,7 +16,7 @@ export class Strip {
     this.preview = h("div", { class: "preview", "aria-hidden": "true", hidden: true },
       h("img", { alt: "", width: 160, height: 90 }), h("span", {}));
     this.element = h("div", {
-      class: "strip", tabIndex: 0, role: "slider", "aria-label": `Timeline of ${hit.title}`,
+      class: hit.timeline ? "strip" : "strip bare", tabIndex: 0, role: "slider", "aria-label": `Timeline of ${hit.title}`,
       "aria-valuemin": "0", "aria-valuemax": String(Math.round(this.duration)),
       onclick: (event) => this.#click(event), onkeydown: (event) => this.#key(event),
       onpointermove: (event) => this.#hover(event), onpointerleave: () => { this.preview.hidden = true; },
