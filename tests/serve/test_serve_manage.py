@@ -239,7 +239,10 @@ def test_the_page_shows_progress_and_takes_videos_out(folder: Path, monkeypatch:
         page = browser.new_page(base_url=address)
         page.goto("/library")
         page.get_by_role("button", name="Add videos").click()
-        for path, problem in (("/etc", "outside the folders"), ("/no/such/folder", "there is no file or folder")):
+        for path, problem in (
+            ("/etc", "outside the folders"),
+            ("/no/such/folder", "there is no file or folder"),
+        ):
             page.fill("#path", path)
             page.get_by_role("button", name="Add", exact=True).click()
             page.wait_for_selector(f".news.problem >> text={problem}")
