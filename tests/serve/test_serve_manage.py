@@ -98,7 +98,7 @@ def test_only_allowed_folders_are_added_from(client: TestClient, folder: Path) -
     ):
         answer = client.post("/api/videos", json={"paths": [path]})
         assert answer.status_code == status and answer.json()["error"], path
-        assert ("there is no file or folder" in answer.json()["error"]) == (status == 409)
+        assert ("no such file or folder" in answer.json()["error"]) == (status == 409)
     assert client.get("/api/job").json()["state"] == "idle"
 
 
@@ -241,11 +241,12 @@ def test_the_page_shows_progress_and_takes_videos_out(folder: Path, monkeypatch:
         page.get_by_role("button", name="Add videos").click()
         for path, problem in (
             ("/etc", "outside the folders"),
-            ("/no/such/folder", "there is no file or folder"),
+            ("/no/such/folder", "no such file or folder"),
         ):
             page.fill("#path", path)
             page.get_by_role("button", name="Add", exact=True).click()
             page.wait_for_selector(f".news.problem >> text={problem}")
+        page.fill("#path", "")
         page.locator("#path").press_sequentially(str(folder / "mo"), delay=2)
         until(page, f"document.querySelector('#path-list option')?.value === '{folder / 'more'}/'")
         page.fill("#path", str(folder / "more"))

@@ -280,7 +280,7 @@ def test_a_server_that_is_gone_greys_what_it_said(page: Any) -> None:
     page.fill("#q", "sun sets")
     banner = page.locator(".gone-banner")
     banner.get_by_text("The server does not answer").wait_for()
-    until(page, "getComputedStyle(document.querySelector('.cards')).opacity < 0.6")
+    until(page, "getComputedStyle(document.querySelector('.card img')).opacity < 0.6")
     export = page.locator(".exports summary")
     assert export.get_attribute("aria-disabled") == "true"
     export.click(force=True)
@@ -341,7 +341,7 @@ def test_exports_are_offered_for_what_is_shown(page: Any) -> None:
     page.locator(".exports summary").click()
     with page.expect_download() as download:
         page.get_by_role("link", name="EDL cut list").click()
-    assert download.value.suggested_filename == "holmes.edl"
+    assert download.value.suggested_filename == "sun-sets.edl"
     assert "coast.mp4" in Path(download.value.path()).read_text()
 
 

@@ -194,7 +194,7 @@ def check_path(path: str, allowed: Iterable[str]) -> str:
         raise NotAllowedError("write the full path of a file or folder, beginning with /.")
     real = os.path.realpath(path)
     if not os.path.exists(real):
-        raise HolmesError(f"there is no file or folder {path}.")
+        raise HolmesError(f"there is no such file or folder: {path}.")
     if not is_within(real, allowed):
         raise NotAllowedError(
             "that is outside the folders of this index; start the server with --add-from FOLDER."
