@@ -36,12 +36,13 @@ from holmes.base.processes import Child, Parent, run_jobs
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig, from_dict, to_dict, with_changes
 from holmes.data.bank import FeatureBank
-from holmes.data.store import Store
-from holmes.encoders.checkpoint import load_checkpoint
+from holmes.data.store import Split, Store
+from holmes.encoders.build import build_model
+from holmes.encoders.checkpoint import Checkpoint, load_checkpoint
 from holmes.evaluation.confidence.answered import as_numpy
 from holmes.evaluation.confidence.metrics import area_under_risk_coverage, calibration_error
 from holmes.evaluation.intervals import bootstrap_counts
-from holmes.evaluation.recall import rank_of_owner
+from holmes.evaluation.recall import rank_of_owner, retrieval_metrics
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.evidence.calibration import EXTRA, read_calibration
 from holmes.evidence.fitting import judge_all
@@ -49,7 +50,9 @@ from holmes.report.figures.style import LIGHT, svg
 from holmes.report.figures.tuning import over_folds, save_tuning
 from holmes.training.display import TrainingDisplay
 from holmes.training.experiments import Study, train_seeds
+from holmes.training.optimizer import FlatAdam
 from holmes.training.protocol import Splits
+from holmes.training.resume import StateKeeper
 from holmes.training.run import Run, RunOptions
 from holmes.training.setup import fit_to_store
 from holmes.training.tuning.search import CHOSEN, TRIALS, tune
@@ -60,7 +63,7 @@ SEEDS = tuple(range(8))
 FULL = {"batch_videos": 32, "epochs": 60, "patience": 0}
 SCHEDULE = {"batch_videos": 32, "epochs": 40, "warm_up_epochs": 8}
 DROPOUTS, WEIGHTS = (0.25, 0.4, 0.55, 0.7), (0.25, 1.0)
-FIGURES = ("R@1", "R@5", "R@10", "SumR", "ECE", "AURC")
+FIGURES = ("R@1", "R@5", "R@10", "SumR", "ECE", "AURC", "SumR, last epoch")
 
 
 def tuned(stores: dict[str, Path], options: argparse.Namespace) -> None:
@@ -69,6 +72,7 @@ def tuned(stores: dict[str, Path], options: argparse.Namespace) -> None:
     again = [sys.executable, __file__]
     shared = ["--work", str(options.work), "--data", str(options.data), "--device", options.device]
     shared += [word for change in options.set for word in ("--set", change)]
+    shared += [] if options.worth else ["--no-worth"]
     budget = ["--jobs", str(options.jobs), "--minutes", str(options.minutes), "--trials", str(options.trials)]
     parts = [[*again, "search", "--only", name, *shared, *budget] for name in stores]
     parts += [[*again, "full", "--only", name, *shared, "--jobs", "1"] for name in stores]
@@ -159,6 +163,7 @@ def search(name: str, store: Path, options: argparse.Namespace) -> None:
         jobs=options.jobs,
         seeds=SEEDS,
         fixed=changes,
+        worth=options.worth,
         options=RunOptions(device=options.device, progress=False),
         say=lambda line: print(f"{name} {time.monotonic() - start:.0f} s: {line}", flush=True),
     )
@@ -193,6 +198,7 @@ def on_test(folder: Path, store: Store, device: str) -> dict[str, float]:
         for name, value in read_json(folder / "result.json")["metrics"].items()
         if name in FIGURES
     }
+    figures["SumR, last epoch"] = after_last_epoch(folder, checkpoint, bank, split)
     calibration = read_calibration(checkpoint.extras.get(EXTRA), checkpoint.digest)
     if calibration is None:
         return figures | {"ECE": float("nan"), "AURC": float("nan")}
@@ -204,6 +210,16 @@ def on_test(folder: Path, store: Store, device: str) -> dict[str, float]:
         "ECE": float(calibration_error(probability_Q, right_Q, once)[0]),
         "AURC": float(area_under_risk_coverage(probability_Q, right_Q, once)[0]),
     }
+
+
+def after_last_epoch(folder: Path, checkpoint: Checkpoint, bank: FeatureBank, split: Split) -> float:
+    """SumR on test with the weights after the last epoch, which no held-out video has chosen."""
+    saved = StateKeeper(folder).load()
+    if saved is None:
+        return float("nan")
+    model = build_model(checkpoint.config.model).to(bank.device).eval()
+    FlatAdam(model).values.copy_(saved[1]["values"])
+    return float(retrieval_metrics(model, bank, split, checkpoint.config.score)["SumR"])
 
 
 def videos(stores: dict[str, Path], options: argparse.Namespace) -> None:
@@ -323,6 +339,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--folds", type=int, default=2)
+    parser.add_argument("--no-worth", dest="worth", action="store_false", help="as of holmes tune")
     parser.add_argument("--jobs", type=int, default=5)
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)

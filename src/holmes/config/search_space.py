@@ -55,13 +55,14 @@ SPACE: tuple[Dimension, ...] = (
     Range("training.epochs", 20, 80, log=True, whole=True),
 )
 # Tried first, after the preset itself: what suited small collections of real footage.
-STARTS: tuple[dict[str, Any], ...] = (
+STARTS: tuple[dict[str, Any], ...] = tuple(
     {
-        "model.dropout": 0.5,
-        "loss.contrastive_cosine": 1.0,
+        "model.dropout": dropout,
+        "loss.contrastive_cosine": weight,
         "training.batch_videos": 32,
-        "training.epochs": 40,
-    },
+        "training.epochs": epochs,
+    }
+    for dropout, weight, epochs in ((0.5, 1.0, 40), (0.5, 0.5, 60), (0.4, 0.5, 60))
 )
 # Blocks are those of our encoder; the baselines have their own.
 OF_OUR_ENCODER = {"model.gaussian_widths"}

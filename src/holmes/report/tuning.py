@@ -41,10 +41,11 @@ def trials_table(tuned: Tuned) -> Grid:
     """The best trials, and how many ended in which way."""
     judged = [trial for trial in tuned.trials if trial.sums]
     best = sorted(judged, key=lambda trial: (len(trial.sums), trial.mean), reverse=True)[:BEST_TRIALS]
-    grid = Grid("Best trials", ["settings", "trial", "folds", "SumR", "seconds"])
+    grid = Grid("Best trials", ["settings", "trial", "folds", "SumR", "on other folds", "seconds"])
     for trial in best:
-        figures = [f"{trial.number}", f"{len(trial.sums)}", f"{trial.mean:.1f}", f"{trial.seconds:.0f}"]
-        grid.rows.append([changes(trial, tuned), *figures])
+        again = f"{np.mean(trial.confirmed):.1f}" if trial.confirmed else "–"
+        figures = [f"{len(trial.sums)}", f"{trial.mean:.1f}", again, f"{trial.seconds:.0f}"]
+        grid.rows.append([changes(trial, tuned), f"{trial.number}", *figures])
     states = [trial.state for trial in tuned.trials]
     ended = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys((COMPLETE, *states)))
     grid.notes = [f"{len(states)} trials: {ended}."]

@@ -30,10 +30,15 @@ class Trial:
     half: float | None = None  # SumR half way through the first fold
     reason: str = ""  # of a failure
     seconds: float = 0.0
+    confirmed: tuple[float, ...] = ()  # SumR of each fold of another partition, for the best few
 
     @property
     def mean(self) -> float:
         return float(np.mean(self.sums)) if self.sums else float("-inf")
+
+    @property
+    def mean_of_all(self) -> float:
+        return float(np.mean([*self.sums, *self.confirmed])) if self.sums else float("-inf")
 
 
 def import_optuna() -> Any:

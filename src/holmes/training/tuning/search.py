@@ -2,6 +2,7 @@
 
     trial: settings → four folds of the train split → mean SumR of the held-out videos
     search: Optuna suggests settings (TPE) and stops trials that fall behind (successive halving)
+    choice: the best few trials are trained again on other folds, the best over all folds is chosen
     then: what each setting is worth → the chosen settings trained with every seed → test once
 
 The test split is not touched before the last step. FOLDER has `tune.json` what is searched, `trials.journal`
@@ -16,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ SEARCH, JOURNAL, BEST, TRIALS, CHOSEN, LOCK = (
     "tune.json", "trials.journal", "best.json", "trials.json", "chosen", "lock",
 )  # fmt: skip
 SEARCH_FORMAT = FileFormat("holmes-search", 1, "a search for settings", "use a new --out folder")
+CANDIDATES = 3  # trials that are compared again: the best of many is partly luck
 MOST_AT_ONCE = 4  # they fill the gaps between runs; on an H200, 10 at once train no more runs a minute
 
 
@@ -147,6 +149,7 @@ def tune(
         search = Search(store, config, out, tuple(fixed), options, say)
         run = partial(runner or run_here, search.setup)
         search.go(run, trials, deadline, at_once)
+        search.confirm(run, deadline, at_once)
         if worth and search.complete():
             search.measure_worth(run, deadline, at_once)
         found = search.result()
@@ -257,10 +260,12 @@ class Search:
             self.study.set_user_attr(BEGUN, begun + 1)
         return self.study.ask()
 
-    def order(self, name: str, config: HolmesConfig, sums: Sequence[float] = ()) -> dict[str, Any]:
+    def order(
+        self, name: str, config: HolmesConfig, sums: Sequence[float] = (), partition: int = 0
+    ) -> dict[str, Any]:
         if self.display is not None:
             self.display.begin(name, FOLDS * config.training.epochs, len(sums) * config.training.epochs)
-        return {"name": name, "config": to_dict(config), "sums": list(sums)}
+        return {"name": name, "config": to_dict(config), "sums": list(sums), "partition": partition}
 
     def answer(self, asked: Any, send: Callable[[Any], None]) -> None:
         """A process asks at a rung whether its trial is good enough to go on."""
@@ -306,13 +311,18 @@ class Search:
     def ended(self) -> list[Trial]:
         """Every trial that was carried out; one that was cut off by a kill is carried out anew."""
         known = [trial_of(each, self.space) for each in self.study.get_trials(deepcopy=False)]
-        return [trial for trial in known if trial is not None]
+        confirmed = self.study.user_attrs
+        return [
+            replace(trial, confirmed=tuple(confirmed.get(confirmation_key(trial), ())))
+            for trial in known
+            if trial is not None
+        ]
 
     def complete(self) -> list[Trial]:
         return [trial for trial in self.ended() if trial.state == COMPLETE]
 
     def best(self) -> Trial:
-        """The best of the trials that were trained on the most folds."""
+        """The best of the trials that were trained on the most folds, those of the confirmation included."""
         ended = self.ended()
         judged = [trial for trial in ended if trial.sums]
         if not judged:
@@ -323,8 +333,9 @@ class Search:
                 else "no trial has finished a fold in this time; run the same command again, with more "
                 "--minutes, to continue."
             )
-        most = max(len(trial.sums) for trial in judged)
-        return max((trial for trial in judged if len(trial.sums) == most), key=lambda trial: trial.mean)
+        most = max(len(trial.sums) + len(trial.confirmed) for trial in judged)
+        finalists = (trial for trial in judged if len(trial.sums) + len(trial.confirmed) == most)
+        return max(finalists, key=lambda trial: trial.mean_of_all)
 
     def best_so_far(self) -> str:
         found = self.complete()
@@ -338,6 +349,31 @@ class Search:
 
     def save_best(self) -> None:
         save_settings(self.out / BEST, self.chosen(self.best()))
+
+    def confirm(self, run: Callable[..., Iterator[Finished[str]]], deadline: float, at_once: int) -> None:
+        """Train the best few again, on the folds of another partition."""
+        best = sorted(self.complete(), key=lambda trial: trial.mean, reverse=True)[:CANDIDATES]
+        if len(best) < 2:
+            return
+        left = {f"trial {trial.number} again": trial for trial in best if not trial.confirmed}
+
+        def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
+            for name, trial in left.items():
+                yield name, self.order(name, apply(self.config, trial.changes), partition=1)
+
+        def end(finished: Finished[str]) -> None:
+            how = finished.failure
+            if not how:
+                sums = finished.result["sums"]
+                self.study.set_user_attr(confirmation_key(left[finished.job]), sums)
+                how = f"SumR {np.mean(sums):.1f} on other folds"
+            if self.display is not None:
+                self.display.end(finished.job, how)
+            if self.say is not None:
+                self.say(f"{finished.job}: {how}")
+
+        with StudyDisplay(len(left), self.options.progress, what="trials again") as self.display:
+            self.work(run, jobs(), deadline, at_once, end)
 
     def measure_worth(
         self, run: Callable[..., Iterator[Finished[str]]], deadline: float, at_once: int
@@ -395,6 +431,10 @@ class Search:
         save_settings(self.out / BEST, found.config)
         write_json(self.out / TRIALS, found.to_dict())
         return found
+
+
+def confirmation_key(trial: Trial) -> str:
+    return f"confirmed:{trial.number}"
 
 
 class OutOfTimeError(Exception):

@@ -57,7 +57,8 @@ def trial_worker(parent: Parent, store: str, device: str, use: list[str]) -> Cal
             return bool(parent.request({"name": job["name"], "step": step, "value": value, "sums": sums}))
 
         config = from_dict(job["config"])
-        return {"sums": run_trial(opened, config, where, job["sums"], parent.report, go_on)}
+        first = FOLDS * job.get("partition", 0)
+        return {"sums": run_trial(opened, config, where, job["sums"], parent.report, go_on, first)}
 
     return work
 
@@ -69,15 +70,19 @@ def run_trial(
     sums: Sequence[float],
     report: Callable[[int], None],
     go_on: Callable[[int, float, list[float]], bool],
+    first: int = 0,
 ) -> list[float]:
-    """SumR of each fold's held-out videos after its last epoch; fewer folds if `go_on` says no at a rung."""
+    """SumR of each fold's held-out videos after its last epoch; fewer folds if `go_on` says no at a rung.
+
+    `first` is the number of the first fold: `FOLDS` and more are of other partitions.
+    """
     found, epochs = list(sums), config.training.epochs
     with TrainingDisplay(1, 0, False) as silent:
-        for fold in range(len(found), FOLDS):
+        for fold in range(first + len(found), first + FOLDS):
             run = fold_run(store, config, device, fold)
             for epoch in range(epochs):
                 run.train_epoch(epoch, silent)
-                report(fold * epochs + epoch + 1)
+                report((fold - first) * epochs + epoch + 1)
                 if fold == 0 and epoch + 1 == epochs // 2 and not go_on(HALF_WAY, held_out_sum(run), found):
                     return found
             found.append(held_out_sum(run))
@@ -85,7 +90,7 @@ def run_trial(
                 run.features.require()  # nothing that was learnt from damaged features counts
             del run
             release_memory(device)
-            if fold + 1 < FOLDS and not go_on(step_after(len(found)), float(np.mean(found)), found):
+            if len(found) < FOLDS and not go_on(step_after(len(found)), float(np.mean(found)), found):
                 return found
     return found
 
@@ -97,10 +102,11 @@ def fold_run(store: Store, config: HolmesConfig, device: torch.device, fold: int
 
 
 def fold_splits(store: Store, fold: int) -> Splits:
-    """Train videos alone: every one of them is held out in one of the folds."""
+    """Train videos alone: every one of them is held out in one of the folds of a partition."""
     train = store.split("train")
-    order = np.random.default_rng([0, len(train.videos)]).permutation(len(train.videos))
-    held = order[fold::FOLDS]
+    partition, part = divmod(fold, FOLDS)
+    order = np.random.default_rng([partition, len(train.videos)]).permutation(len(train.videos))
+    held = order[part::FOLDS]
     rest: Split = train.take(np.setdiff1d(order, held), "train-fit")
     kept: Split = train.take(held, "train-held")
     return Splits(fit=rest, select=kept, report=kept)
