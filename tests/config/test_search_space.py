@@ -57,6 +57,21 @@ def test_a_weight_of_zero_stays_zero_and_blocks_are_those_of_our_encoder():
     assert {each.setting for each in space_for(preset("charades_plus"))} == {each.setting for each in SPACE}
 
 
+def test_known_good_starts_follow_the_preset():
+    config = preset("charades_plus")
+    own, *starts = first_trials(config, space_for(config))
+    tried = [(each["model.dropout"], each["loss.contrastive_cosine"]) for each in starts]
+    assert tried == [(0.5, 1.0), (0.5, 0.5), (0.4, 0.5)]
+    assert all(each["model.width"] == own["model.width"] for each in starts)
+    for each in starts:
+        suggest(Fixed(each), space_for(config))  # inside the space
+    # A baseline has no InfoNCE on cosines: what is left of two starts is the same, and is tried once.
+    baseline = preset("gmmformer_charades")
+    _, *left = first_trials(baseline, space_for(baseline))
+    assert all("loss.contrastive_cosine" not in each for each in left)
+    assert len(left) == len({tuple(each.items()) for each in left}) >= 2
+
+
 def test_fixed_settings_are_not_searched():
     found = {each.setting for each in space_for(preset("charades_plus"), ["dropout", "training.epochs"])}
     assert "model.dropout" not in found and "training.epochs" not in found and "loss.inter" in found

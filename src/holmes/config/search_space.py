@@ -115,7 +115,8 @@ def first_trials(config: HolmesConfig, space: Sequence[Dimension]) -> list[dict[
     """The preset's own values, then those of `STARTS`, as `suggest` names them."""
     own = {each.setting: label(setting_of(config, each.setting)) for each in space}
     searched = [{name: label(value) for name, value in start.items() if name in own} for start in STARTS]
-    return [own, *(own | start for start in searched if start and own | start != own)]
+    known = [own, *(own | start for start in searched)]
+    return [trial for place, trial in enumerate(known) if trial not in known[:place]]
 
 
 def labels(dimension: Choice) -> list[Any]:
