@@ -1,0 +1,147 @@
+"""Sending files in a real browser: chosen by keyboard, dropped, continued after a lost connection."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from browser import chromium, launched, serving, until, violations
+from holmes.serve import jobs
+from holmes.serve.settings import ServeSettings
+from serve_fakes import FILMS, PLENTY, build, open_fake
+
+pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: the page is not tested")
+MOUNT = """async () => {
+  const content = document.getElementById("content");
+  content.replaceChildren(document.createElement("h1"), document.createElement("div"));
+  content.firstChild.textContent = "Add videos";
+  const { mountUploads } = await import("/static/uploads.js");
+  window.done = [];
+  await mountUploads(content.lastChild, { onDone: (counts) => window.done.push(counts) });
+}"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sending")
+    build(folder, {"beach/coast.mp4": FILMS["beach/coast.mp4"]})
+    mine = folder / "mine"
+    (mine / "2024").mkdir(parents=True)
+    (mine / "first.mp4").write_bytes(b"first" * 300_000)
+    (mine / "2024" / "copy.mp4").write_bytes(b"copy" * 50_000)
+    (mine / "broken.mov").write_bytes(b"broken")
+    (mine / "notes.txt").write_text("not a video")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(jobs, "TARGET", "quick_child:start")
+        settings = ServeSettings(uploads=folder / "in", limits=replace(PLENTY, spare=0))
+        with serving(open_fake(folder / "index", monkeypatch), settings) as address:
+            yield address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with launched() as browser:
+        yield browser
+
+
+def mounted(browser: Any, address: str, **how: Any) -> Any:
+    page = browser.new_context(base_url=address, **how).new_page()
+    page.goto("/library")
+    page.evaluate(MOUNT)
+    return page
+
+
+def chosen(page: Any, button: str, files: Any) -> None:
+    """Choose files as a person without a mouse does."""
+    page.get_by_role("button", name=button).focus()
+    with page.expect_file_chooser() as chooser:
+        page.keyboard.press("Space")
+    chooser.value.set_files(files)
+
+
+def test_a_folder_is_sent_and_every_file_is_accounted_for(browser: Any, address: str, folder: Path) -> None:
+    page = mounted(browser, address, color_scheme="dark", viewport={"width": 390, "height": 844})
+    chosen(page, "Choose a folder", folder / "mine")
+    until(page, "window.done.length === 1")
+    assert (
+        page.locator(".upload-words").inner_text() == "4 files: 1 added, 1 the same as another, 2 left out."
+    )
+    assert page.evaluate("window.done[0]") == {
+        "files": 4, "added": 1, "there": 0, "same": 1, "left": 2, "cancelled": 0
+    }  # fmt: skip
+    rows = page.locator(".upload-list").inner_text()
+    assert "the same as /films/first.mp4" in rows and "left out: it is broken" in rows
+    assert "not named like a video" in rows
+    assert (folder / "in" / "mine" / "first.mp4").read_bytes() == b"first" * 300_000
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.context.close()
+
+
+def test_sending_continues_after_a_lost_connection(browser: Any, address: str, folder: Path) -> None:
+    page = mounted(browser, address)
+    sent: list[str] = []
+
+    def some(route: Any) -> None:
+        """The second and third piece are lost."""
+        sent.append(route.request.url)
+        route.abort() if len(sent) in (2, 3) else route.continue_()
+
+    page.route("**/api/uploads/*?offset=*", some)
+    content = bytes(range(256)) * 20_000
+    chosen(page, "Choose files", {"name": "long.mp4", "mimeType": "video/mp4", "buffer": content})
+    until(page, "document.querySelector('.upload-words').textContent.includes('connection is lost')")
+    until(page, "window.done.length === 1")
+    assert page.locator(".upload-words").inner_text() == "1 file: 1 added."
+    assert (folder / "in" / "long.mp4").read_bytes() == content and len(sent) >= 5
+    page.context.close()
+
+
+def test_a_dropped_file_can_be_cancelled_and_sent_again(browser: Any, address: str, folder: Path) -> None:
+    page = mounted(browser, address)
+    page.route("**/api/uploads/*?offset=*", lambda route: None)  # never answered
+    drop = """(size) => {
+      const data = new DataTransfer();
+      data.items.add(new File([new Uint8Array(size)], "dropped.mp4"));
+      const how = { dataTransfer: data, bubbles: true, cancelable: true };
+      document.querySelector(".upload-drop").dispatchEvent(new DragEvent("drop", how));
+    }"""
+    page.evaluate(drop, 5000)
+    until(page, "document.querySelector('.upload-list progress')")
+    page.get_by_role("button", name="Cancel: dropped.mp4").press("Enter")
+    until(page, "window.done.length === 1")
+    assert page.locator(".upload-words").inner_text() == "1 file: 0 added, 1 cancelled."
+    page.unroute("**/api/uploads/*?offset=*")
+    page.evaluate(drop, 5000)
+    until(page, "window.done.length === 2")
+    assert (folder / "in" / "dropped.mp4").stat().st_size == 5000
+    page.context.close()
+
+
+def test_the_hash_in_the_browser_is_sha256(browser: Any, address: str) -> None:
+    page = browser.new_context(base_url=address).new_page()
+    page.goto("/library")
+    for size in (0, 1, 55, 56, 63, 64, 65, 119, 120, 1000, 5_000_000):
+        found = page.evaluate(
+            """async (size) => {
+              const { sha256, Sha256 } = await import("/static/sha256.js");
+              const bytes = Uint8Array.from({ length: size }, (_, at) => (at * 7) % 251);
+              const parts = new Sha256();
+              for (let at = 0; at < Math.min(size, 4000); at += 37) parts.update(bytes.subarray(at, at + 37));
+              return [await sha256(new File([bytes], "x")), size < 4000 ? parts.hex() : null];
+            }""",
+            size,
+        )
+        digest = hashlib.sha256(bytes(at * 7 % 251 for at in range(size))).hexdigest()
+        assert found == [digest, digest if size < 4000 else None], size
+    page.context.close()
