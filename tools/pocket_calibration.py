@@ -54,7 +54,7 @@ def calibrate_shipped(joint: Path, without: Path | None) -> Calibration | None:
     query_QD = F.normalize(embedder.queries(sentences).query_QD, dim=-1)
     seen = [pocket.see(frames) for frames, _ in clips]
     scores = scores_of(query_QD, seen)
-    fits_QV = same_meaning(embedder, sentences, owner_Q, len(clips))
+    fits_QV = same_meaning(query_QD, owner_Q, len(clips))
     weights = ZeroShot.frame_weight, ZeroShot.clip_weight
     return fit_calibration(scores, owner_Q, *weights, pocket.digest, fits_QV)
 

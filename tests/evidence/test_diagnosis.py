@@ -280,15 +280,11 @@ def test_a_fitted_calibration_tells_kinds_apart_in_another_gallery():
     found = judged.kinds_Q.numpy()
     assert (found[kinds == 2] >= AnswerKind.TOO_LITTLE).mean() > 0.8
     assert (found[kinds == 0] == AnswerKind.PRECISE).mean() > 0.7
-    assert (found[kinds == 1] == AnswerKind.SEVERAL_FIT).mean() > 0.3
-    assert (found[kinds == 1] == AnswerKind.PRECISE).mean() < (
-        found[kinds == 0] == AnswerKind.PRECISE
-    ).mean() - 0.2
+    assert (found[kinds == 1] == AnswerKind.SEVERAL_FIT).mean() > 0.7
     # And the probability is true of the top hit, which was never looked at.
     right = (calibration.score(scores).argmax(1) == owner_Q).double().mean().item()
     here = judge_all(scores, calibration, expect_missing=0)
-    # One curve stands for queries with one good video, with four and with none.
-    assert here.gallery.probability_top(1).mean().item() == pytest.approx(right, abs=0.1)
+    assert here.gallery.probability_top(1).mean().item() == pytest.approx(right, abs=0.05)
     gone = judge_all(without(scores, owner_Q), calibration)
     assert gone.gallery.none_Q[kinds == 0].mean() > judged.gallery.none_Q[kinds == 0].mean() + 0.1
 

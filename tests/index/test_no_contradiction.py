@@ -57,8 +57,12 @@ calibrations = st.builds(
     queries=st.just(100),
     score_spread=st.floats(0.005, 0.3),
     spread_power=st.floats(-1, 1),
+    score_lead=st.floats(0.5, 8),
+    lead_power=st.floats(-1, 2),
     absence_shift=st.floats(-4, 6),
     absence_slope=st.floats(0, 2),
+    absence_middle=st.floats(-12, 0),
+    absence_size_power=st.floats(-1, 1),
     fit_shift=st.floats(-12, 3),
     fit_slope=st.floats(0, 2),
 )

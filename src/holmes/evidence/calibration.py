@@ -14,9 +14,10 @@ from holmes.evidence.distribution import Absence, ScoreEvidence
 from holmes.records import Scores
 
 EXTRA = "calibration"  # its name among a checkpoint's extras
-VERSION = 3
-# Before version 3 nothing was learned of missing videos, of how far a query's scores spread, or of what fits.
-READABLE = (1, 2, 3)
+VERSION = 4
+# Before version 3 nothing was learned of missing videos, of how far a query's scores spread, or of what fits;
+# before version 4, of the lead of the best, or of how the size of a gallery hides a missing video.
+READABLE = (1, 2, 3, 4)
 Number = Annotated[float, Within(-1e9, 1e9)]
 Positive = Annotated[float, Within(1e-9, 1e9)]
 Power = Annotated[float, Within(-10, 10)]
@@ -37,19 +38,36 @@ class Calibration:
     queries: Annotated[int, Within(0, 1 << 40)]
     score_spread: Positive = 1.0  # σ₀ and γ: how T follows the spread of a query's scores
     spread_power: Power = 0.0
-    absence_shift: Number = 0.0  # a and b: what little evidence says of a missing video
+    score_lead: Positive = 1.0  # z₀ and δ: how T follows the lead of the best
+    lead_power: Power = 0.0
+    absence_shift: Number = 0.0  # a, b, m and ρ: what little evidence says of a missing video
     absence_slope: Annotated[float, Within(0, 1e6)] = 0.0
+    absence_middle: Number = 0.0
+    absence_size_power: Power = 0.0
     # log-odds that a video fits which is not the one that is meant: fit_shift + fit_slope · log evidence
     fit_shift: Number = -20.0
     fit_slope: Number = 0.0
 
     @property
     def evidence(self) -> ScoreEvidence:
-        return ScoreEvidence(self.score_temperature, self.score_offset, self.score_spread, self.spread_power)
+        return ScoreEvidence(
+            temperature=self.score_temperature,
+            offset=self.score_offset,
+            spread=self.score_spread,
+            spread_power=self.spread_power,
+            lead=self.score_lead,
+            lead_power=self.lead_power,
+        )
 
     @property
     def absence(self) -> Absence:
-        return Absence(self.absence_shift, self.absence_slope)
+        return Absence(
+            shift=self.absence_shift,
+            slope=self.absence_slope,
+            middle=self.absence_middle,
+            size_power=self.absence_size_power,
+            videos=self.videos,
+        )
 
     def fits(self, score_QK: Tensor, probability_QK: Tensor) -> Tensor:
         """The probability that each video fits: it is the one, or it is not and fits all the same."""

@@ -1,16 +1,19 @@
 """One distribution over each video of a gallery and "none of them", in a gallery of any size.
 
-Every video gets the evidence e = exp((s - s₀) / T) from its score s, where T follows the spread σ of the
-query's scores over the gallery, the best left out: T = T₀ (σ₀ / σ)^γ. The Dirichlet with concentrations e + 1
-expects video i with probability (e_i + 1) / S, S = N + Σ e over all N videos; what no evidence supports is
-N / S, the vacuity. Little evidence speaks for a missing video: with the stated prior π of queries without an
-answer,
+Every video gets the evidence e = exp((s - s₀) / T) from its score s. T is another one where the scores of the
+other videos spread far (σ), and where the best one leads them by many of their deviations (z):
+T = T₀ (σ₀ / σ)^γ (z₀ / z)^δ. Above C a higher score says nothing more: where T is small, all videos that fit
+are alike. The Dirichlet with concentrations α = (1 + e) / (1 + e / C) expects video i with probability
+α_i / S, S = Σ α over all N videos; what no evidence supports is N / S, the vacuity. Little evidence speaks for
+a missing video, the less so the more others there are: with the stated prior π of queries without an answer
+and the N₀ videos of the fit,
 
-    logit P(none) = logit π + a + b log(N / S),    P(i) = (1 - P(none)) (e_i + 1) / S.
+    logit P(none) = logit π + a + b (N₀ / N)^ρ (log(N / S) - m),    P(i) = (1 - P(none)) α_i / S.
 
-All five numbers are fitted together on held-out queries, of each of which the right video is taken away once.
-The sum grows with the gallery, so that one fit serves 100 videos and 100,000. A search sees only the best K;
-what the others add to the sum follows from the mean and deviation of all scores.
+T₀, s₀, γ and δ are those under which the right videos of held-out queries are most probable; a, b and ρ are
+fitted afterwards, with the right video taken away once, in the whole gallery and in parts of it. The sum S
+grows with the gallery, so that one fit serves 100 videos and 100,000. A search sees only the best K; what the
+others add to the sum follows from the mean and deviation of all scores.
 
 Q queries, K candidates (best first), V videos of the gallery
 """
@@ -18,6 +21,7 @@ Q queries, K candidates (best first), V videos of the gallery
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -29,16 +33,20 @@ from holmes.evidence.film_parts import first_of_each, sum_by_video
 
 EXPECT_MISSING = 0.2  # the share of queries whose video is not in the collection, unless it is stated
 SMALLEST_DEVIATION = 1e-4  # smallest deviation of a gallery's scores
-WIDEST = 2.0  # how far a query's spread may change T: a gallery of a few videos has no spread to speak of
+WIDEST = 2.0  # how far a query's spread and lead may change T, and a gallery's size the slope b
 ABOUT_EQUAL = 0.5  # a video fits about as well as the best if it is at least this share as probable
+LOG_CEILING = 40.0  # log C
 CERTAIN = 1e-6  # a stated prior is kept this far from 0 and 1
-SMALLEST_VACUITY = 1e-30
 # Taken away with the right video: for a tenth of the weight, the best quarter of the others too, as in a
 # collection that lacks the topic and not only the video.
 TOPIC_WEIGHT, TOPIC_SHARE = 0.1, 0.25
-STARTS = (-1.0, 1.0)  # s₀ above the mean, in deviations: the likelihood may have several hills
-USUAL_SLOPE = 0.4  # b of models that were looked at: few queries are pulled towards it
-PULL = 0.5  # how many queries' worth of pull each number has
+# s₀ above the mean, and log T₀, in deviations: the likelihood may have several hills
+STARTS = ((-1.0, -0.5), (1.0, -0.5), (2.0, -3.0))
+SMALLER = (1, 2, 4)  # galleries with all of the other videos, half and a quarter of them
+# Few queries are pulled towards numbers that other models had, as strongly as so many queries would.
+USUAL_LEAD_POWER, USUAL_SLOPE, USUAL_SIZE_POWER = 0.3, 0.4, 0.2
+PULL_SCORES, PULL_SPREAD, PULL_LEAD = 0.005, 10.0, 2.5
+PULL_ABSENCE, PULL_SIZE = 0.5, 5.0
 
 
 @dataclass(frozen=True)
@@ -54,13 +62,21 @@ def background(score_QV: Tensor) -> Background:
     return Background(score_QV.mean(-1), score_QV.std(-1, correction=0))
 
 
-def spread_of_others(best_Q: Tensor, all_scores: Background, videos: int) -> Tensor:
-    """The deviation of all scores but the best: one that stands out among few would widen it."""
+@dataclass(frozen=True)
+class Contrast:
+    """How clearly each query's best video stands out."""
+
+    spread_Q: Tensor  # the deviation of all scores but the best: one that stands out among few would widen it
+    lead_Q: Tensor  # by how many of these deviations the best lies above the mean of the others
+
+
+def contrast(best_Q: Tensor, all_scores: Background, videos: int) -> Contrast:
     mean_Q, best_Q = at_least_float32(all_scores.mean_Q), at_least_float32(best_Q)
     others = max(videos - 1, 1)
     rest_Q = (videos * mean_Q - best_Q) / others
     squares_Q = (videos * (all_scores.deviation_Q.square() + mean_Q.square()) - best_Q.square()) / others
-    return (squares_Q - rest_Q.square()).clamp(min=0).sqrt()
+    spread_Q = (squares_Q - rest_Q.square()).clamp(min=0).sqrt()
+    return Contrast(spread_Q, (best_Q - rest_Q).clamp(min=0) / spread_Q.clamp(min=SMALLEST_DEVIATION))
 
 
 def guessed_background(score_QK: Tensor, videos: int) -> Background:
@@ -81,35 +97,61 @@ def guessed_background(score_QK: Tensor, videos: int) -> Background:
 
 @dataclass(frozen=True)
 class ScoreEvidence:
-    """e = exp((s - offset) / T), T = temperature · (spread / σ)^power."""
+    """e = exp((s - offset) / T), T = temperature · (spread / σ)^spread_power · (lead / z)^lead_power.
+
+    Concentrations are α = (1 + e) / (1 + e / C).
+    """
 
     temperature: float
     offset: float
     spread: float = 1.0
-    power: float = 0.0
+    spread_power: float = 0.0
+    lead: float = 1.0
+    lead_power: float = 0.0
 
-    def sharpness(self, spread_Q: Tensor) -> Tensor:
+    def sharpness(self, shown: Contrast) -> Tensor:
         """1 / T of each query."""
-        wide_Q = at_least_float32(spread_Q) / self.spread
-        return wide_Q.clamp(1 / WIDEST, WIDEST).pow(self.power) / self.temperature
+        wide_Q = bounded(at_least_float32(shown.spread_Q) / self.spread).pow(self.spread_power)
+        return wide_Q * bounded(shown.lead_Q / self.lead).pow(self.lead_power) / self.temperature
 
     def log(self, score: Tensor, sharpness: Tensor) -> Tensor:
+        """log e."""
         return (at_least_float32(score) - self.offset) * sharpness
+
+    def log_alpha(self, score_QK: Tensor, sharpness_Q: Tensor) -> Tensor:
+        return limited(self.log(score_QK, sharpness_Q.unsqueeze(-1)))
+
+
+def limited(log_evidence: Tensor) -> Tensor:
+    """log α = log (1 + e) - log (1 + e / C)."""
+    return F.softplus(log_evidence) - F.softplus(log_evidence - LOG_CEILING)
+
+
+def bounded(ratio: Tensor) -> Tensor:
+    """A gallery of a few videos has no spread to speak of, and its best no lead."""
+    return ratio.clamp(1 / WIDEST, WIDEST)
 
 
 @dataclass(frozen=True)
 class Absence:
-    """logit P(none) = logit π + shift + slope · log vacuity; by default the evidence tells nothing."""
+    """What little evidence says of a missing video; by default it tells nothing.
+
+    In a gallery of N: logit P(none) = logit π + shift + slope (videos / N)^size_power (log vacuity - middle).
+    """
 
     shift: float = 0.0
     slope: float = 0.0
+    middle: float = 0.0
+    size_power: float = 0.0
+    videos: int = 1
 
-    def none(self, log_vacuity_Q: Tensor, expect_missing: float) -> Tensor:
+    def none(self, log_vacuity_Q: Tensor, videos: int, expect_missing: float) -> Tensor:
         if expect_missing <= 0:
             return torch.zeros_like(log_vacuity_Q)
         prior = min(max(expect_missing, CERTAIN), 1 - CERTAIN)
         log_odds = math.log(prior / (1 - prior)) + self.shift
-        return torch.sigmoid(log_odds + self.slope * log_vacuity_Q)
+        steeper = min(max((self.videos / videos) ** self.size_power, 1 / WIDEST), WIDEST)
+        return torch.sigmoid(log_odds + self.slope * steeper * (log_vacuity_Q - self.middle))
 
 
 @dataclass(frozen=True)
@@ -174,16 +216,16 @@ def gallery_distribution(
 ) -> GalleryDistribution:
     """The distribution over a gallery of `videos` from the scores of its best candidates."""
     all_scores = all_scores or guessed_background(score_QK, videos)
-    sharpness_Q = evidence.sharpness(spread_of_others(score_QK[:, 0], all_scores, videos))
-    log_evidence_QK = evidence.log(score_QK, sharpness_Q.unsqueeze(-1))
-    log_sum_Q = log_evidence_QK.logsumexp(-1)
-    if videos > score_QK.shape[-1]:
-        unseen = videos - score_QK.shape[-1]
-        rest_Q = log_unseen(score_QK[:, -1], unseen, evidence, sharpness_Q, all_scores)
-        log_sum_Q = torch.logaddexp(log_sum_Q, rest_Q)
-    log_strength_Q = torch.logaddexp(log_sum_Q, torch.full_like(log_sum_Q, math.log(videos)))
-    none_Q = absence.none(math.log(videos) - log_strength_Q, expect_missing)
-    return GalleryDistribution(F.softplus(log_evidence_QK), log_strength_Q, none_Q, videos)
+    sharpness_Q = evidence.sharpness(contrast(score_QK[:, 0], all_scores, videos))
+    log_alpha_QK = evidence.log_alpha(score_QK, sharpness_Q)
+    log_strength_Q = log_alpha_QK.logsumexp(-1)
+    unseen = videos - score_QK.shape[-1]
+    if unseen > 0:
+        log_sum_Q = log_unseen(score_QK[:, -1], unseen, evidence, sharpness_Q, all_scores)
+        rest_Q = limited(log_sum_Q - math.log(unseen)) + math.log(unseen)
+        log_strength_Q = torch.logaddexp(log_strength_Q, rest_Q)
+    none_Q = absence.none(math.log(videos) - log_strength_Q, videos, expect_missing)
+    return GalleryDistribution(log_alpha_QK, log_strength_Q, none_Q, videos)
 
 
 def log_unseen(
@@ -206,57 +248,97 @@ def log_unseen(
 def fit_distribution(
     score_QV: Tensor, owner_Q: Tensor, expect_missing: float = EXPECT_MISSING
 ) -> tuple[ScoreEvidence, Absence]:
-    """The numbers under which these queries' videos are most probable, and "none" where they are taken away.
+    """The numbers under which these queries' videos are most probable, and "none" where they are gone."""
+    score_QV, owner_Q = score_QV.double().clone(), owner_Q.clone()
+    evidence = fit_evidence(score_QV, owner_Q)
+    return evidence, fit_absence(score_QV, owner_Q, evidence, expect_missing)
 
-    Each query counts with 1 - π as it is and with π without its video. Few queries are pulled towards the
-    numbers that other models had.
-    """
-    score_QV, owner_Q1 = score_QV.double().clone(), owner_Q.clone().unsqueeze(1)
+
+def fit_evidence(score_QV: Tensor, owner_Q: Tensor) -> ScoreEvidence:
+    """T₀, s₀, γ and δ under which the queries' own videos are most probable."""
     queries, videos = score_QV.shape
     mean, deviation = score_QV.mean(), score_QV.std().clamp(min=SMALLEST_DEVIATION)
     # In deviations: the optimiser and the pull then see numbers near 1 whatever the scores are.
     z_QV = (score_QV - mean) / deviation
-    kept = torch.ones_like(z_QV, dtype=torch.bool).scatter(1, owner_Q1, False)
-    gone_QN = z_QV[kept].reshape(queries, videos - 1).sort(1, descending=True).values
-    topic = round(TOPIC_SHARE * (videos - 1))
-    left = ((gone_QN, 1 - TOPIC_WEIGHT), (gone_QN[:, topic:], TOPIC_WEIGHT))
+    shown = contrast(z_QV.amax(1), background(z_QV), videos)
+    spread = shown.spread_Q.mean().clamp(min=SMALLEST_DEVIATION).item()
+    lead = shown.lead_Q.median().clamp(min=SMALLEST_DEVIATION).item()
+    log_wide_Q, log_lead_Q = bounded(shown.spread_Q / spread).log(), bounded(shown.lead_Q / lead).log()
+    centre_4 = z_QV.new_tensor([0.0, -0.5, 0.0, USUAL_LEAD_POWER])
+    pull_4 = z_QV.new_tensor([PULL_SCORES, PULL_SCORES, PULL_SPREAD, PULL_LEAD]) / queries
 
-    def spread_in(values_QN: Tensor) -> Tensor:
-        return spread_of_others(values_QN.amax(1), background(values_QN), values_QN.shape[1])
+    def loss(params_4: Tensor) -> Tensor:
+        offset, log_temperature, spread_power, lead_power = params_4
+        sharpness_Q = (spread_power * log_wide_Q + lead_power * log_lead_Q - log_temperature).exp()
+        log_alpha_QV = limited((z_QV - offset) * sharpness_Q.unsqueeze(1))
+        own_Q = log_alpha_QV.gather(1, owner_Q.unsqueeze(1)).squeeze(1) - log_alpha_QV.logsumexp(1)
+        return (pull_4 * (params_4 - centre_4).square()).sum() - own_Q.mean()
 
-    spread = spread_in(z_QV).mean().clamp(min=SMALLEST_DEVIATION)
+    starts = [z_QV.new_tensor([offset, wide, 0.0, USUAL_LEAD_POWER]) for offset, wide in STARTS]
+    offset, log_temperature, spread_power, lead_power = least(loss, starts)
+    return ScoreEvidence(
+        temperature=float(deviation) * math.exp(log_temperature),
+        offset=float(mean + deviation * offset),
+        spread=float(deviation * spread),
+        spread_power=spread_power,
+        lead=lead,
+        lead_power=lead_power,
+    )
+
+
+def fit_absence(
+    score_QV: Tensor, owner_Q: Tensor, evidence: ScoreEvidence, expect_missing: float = EXPECT_MISSING
+) -> Absence:
+    """a, b and ρ under which "none" is most probable where the queries' videos are taken away.
+
+    Each query counts with 1 - π as it is and with π without its video, in galleries of several sizes.
+    """
+    queries, videos = score_QV.shape
+    own_Q1 = score_QV.gather(1, owner_Q.unsqueeze(1))
+    others = torch.ones_like(score_QV, dtype=torch.bool).scatter(1, owner_Q.unsqueeze(1), False)
+    other_QN = score_QV[others].reshape(queries, videos - 1)
+    cases = []  # the log vacuity, the share of N that there is of N₀, whether the video is there, the weight
+    for step in SMALLER:
+        left_QN = other_QN[:, ::step].sort(1, descending=True).values
+        there_QN, size = torch.cat([own_Q1, left_QN], 1), math.log(videos / (left_QN.shape[1] + 1))
+        topic_QN = left_QN[:, round(TOPIC_SHARE * left_QN.shape[1]) :]
+        for gallery_QN, there, weight in (
+            (there_QN, True, 1 - expect_missing),
+            (left_QN, False, expect_missing * (1 - TOPIC_WEIGHT)),
+            (topic_QN, False, expect_missing * TOPIC_WEIGHT),
+        ):
+            cases.append((log_vacuity(gallery_QN, evidence), size, there, weight / len(SMALLER)))
+    middle = cases[0][0].mean().item()
     prior = math.log(expect_missing / (1 - expect_missing))
-    centre = torch.tensor([0.5, 0.0, 0.0, 0.0, math.log(math.expm1(USUAL_SLOPE))], dtype=torch.float64)
-    pull_5 = torch.tensor([0.01, 0.01, 1.0, 1.0, 1.0], dtype=torch.float64) * PULL / queries
-    centre, pull_5 = centre.to(z_QV.device), pull_5.to(z_QV.device)
+    centre_3 = score_QV.new_tensor([0.0, math.log(math.expm1(USUAL_SLOPE)), USUAL_SIZE_POWER])
+    pull_3 = score_QV.new_tensor([PULL_ABSENCE, PULL_ABSENCE, PULL_SIZE]) / queries
 
-    def log_alpha(values_QN: Tensor, params: Tensor) -> Tensor:
-        wide_Q = (spread_in(values_QN) / spread).clamp(1 / WIDEST, WIDEST)
-        sharpness_Q1 = (params[0].exp() * wide_Q.pow(params[2])).unsqueeze(1)
-        return F.softplus((values_QN - params[1]) * sharpness_Q1)
+    def loss(params_3: Tensor) -> Tensor:
+        shift, slope, size_power = params_3
+        total = (pull_3 * (params_3 - centre_3).square()).sum()
+        for vacuity_Q, size, there, weight in cases:
+            odds_Q = prior + shift + F.softplus(slope) * (size_power * size).exp() * (vacuity_Q - middle)
+            total = total - weight * F.logsigmoid(-odds_Q if there else odds_Q).mean()
+        return total
 
-    def log_vacuity(log_alpha_QN: Tensor) -> Tensor:
-        return math.log(log_alpha_QN.shape[1]) - log_alpha_QN.logsumexp(1)
+    shift, slope, size_power = least(loss, [centre_3])
+    return Absence(shift, math.log1p(math.exp(slope)), middle, size_power, videos)
 
-    def loss(params: Tensor) -> Tensor:
-        slope = F.softplus(params[4])
-        alpha_QV = log_alpha(z_QV, params)
-        there_Q = log_vacuity(alpha_QV)
-        middle = there_Q.mean()
-        odds_Q = prior + params[3] + slope * (there_Q - middle)
-        own_Q = (alpha_QV.gather(1, owner_Q1).squeeze(1) - alpha_QV.logsumexp(1)) + F.logsigmoid(-odds_Q)
-        total = (1 - expect_missing) * own_Q.mean()
-        for values_QN, weight in left:
-            if values_QN.shape[1]:
-                vacuity_Q = log_vacuity(log_alpha(values_QN, params))
-                none_Q = F.logsigmoid(prior + params[3] + slope * (vacuity_Q - middle))
-                total = total + expect_missing * weight * none_Q.mean()
-        return (pull_5 * (params - centre).square()).sum() - total
 
-    def descend(start: float) -> tuple[float, list[float]]:
-        params = centre.clone()
-        params[1] = start
-        params.requires_grad_()
+def log_vacuity(score_QN: Tensor, evidence: ScoreEvidence) -> Tensor:
+    """log(N / S) of queries whose whole gallery is known; 0 for an empty one."""
+    videos = score_QN.shape[1]
+    if not videos:
+        return score_QN.new_zeros(len(score_QN))
+    sharpness_Q = evidence.sharpness(contrast(score_QN.amax(1), background(score_QN), videos))
+    return math.log(videos) - evidence.log_alpha(score_QN, sharpness_Q).logsumexp(1)
+
+
+def least(loss: Callable[[Tensor], Tensor], starts: Sequence[Tensor]) -> list[float]:
+    """The parameters of least loss that a descent reaches from one of these starts."""
+
+    def descend(start: Tensor) -> tuple[float, list[float]]:
+        params = start.clone().requires_grad_()
         optimizer = torch.optim.LBFGS([params], max_iter=100, line_search_fn="strong_wolfe")
 
         def closure() -> Tensor:
@@ -268,15 +350,4 @@ def fit_distribution(
         optimizer.step(closure)
         return loss(params).item(), params.tolist()
 
-    _, best = min(descend(start) for start in STARTS)
-    slope = F.softplus(torch.tensor(best[4], dtype=torch.float64)).item()
-    with torch.no_grad():
-        fitted = torch.tensor(best, dtype=torch.float64, device=z_QV.device)
-        middle = log_vacuity(log_alpha(z_QV, fitted)).mean().item()
-    evidence = ScoreEvidence(
-        temperature=float(deviation) / math.exp(best[0]),
-        offset=float(mean + deviation * best[1]),
-        spread=float(deviation * spread),
-        power=best[2],
-    )
-    return evidence, Absence(best[3] - slope * middle, slope)
+    return min(descend(start) for start in starts)[1]

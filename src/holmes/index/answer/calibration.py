@@ -79,7 +79,7 @@ def learn(
     found = score(sentences)
     scores = Scores(found.frame_QV[:, by_name_V], found.clip_QV[:, by_name_V])
     owner_Q = torch.tensor([places[video] for _, video in captions])
-    also_fits_QV = same_meaning(embedder, sentences, owner_Q, len(videos))
+    also_fits_QV = same_meaning(embedder.queries(sentences).query_QD, owner_Q, len(videos))
 
     def fit(some_Q: Tensor) -> Calibration | None:
         return fit_calibration(
@@ -108,11 +108,11 @@ def learn(
     )
 
 
-def same_meaning(embedder: Embedder, sentences: Sequence[str], owner_Q: Tensor, videos: int) -> Tensor:
+def same_meaning(query_QD: Tensor, owner_Q: Tensor, videos: int) -> Tensor:
     """Q × V: which videos have another sentence that says nearly the same."""
-    rows_QD = normalize(embedder.queries(sentences).query_QD.float().cpu(), dim=-1)
+    rows_QD = normalize(query_QD.float().cpu(), dim=-1)
     same_QQ = rows_QD @ rows_QD.T >= SAME_MEANING
-    fits_QV = torch.zeros(len(sentences), videos).index_add(1, owner_Q, same_QQ.float()) > 0
+    fits_QV = torch.zeros(len(rows_QD), videos).index_add(1, owner_Q, same_QQ.float()) > 0
     return fits_QV.scatter(1, owner_Q.unsqueeze(1), False)
 
 
