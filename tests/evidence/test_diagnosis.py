@@ -132,6 +132,9 @@ def test_kinds_are_what_a_person_means():
         "none is likeliest": ([0.2, 0.1, *few], 0.35, 1, AnswerKind.NOT_HERE, 0),
         "none is likeliest with little": ([0.1, 0.08, *few], 0.25, 1, AnswerKind.TOO_LITTLE, 0),
         "a video is likelier": ([0.38, 0.05, *few], 0.37, 1, AnswerKind.TOO_LITTLE, 0),
+        "none is likelier by less than is shown": ([0.361, 0.05, *few], 0.364, 1, AnswerKind.TOO_LITTLE, 0),
+        "half as shown": ([0.496, 0.1, *few], 0.2, 1, AnswerKind.PRECISE, 1),
+        "29% as shown": ([0.2, 0.1, *few], 0.294, 1, AnswerKind.TOO_LITTLE, 0),
     }
     probability_QK = torch.tensor([row[0] for row in rows.values()])
     none_Q, copies_Q = (torch.tensor([row[place] for row in rows.values()]) for place in (1, 2))
@@ -146,7 +149,9 @@ def test_kinds_are_what_a_person_means():
 def test_how_well_a_video_fits_in_words():
     fitting = [fit_word(p, AnswerKind.SEVERAL_FIT) for p in (0.8, 0.5, 0.4, 0.15, 0.1)]
     assert fitting == ["fits", "fits", "may fit", "may fit", "nearest"]
-    assert fit_word(0.8, AnswerKind.NOT_HERE) == "may fit", "nothing fits of what is not here"
+    assert fit_word(0.8, AnswerKind.NOT_HERE) == "nearest", "nothing fits of what is not here"
+    assert fit_word(0.1, AnswerKind.SEVERAL_FIT, meant=True) == "may fit"
+    assert fit_word(0.3, AnswerKind.PRECISE, meant=True) == "fits", "one of several copies"
 
 
 @pytest.mark.parametrize(
@@ -167,7 +172,8 @@ def test_how_well_a_video_fits_in_words():
         (
             AnswerKind.TOO_LITTLE,
             0,
-            "Too many videos are possible: 40% for a.mp4, at most. 22% that it is not in your collection.",
+            "Too many videos are possible. The likeliest is a.mp4, 40%. 22% that it is not in your "
+            "collection.",
         ),
         (AnswerKind.NOT_HERE, 0, "Perhaps not in your collection: 22%. The nearest is a.mp4, 40%."),
     ],

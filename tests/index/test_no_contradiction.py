@@ -27,7 +27,7 @@ WORDS = {
 BEGINNINGS = {
     "precise": r"(Likely|Best guess): the first hit|\w+ videos show the same moment",
     "several_fit": r"(\d+%|over 99%) that it is one of (two|three|four|five|six) videos, ",
-    "too_little": r"Too many videos are possible: ",
+    "too_little": r"Too many videos are possible\. ",
     "not_here": r"(Likely|Perhaps) not in your collection: ",
 }
 
@@ -117,6 +117,7 @@ def contradictions(said: Diagnosis, copies: int) -> list[str]:
     shares, group, none = said.probabilities, said.group, 1 - said.here
     held, first, close = sum(shares[:group]), shares[0], 1e-5
     rest = max([0.0, *shares[copies:]])
+    shown_first, shown_none, shown_rest = (round(100 * share) for share in (first, none, rest))
     read = re.findall(r"(?:under |over )?\d+%", said.explanation)
     begun = [kind for kind, words in BEGINNINGS.items() if re.match(words, said.explanation)]
     true = {
@@ -128,39 +129,43 @@ def contradictions(said: Diagnosis, copies: int) -> list[str]:
         "the sentence is the kind's": begun == [said.kind],
         "likely means at least 60%": ("Likely" in said.explanation) <= (max(first, none) >= 0.6 - close),
         "a video that is surely meant fits": first < 0.5 or said.fits[0] == "fits",
-        "nothing fits of what is not here": said.kind != "not_here" or "fits" not in said.fits,
+        "nothing fits of what is not here": said.kind != "not_here" or set(said.fits) == {"nearest"},
+        "what is said to be meant fits": said.kind != "precise" or set(said.fits[:group]) == {"fits"},
+        "where several fit, each may": said.kind != "several_fit" or "nearest" not in said.fits[:group],
     }
     if said.kind == "precise":
         one = sum(shares[:copies])
+        shown = round(100 * one)
         true |= {
             "it is one video, or its copies": group == min(copies, len(shares)),
-            "it has at least half": one >= 0.5 - close,
-            "it has twice as much as the next": one >= 2 * rest - close,
-            "none is not likelier": none <= one + close,
+            "it has at least half": shown >= 50,
+            "it has twice as much as the next": shown >= 2 * shown_rest,
+            "none is not likelier": shown_none <= shown,
             "the numbers are its own and none's": read == [spoken(one if group > 1 else first), spoken(none)],
         }
     elif said.kind == "several_fit":
         true |= {
             "the group is small": 2 <= group <= 6,
             "the sentence counts the group": f" one of {COUNTED[group]} videos, " in said.explanation,
-            "it holds at least half": held >= 0.5 - close,
-            "it is as small as can be": group == 2 or sum(shares[: group - 1]) < 0.5 + close,
-            "every member has a quarter of the first's": shares[group - 1] >= first / 4 - close,
-            "none is not likelier": none <= held + close,
+            "it holds at least half": round(100 * held) >= 50,
+            "it is as small as can be": group == 2 or round(100 * sum(shares[: group - 1])) < 50,
+            "every member has a quarter of the first's": 4 * round(100 * shares[group - 1]) >= shown_first,
+            "none is not likelier": shown_none <= round(100 * held),
             "the numbers are its own, the first's and none's": read
             == [spoken(held), spoken(first), spoken(none)],
         }
     elif said.kind == "not_here":
         true |= {
-            "none is the likeliest": none >= first - close,
-            "none has at least 30%": none >= 0.3 - close,
+            "none is the likeliest": shown_none > shown_first,
+            "none has at least 30%": shown_none >= 30,
             "there is no group": group == 0,
             "the numbers are none's and the first's": read == [spoken(none), spoken(first)],
         }
     else:
         true |= {
             "there is no group": group == 0,
-            "nothing stands out": first < 0.5 + close or rest > first / 2 - close,
+            "nothing stands out": shown_first < 50 or 2 * shown_rest > shown_first,
+            "none is not the likeliest from 30% on": shown_none < 30 or shown_none <= shown_first,
             "the numbers are the first's and none's": read == [spoken(first), spoken(none)],
         }
     return [statement for statement, holds in true.items() if not holds]

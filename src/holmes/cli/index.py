@@ -288,16 +288,17 @@ def calibrate(
 
     summary = open_index(index, device="cpu", model=model).calibrate(captions)
     say(
-        f"{counted(summary.sentences, 'sentence')} about {counted(summary.videos, 'video')}: "
-        f"{summary.found_first:.0%} find their video first; the mean probability of the first hit is "
-        f"{summary.mean_probability:.0%}."
+        f"{counted(summary.sentences, 'sentence')} about {counted(summary.videos, 'video')}. "
+        f"The first hit is right for {summary.found_first:.0%}."
     )
-    for when, found in (("before", summary.before), ("after, by cross-validation", summary.after)):
+    for when, found in (("Before", summary.before), ("After", summary.after)):
         if found is not None:
             say(
-                f"{when}: mean probability {found.said:.0%}; 'not here' for {found.noticed:.0%} of the "
-                f"sentences without their video, and for {found.mistaken:.0%} of those with it."
+                f"{when}: {found.said:.0%} said for {summary.found_first:.0%} right. Called 'not here': "
+                f"{found.noticed:.0%} with their video taken away, {found.mistaken:.0%} with it."
             )
+    if summary.after is not None:
+        say("After: by cross-validation, each sentence judged without the sentences about its video.")
     if summary.sentences < ENOUGH:
         say(f"With fewer than {ENOUGH} sentences the probabilities may be off by ten points or more.")
 

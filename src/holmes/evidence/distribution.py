@@ -4,9 +4,9 @@ Every video gets the evidence e = exp((s - s₀) / T) from its score s. T is ano
 other videos spread far (σ), and where the best one leads them by many of their deviations (z):
 T = T₀ (σ₀ / σ)^γ (z₀ / z)^δ. Above C a higher score says nothing more: where T is small, all videos that fit
 are alike. The Dirichlet with concentrations α = (1 + e) / (1 + e / C) expects video i with probability
-α_i / S, S = Σ α over all N videos; what no evidence supports is N / S, the vacuity. Little evidence speaks for
-a missing video, the less so the more others there are: with the stated prior π of queries without an answer
-and the N₀ videos of the fit,
+α_i / S, S = Σ α over all N videos; what no evidence supports is N / S, the vacuity. Little evidence speaks
+for a missing video, the less so the more others there are: with the stated prior π of queries without an
+answer and the N₀ videos of the fit,
 
     logit P(none) = logit π + a + b (N₀ / N)^ρ (log(N / S) - m),    P(i) = (1 - P(none)) α_i / S.
 

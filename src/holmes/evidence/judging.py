@@ -240,7 +240,7 @@ def _describe(
         probability_top={k: sum(probabilities[:k]) for k in TOPS},
         probabilities=tuple(probabilities),
         beliefs=tuple(beliefs),
-        fits=tuple(fit_word(fit, kind) for fit in fits),
+        fits=tuple(fit_word(fit, kind, rank < group) for rank, fit in enumerate(fits)),
         order=tuple(order),
         quantities=quantities,
     )

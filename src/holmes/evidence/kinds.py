@@ -8,8 +8,9 @@ for every model and every size of collection:
     not here, it seems     "none of them" is likelier than any video, and has at least 30%
     too little to go on    anything else
 
-Copies of one moment count as one video. These are not the kinds of training (`QueryKind`), where the right
-video is known. A second question is how well a video fits, whether or not it is the one that is meant.
+Probabilities are compared as they are shown, in whole percents. Copies of one moment count as one video.
+These are not the kinds of training (`QueryKind`), where the right video is known. A second question is how
+well a video fits, whether or not it is the one that is meant.
 
 Q queries, K candidates (most probable first)
 """
@@ -61,7 +62,9 @@ def kinds_of(
     """
     last = probability_QK.shape[1]
     copies_Q = copies_Q.clamp(max=last)
-    held_QK, first_Q1 = probability_QK.cumsum(1), probability_QK[:, :1]
+    held_QK = as_shown(probability_QK.double().cumsum(1))
+    probability_QK, none_Q, here_Q = as_shown(probability_QK), as_shown(none_Q), 1 - none_Q
+    first_Q1 = probability_QK[:, :1]
     place_K = torch.arange(last, device=probability_QK.device)
     next_Q = probability_QK.masked_fill(place_K < copies_Q.unsqueeze(1), 0).amax(1)
     one_Q = held_QK.gather(1, (copies_Q - 1).unsqueeze(1)).squeeze(1)
@@ -72,7 +75,7 @@ def kinds_of(
     if not_here_below is None:
         missing_Q = (none_Q > first_Q1.squeeze(1)) & (none_Q >= MISSING)
     else:
-        missing_Q = 1 - none_Q < not_here_below
+        missing_Q = here_Q < not_here_below
     kinds_Q = torch.full_like(copies_Q, AnswerKind.TOO_LITTLE)
     kinds_Q = kinds_Q.masked_fill(missing_Q, AnswerKind.NOT_HERE)
     kinds_Q = kinds_Q.masked_fill(several_Q, AnswerKind.SEVERAL_FIT)
@@ -81,8 +84,18 @@ def kinds_of(
     return kinds_Q, torch.where(kinds_Q == AnswerKind.SEVERAL_FIT, size_Q, group_Q)
 
 
-def fit_word(probability: float, kind: AnswerKind) -> str:
-    """How well a video fits, in words; of what is not here nothing is said to fit."""
-    if probability >= FITS and kind != AnswerKind.NOT_HERE:
+def as_shown(probability: Tensor) -> Tensor:
+    """Rounded to whole percents."""
+    return (100 * probability.double()).round() / 100
+
+
+def fit_word(probability: float, kind: AnswerKind, meant: bool = False) -> str:
+    """How well a video fits, in words; `meant` if the sentence on the kind is about it.
+
+    Of what is not here nothing fits, and where several fit, each of these may.
+    """
+    if kind == AnswerKind.NOT_HERE:
+        return "nearest"
+    if probability >= FITS or (meant and kind == AnswerKind.PRECISE):
         return "fits"
-    return "may fit" if probability >= MAY_FIT else "nearest"
+    return "may fit" if meant or probability >= MAY_FIT else "nearest"
