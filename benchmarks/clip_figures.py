@@ -18,5 +18,5 @@ def overlap(one: tuple[float, float], other: tuple[float, float]) -> float:
 
 def calibration_error(sure: np.ndarray, right: np.ndarray, bins: int = 10) -> float:
     """The mean distance between how sure the answers of a bin were and how often they were right."""
-    order = np.array_split(np.argsort(sure), bins)
+    order = np.array_split(np.argsort(sure), min(bins, len(sure)))
     return float(sum(len(part) * abs(sure[part].mean() - right[part].mean()) for part in order) / len(sure))

@@ -190,7 +190,7 @@ class Remembering(ZeroShot):
 
     def queries(self, sentences: Sequence[str]) -> QueryEmbedding:
         new = sorted(set(sentences) - self.known.keys())
-        self.known.update(zip(new, self.backbone.sentences(new), strict=True) if new else ())
+        self.known.update(zip(new, super().queries(new).query_QD.numpy(), strict=True) if new else ())
         return QueryEmbedding(torch.from_numpy(np.stack([self.known[one] for one in sentences])))
 
 

@@ -12,7 +12,9 @@ import torch
 
 from holmes.base.files import read_json
 from holmes.data.bank import FeatureBank
+from holmes.evidence.calibration import Calibration
 from holmes.results import METRICS
+from index_fakes import FakeJoint, meaning
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,3 +98,40 @@ def test_all_baselines_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: P
                 assert np.abs(exact - new[key][()]).max() <= np.abs(exact).max() / 127
     for module in ("baselines", "common", "worlds"):
         sys.modules.pop(module)
+
+
+def test_films_that_hold_a_scene_are_found_whichever_way_they_are_indexed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two films of two minutes: the right one comes first, with a probability, at the right moment."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import long_films
+    from spliced_films import Film, Piece
+
+    class Calibrated(FakeJoint):
+        calibration = Calibration(
+            model=FakeJoint.digest, candidates=20, frame_weight=0.4, clip_weight=0.6, temperature=0.1,
+            score_temperature=0.05, score_offset=0.3, videos=8, queries=20,
+        ).to_dict()  # fmt: skip
+
+    def piece(scene: str, seconds: int, name: str = "") -> Piece:
+        noise = np.random.default_rng(len(scene)).normal(size=(2 * seconds, FakeJoint.width))
+        return Piece((meaning(scene) + 0.02 * noise).astype(np.float32), name)
+
+    scenes = (("waves hit rocks", "dog runs beach"), ("water boils", "man eats soup"))
+    films = [
+        Film((piece("sun sets", 50), piece(one, 12, f"{one}.mp4"), piece("rain falls", 40), piece(other, 14)))
+        for one, other in scenes
+    ]
+    captions = {f"{one}.mp4": [one] for one, _ in scenes}
+    for way in ("parts", "whole", "oracle"):
+        found = long_films.measure(way, films, captions, Calibrated())
+        assert found["first"].tolist() == [1, 1], way
+        assert (found["sure"] > 0.5).all() and (found["sure"] <= 1).all(), way
+        if way == "parts":
+            assert found["inside"].tolist() == [1, 1]
+        summary = long_films.summary(found)
+        assert summary["R@1"] == 100 and summary["sentences"] == 2
+        assert summary["calibration error"] == pytest.approx(1 - found["sure"].mean())
+    for name in ("long_films", "spliced_films"):
+        sys.modules.pop(name)
