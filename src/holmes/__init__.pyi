@@ -5,9 +5,11 @@ from holmes.config.schema import HolmesConfig
 from holmes.data.store import Store
 from holmes.editing.export import ExportSummary, export
 from holmes.encoders.checkpoint import Checkpoint
+from holmes.encoders.hub import pull
 from holmes.errors import HolmesError
 from holmes.evaluation.per_query import QueryTable
 from holmes.evaluation.runs.evaluate import queries
+from holmes.evaluation.runs.publish import push
 from holmes.evidence.judging import Diagnosis
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.base import SearchIndex
@@ -73,6 +75,8 @@ __all__ = [
     "open_index",
     "open_store",
     "preset",
+    "pull",
+    "push",
     "queries",
     "train",
     "tune",

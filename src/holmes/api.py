@@ -55,6 +55,7 @@ def train(
     protocol: Protocol | str = "honest",
     options: RunOptions | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
+    start: Path | str | None = None,
 ) -> TrainingResult:
     """Train on a store, select the best epoch by the protocol, and return its figures on the test split.
 
@@ -69,6 +70,8 @@ def train(
             itself, as the papers of the field do.
         options: Device, compilation, progress display; none of these changes the result beyond rounding.
         on_epoch: Called after every epoch. An exception that it raises stops the run, which can be continued.
+        start: A checkpoint, run or hub:NAME whose weights training starts from; its shape replaces the
+            settings' own.
 
     Example:
         >>> config = holmes.preset("small").with_changes(epochs=1, width=16)
@@ -83,7 +86,7 @@ def train(
     from holmes.training.run import train as run
 
     heard = None if on_epoch is None else (lambda entry: on_epoch(epoch_of(entry)))
-    return run(store, config, out, seed, protocol, options or RunOptions(), heard)
+    return run(store, config, out, seed, protocol, options or RunOptions(), heard, start)
 
 
 def tune(
@@ -228,8 +231,8 @@ def load_checkpoint(path: Path | str, device: str = "cpu") -> Checkpoint:
     """A trained model, ready to encode, with its settings and the encoders of its features.
 
     Args:
-        path: A checkpoint, a run (its best checkpoint is taken), or a published checkpoint file, of which
-            nothing is executed.
+        path: A checkpoint, a run (its best checkpoint is taken), hub:NAME, or a published checkpoint file,
+            of which nothing is executed.
         device: Where the model goes: cpu, cuda or cuda:N.
 
     Example:
@@ -237,9 +240,10 @@ def load_checkpoint(path: Path | str, device: str = "cpu") -> Checkpoint:
         >>> checkpoint.config.encoder, checkpoint.model.training
         ('mixture', False)
     """
+    from holmes.encoders.hub import local_model
     from holmes.encoders.released import open_checkpoint
 
-    return open_checkpoint(Path(path), device)
+    return open_checkpoint(local_model(path), device)
 
 
 def build_index(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holmes.base.printing import printable
-from holmes.cli.options import IndexFolder, RayAddress, counted, say, say_files
+from holmes.cli.options import Form, IndexFolder, RayAddress, check_form, counted, say, say_files, show
 
 if TYPE_CHECKING:
     from holmes.index.ingest.builder import BuildSummary
@@ -340,6 +340,96 @@ def compact(index: IndexFolder) -> None:
 
     freed = compact_index(index)
     say(f"{freed / 2**20:,.1f} MiB freed: {index}")
+
+
+@app.command()
+def rebuild(
+    index: IndexFolder,
+    model: Annotated[
+        str, typer.Option(help="The other model: a joint encoder, its folder, a run, or hub:NAME.")
+    ],
+    visual: Annotated[
+        str | None, typer.Option(help="The frame encoder of a checkpoint.", show_default="its own")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(help="The text encoder of a checkpoint.", show_default="its own")
+    ] = None,
+    rate: Rate = None,
+    fast: Fast = False,
+    workers: Workers = None,
+    without_missing: Annotated[
+        bool, typer.Option("--without-missing", help="Go on without videos that cannot be encoded again.")
+    ] = False,
+) -> None:
+    """Encode all videos again with another model; the old index answers until the new one is complete.
+
+    The old index is kept as INDEX.before; 'holmes index compare' asks both the same sentences. Run it again
+    to continue.
+    """
+    from holmes.index.embedders.loading import load_embedder
+    from holmes.index.ingest.rebuild import rebuild_index
+
+    done = rebuild_index(
+        index,
+        load_embedder(model, visual, text),
+        rate=rate,
+        fast=fast,
+        workers=workers,
+        progress=True,
+        without_missing=without_missing,
+    )
+    say_files(done.build.partial, done.build.failures)
+    if done.before is None:
+        say(
+            f"{counted(len(done.build.failures), 'video')} could not be encoded again, so {index} is as it "
+            f"was; {done.new} has the others. Restore them and run it again, or add --without-missing."
+        )
+        raise typer.Exit(1)
+    videos = counted(done.build.added + done.build.unchanged, "video")
+    say(f"{videos} encoded with {model}: {index}; the old index is {done.before}")
+    say(f"compare both: holmes index compare {done.before} {index} CAPTIONS")
+
+
+@app.command()
+def compare(
+    indexes: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="INDEX… CAPTIONS",
+            help="Two or more indexes of the same videos, then a CSV or JSONL file of sentences and videos.",
+        ),
+    ],
+    form: Form = None,
+) -> None:
+    """Ask several indexes the same sentences: recall with intervals, differences, and how sure they are."""
+    from holmes.cli.index_comparison import compare_indexes
+    from holmes.errors import HolmesError
+
+    check_form(form)
+    *folders, captions = indexes
+    if len(folders) < 2:
+        raise HolmesError("name at least two indexes, and then the file of captions.")
+    show(*compare_indexes(folders, captions), form=form)
+
+
+@app.command()
+def export(
+    index: IndexFolder,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The file to write.", show_default="INDEX.parquet"),
+    ] = None,
+    to: Annotated[str, typer.Option(metavar="parquet", help="The format.")] = "parquet",
+) -> None:
+    """Write the embeddings of an index as one Parquet table: video, part, kind, start, end, vector."""
+    from holmes.errors import unknown
+    from holmes.index.storage.export import export_parquet
+
+    if to != "parquet":
+        raise unknown("format", to, ["parquet"])
+    file = out or Path(f"{index}.parquet")
+    rows = export_parquet(index, file, progress=True)
+    say(f"{counted(rows, 'vector')} written: {file}")
 
 
 def show_shards(index: Path, json: bool) -> None:

@@ -22,6 +22,7 @@ from holmes.cli import (
     evaluate,
     export,
     extract,
+    hub,
     index,
     models,
     report,
@@ -30,6 +31,7 @@ from holmes.cli import (
     serve,
     sweep,
     train,
+    try_model,
     tune,
 )
 from holmes.errors import HolmesError
@@ -101,6 +103,9 @@ app.command()(export.export)
 app.command()(serve.serve)
 app.command()(train.train)
 app.command()(tune.tune)
+app.command()(hub.push)
+app.command()(hub.pull)
+app.command("try")(try_model.try_model)
 app.command()(evaluate.evaluate)
 app.command()(compare.compare)
 app.command()(report.report)

@@ -28,9 +28,10 @@ Preset = Annotated[
     str,
     typer.Option(
         help="Settings to start from: activitynet, charades, tvr, tvr_dual, small; beyond the paper: "
-        "activitynet_plus, charades_plus, tvr_plus, tvr_dual_plus, small_plus; for features of CLIP: "
-        "activitynet_clip_b32, activitynet_clip_l14, charades_clip_b32, charades_clip_l14, tvr_clip_b32, "
-        "tvr_clip_l14; of a baseline: ms_sl_tvr, ms_sl_activitynet, ms_sl_charades, gmmformer_tvr, "
+        "activitynet_plus, charades_plus, tvr_plus, tvr_dual_plus, small_plus; for your own "
+        "videos: clip_b32, clip_l14, siglip2; for features of CLIP: activitynet_clip_b32, "
+        "activitynet_clip_l14, charades_clip_b32, charades_clip_l14, tvr_clip_b32, tvr_clip_l14; of a "
+        "baseline: ms_sl_tvr, ms_sl_activitynet, ms_sl_charades, gmmformer_tvr, "
         "gmmformer_activitynet, gmmformer_charades, gmmformer_v2_tvr, gmmformer_v2_activitynet, "
         "gmmformer_v2_charades, hlformer_tvr, hlformer_activitynet, hlformer_charades, dreamprvr_tvr, "
         "dreamprvr_activitynet, dreamprvr_charades; or the best.json of 'holmes tune'."

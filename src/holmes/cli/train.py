@@ -39,6 +39,14 @@ def train(
         ),
     ] = "honest",
     settings: Settings = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN|hub:NAME",
+            help="Start from the weights of another model; its shape replaces the preset's.",
+            show_default="random weights",
+        ),
+    ] = None,
     jobs: Jobs = 1,
     device: Device = "auto",
     compiled: Compile = None,
@@ -55,12 +63,14 @@ def train(
     chosen = seeds if seeds is not None else str(seed or 0)
     study = make_study(store, preset, settings, out, chosen, protocol, device, compiled, tensorboard, jobs)
     single = seeds is None and len(study.protocols) == 1
-    ours = train_one(study) if single else train_many(study)
+    if model is not None and not single:
+        raise HolmesError("--model starts a single run; leave out --seeds, and give one --protocol.")
+    ours = train_one(study, model) if single else train_many(study)
     if leads():
         show_results(study, ours)
 
 
-def train_one(study: Study) -> dict[str, dict[str, Any]]:
+def train_one(study: Study, start: str | None = None) -> dict[str, dict[str, Any]]:
     from holmes.evaluation.intervals import over_seeds, read_ranks
     from holmes.results import summary_of
     from holmes.training.resume import RANKS, RESULT, RUN
@@ -70,7 +80,7 @@ def train_one(study: Study) -> dict[str, dict[str, Any]]:
         raise HolmesError(f"{study.out} contains runs of several seeds; give another --out, or --seeds.")
     finished = (study.out / RESULT).exists()
     (seed,), (protocol,) = study.seeds, study.protocols
-    result = run(study.store, study.config, study.out, seed, protocol, study.options)
+    result = run(study.store, study.config, study.out, seed, protocol, study.options, start=start)
     if finished:
         say(f"{study.out} had already finished; these are its figures")
     say_uncalibrated([result])

@@ -131,7 +131,26 @@ CLIP_PRESETS = {
     for name in ("activitynet", "charades", "tvr")
     for model in CLIP_WIDTHS
 }
+# For videos of one's own, extracted with a joint model: the field keeps a data set's settings and changes the
+# widths. ActivityNet's videos are the most general ones.
+JOINT_MODELS = {"clip_b32": ("CLIP-B/32", 512), "clip_l14": ("CLIP-L/14", 768), "siglip2": ("SigLIP 2", 768)}
+
+
+def on_joint_model(name: str) -> Callable[[], HolmesConfig]:
+    """The preset of your own videos for features of a joint model; better than published, as `plus`."""
+    title, width = JOINT_MODELS[name]
+
+    def joint() -> HolmesConfig:
+        config = plus(activitynet)()
+        widths = replace(config.model, video_width=width, text_width=width)
+        return replace(config, name=name, model=widths)
+
+    joint.__doc__ = f"Your own videos: {title} features."
+    return joint
+
+
 PRESETS |= baseline_presets(PRESETS)
+PRESETS |= {name: on_joint_model(name) for name in JOINT_MODELS}
 PRESETS |= CLIP_PRESETS
 PRESETS |= PLUS_PRESETS
 

@@ -72,6 +72,7 @@ class RunData:
 
     store: Sha256
     protocol: Protocol
+    start: Sha256 | None = None  # the digest of the weights it started from; none if they were random
 
 
 @dataclass(frozen=True)

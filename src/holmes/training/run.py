@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from holmes.data.loader import BatchLoader
 from holmes.data.store import Store
 from holmes.encoders.build import build_model
 from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint
+from holmes.encoders.hub import local_model
+from holmes.encoders.released import open_checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import save_ranks
 from holmes.evaluation.recall import recall, retrieval_metrics, retrieval_ranks
@@ -78,11 +80,13 @@ def train(
     protocol: Protocol | str = Protocol.HONEST,
     options: RunOptions = RunOptions(),  # noqa: B008 - frozen
     on_epoch: OnEpoch | None = None,
+    start: Path | str | None = None,
 ) -> TrainingResult:
     """Train, select the best epoch by the protocol, and return its figures on the test split.
 
     `on_epoch` is called after every epoch with its line of `metrics.jsonl`: losses, recalls on the selecting
     split, shares of kinds, speed. An exception that it raises stops the run, which can be continued.
+    `start` is a checkpoint, a run or hub:NAME whose weights training starts from.
     """
     if not isinstance(config, HolmesConfig):
         raise HolmesError(f"config must be settings such as holmes.preset('small'), not {config!r}.")
@@ -91,17 +95,28 @@ def train(
     protocol = parse_protocol(protocol)
     store = store if isinstance(store, Store) else Store.open(store)
     out = Path(out)
+    begun = None if start is None else open_checkpoint(local_model(start))
+    if begun is not None:
+        config = replace(config, model=begun.config.model)
     config = fit_to_store(config, store)
+    if begun is not None and config.model != begun.config.model:
+        raise HolmesError(
+            f"{start} was trained on features of width {begun.config.model.video_width} and "
+            f"{begun.config.model.text_width}; {store.path} has {store.info.video_width} and "
+            f"{store.info.text_width}."
+        )
     device = choose_device(options.device)
     splits = choose_splits(store, protocol, config.training.held_out, seed)
     with process_group(device) as world, sole_owner(out) if world.leads else nullcontext():
         if world.leads:
             refuse_foreign_folder(out)
             data = {"store": store.info.digest, "protocol": protocol.value}
+            data |= {} if begun is None else {"start": begun.digest}
             claim_run(out, config, seed, data, store.path)
         if (out / RESULT).exists():
             return read_result(out / RESULT)
-        run = Run(store, splits, config, out, seed, world, device, options)
+        weights = None if begun is None else begun.model.state_dict()
+        run = Run(store, splits, config, out, seed, world, device, options, weights)
         run.go(on_epoch)
         return run.finish(protocol)
 
@@ -119,6 +134,7 @@ class Run:
         world: World,
         device: torch.device,
         options: RunOptions,
+        start: dict[str, torch.Tensor] | None = None,
     ) -> None:
         self.splits, self.config, self.out, self.seed = splits, config, out, seed
         self.world, self.device, self.options = world, device, options
@@ -140,6 +156,8 @@ class Run:
         )
         torch.manual_seed(seed)
         self.model = build_model(config.model).to(device).train()
+        if start is not None:
+            self.model.load_state_dict(start)
         self.optimizer = FlatAdam(self.model, training.weight_decay, training.gradient_norm)
         steps = self.loader.steps_per_epoch * training.epochs
         compiled = should_compile(device, steps) if options.compiled is None else options.compiled

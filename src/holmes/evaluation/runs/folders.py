@@ -14,6 +14,7 @@ from holmes.base.feature_origin import refuse_other_encoder
 from holmes.config.schema import to_dict
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import BEST, MANIFEST, Checkpoint
+from holmes.encoders.hub import local_model
 from holmes.encoders.released import open_checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.score_files import is_score_file
@@ -54,7 +55,9 @@ def find_runs(folder: Path, protocol: Protocol | None = None) -> list[RunFolder]
     """The run in a folder, or those of all seeds under it; only those of a protocol where one is given.
 
     A checkpoint stands for itself, whether a folder of ours or a published file; so does a file of scores.
+    hub:NAME is the checkpoint that it is pulled as.
     """
+    folder = local_model(folder)
     if folder.is_file() or is_score_file(folder) or (folder / MANIFEST).exists():
         return [RunFolder(folder, None)]
     manifests = [folder / RUN] if (folder / RUN).exists() else sorted(folder.glob(f"*/{RUN}"))

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
+from holmes.encoders.hub import is_hub_name, local_model
 from holmes.encoders.released import checkpoint_in
 from holmes.errors import HolmesError
 from holmes.index.embedders.protocol import Embedder
@@ -46,9 +47,9 @@ def load_embedder(
             raise HolmesError("--visual and --text belong to a trained checkpoint, not to an encoder object.")
         return _embedder_of(model, device)
     name = str(model)
-    folder = None if name in BUILT_IN else checkpoint_in(Path(name))
+    folder = None if name in BUILT_IN else checkpoint_in(local_model(name))
     if folder is not None:
-        return TrainedHolmes(folder, visual, text, device)
+        return TrainedHolmes(folder, visual, text, device, name if is_hub_name(name) else None)
     if visual or text:
         raise HolmesError(f"--visual and --text belong to a trained checkpoint; '{name}' is not one.")
     try:
@@ -85,7 +86,7 @@ def recorded_embedder(record: dict[str, Any], model: Model | None = None, device
         check_same_model(record, embedder)
         return embedder
     name = str(model or record.get("name"))
-    if record.get("kind") == TRAINED and checkpoint_in(Path(name)) is None:
+    if record.get("kind") == TRAINED and not is_hub_name(name) and checkpoint_in(Path(name)) is None:
         raise HolmesError(
             f"the checkpoint of this index is no longer in {name}; say with --model where it is now."
         )

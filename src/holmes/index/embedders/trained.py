@@ -51,8 +51,11 @@ class TrainedHolmes:
         visual: str | VisualBackbone | None = None,
         text: str | TextBackbone | None = None,
         device: str = "auto",
+        name: str | None = None,
     ) -> None:
+        """`name` is what an index remembers in place of the folder: hub:NAME of a model that was pulled."""
         self.folder = folder.resolve()
+        self.name = name or str(self.folder)
         self.device = str(device_named(device))
         self.checkpoint = open_checkpoint(self.folder, self.device)
         if self.checkpoint.config.model.encoder in ("ms_sl", "gmmformer"):
@@ -101,7 +104,7 @@ class TrainedHolmes:
     def record(self) -> dict[str, Any]:
         return {
             "kind": TRAINED,
-            "name": str(self.folder),
+            "name": self.name,
             "digest": self.checkpoint.digest,
             "visual": _name(self._visual),
             "text": _name(self._text),
