@@ -33,7 +33,10 @@ SHOWN = {  # every public function, and every method of an index that a program 
         if inspect.isfunction(method) and not name.startswith("_") and name not in ("duration", "close")
     },
     "HolmesConfig.with_changes": holmes.HolmesConfig.with_changes,
-    **{f"extend.{name}": getattr(extend, name) for name in ("loss", "evidence_form", "alignment", "encoder")},
+    **{
+        f"extend.{name}": getattr(extend, name)
+        for name in ("loss", "evidence_form", "alignment", "encoder", "visual_encoder")
+    },
 }
 
 

@@ -59,9 +59,9 @@ def pull(name: str | Path, *, revision: str | None = None) -> Path:
         revision: A branch, tag or commit on the hub; by default the newest.
 
     Example:
-        >>> folder = holmes.pull("./shared/model")
-        >>> holmes.load_checkpoint(folder).config.name
-        'small'
+        >>> where = holmes.push("RUN", "./shared/model")
+        >>> holmes.load_checkpoint(holmes.pull(where)).config.encoder
+        'mixture'
     """
     folder = folder_of(name)
     if folder is None:
