@@ -78,7 +78,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "Settings": ("preset", "HolmesConfig", "RunOptions", "Protocol"),
     "Add your own": (
-        "extend.loss", "extend.evidence_form", "extend.alignment", "extend.encoder", "extend.visual_encoder", "extend.load",
+        "extend.loss", "extend.evidence_form", "extend.alignment", "extend.encoder",
+        "extend.visual_encoder", "extend.load",
     ),
     "Errors": ("HolmesError",),
 }  # fmt: skip
