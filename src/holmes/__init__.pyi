@@ -3,6 +3,7 @@ from holmes.cluster.index import ShardedIndex, open_index
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig
 from holmes.data.store import Store
+from holmes.editing.cut import CutFile, CutSummary, cut
 from holmes.editing.export import ExportSummary, export
 from holmes.encoders.checkpoint import Checkpoint
 from holmes.encoders.hub import pull
@@ -41,6 +42,8 @@ __all__ = [
     "Checkpoint",
     "ComparedSystem",
     "ComparisonReport",
+    "CutFile",
+    "CutSummary",
     "Diagnosis",
     "Epoch",
     "Evaluation",
@@ -68,6 +71,7 @@ __all__ = [
     "build_index",
     "compare",
     "connect",
+    "cut",
     "evaluate",
     "export",
     "find",

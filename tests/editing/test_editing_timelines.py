@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import random
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -25,7 +24,7 @@ from holmes.evidence.judging import Diagnosis
 from holmes.index.answer.answers import Answer, Hit
 from holmes.media.source_frames import choose_rate
 from holmes.moments import Moment
-from rated_films import frames_in, rated_film
+from rated_films import frames_in, rated_film, uneven_times
 
 NTSC_FILM, NTSC, PAL = Fraction(24000, 1001), Fraction(30000, 1001), Fraction(25)
 MOMENTS = (
@@ -35,14 +34,6 @@ MOMENTS = (
 )  # best first, out of order, one beyond the end
 HOUR = {NTSC_FILM: 86400, NTSC: 107892, PAL: 90000, Fraction(60): 216000}  # frames before 01:00:00:00
 NAMES = {NTSC_FILM: "23.976", NTSC: "29.97", PAL: "25", Fraction(60): "60"}
-
-
-def uneven_times() -> list[Fraction]:
-    """Frames at 15 to 60 a second, as phones and screen recorders leave them."""
-    rng, times = random.Random(1), [Fraction(0)]
-    while len(times) < 130:
-        times.append(times[-1] + Fraction(rng.choice([1500, 3000, 3003, 6000, 4500]), 90000))
-    return times
 
 
 @pytest.fixture(scope="module")

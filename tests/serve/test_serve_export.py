@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import av
 import pytest
 from starlette.testclient import TestClient
 
 import holmes
 from holmes.index.answer.searcher import Index
-from serve_fakes import FakeDiagnose, build, client_of, open_fake
+from holmes.serve.settings import ServeSettings
+from serve_fakes import PLENTY, FakeDiagnose, build, client_of, open_fake
 
 
 @pytest.fixture(scope="module")
@@ -58,5 +62,64 @@ def test_a_film_that_is_no_film_is_not_linked(served, tmp_path: Path) -> None:
     try:
         found = client.get("/api/export", params={"q": "dog runs beach", "format": "otio"})
         assert found.status_code == 200 and "MissingReference" in found.text
+    finally:
+        film.write_bytes(content)
+
+
+def coast(client: TestClient) -> dict[str, Any]:
+    return client.get("/api/search", params={"q": "dog runs beach"}).json()["hits"][0]
+
+
+def test_a_clip_and_a_reel_come_as_videos(served) -> None:
+    _, client = served
+    hit = coast(client)
+    moment = {"id": hit["id"], "start": 4.0, "end": 6.0}
+    for order, name, seconds in (
+        ({"moments": [moment]}, "coast-0m04.mp4", None),
+        ({"moments": [moment], "exact": True}, "coast-0m04.mp4", 2.0),
+        (
+            {"moments": [moment, moment | {"start": 1.0, "end": 2.0}], "reel": True, "title": "a dog"},
+            "a-dog-reel.mp4",
+            7.0,
+        ),
+    ):
+        found = client.post("/api/cut", json=order)
+        assert found.status_code == 200 and found.headers["content-type"] == "video/mp4"
+        assert f'filename="{name}"' in found.headers["content-disposition"]
+        with av.open(io.BytesIO(found.content)) as container:
+            pictures = [frame.time for frame in container.decode(video=0)]
+        assert len(pictures) > 10 and (
+            seconds is None or pictures[-1] == pytest.approx(seconds - 0.1, abs=0.06)
+        )
+
+
+def test_orders_that_cannot_be_cut_are_refused(served) -> None:
+    _, client = served
+    moment = {"id": coast(client)["id"], "start": 4.0, "end": 6.0}
+    for order, status, reason in (
+        ({"moments": [moment | {"id": "none"}]}, 404, "no video with this id"),
+        ({"moments": [moment | {"end": 4.0}]}, 422, "must end after its start"),
+        ({"moments": [moment | {"end": 9000}]}, 422, "600 are allowed"),
+        ({"moments": [moment, moment]}, 422, "ask for one at a time"),
+        ({"moments": []}, 422, "moments"),
+        ({"moments": [moment], "out": "/tmp/x"}, 422, "out"),
+    ):
+        found = client.post("/api/cut", json=order)
+        assert found.status_code == status and reason in found.json()["error"]
+    with client_of(served[0], ServeSettings(token="t" * 20, limits=PLENTY)) as locked:
+        assert locked.post("/api/cut", json={"moments": [moment]}).status_code == 401
+    foreign = client.post("/api/cut", json={"moments": [moment]}, headers={"origin": "http://evil.example"})
+    assert foreign.status_code == 403
+
+
+def test_a_damaged_film_is_an_error_not_an_empty_video(served) -> None:
+    index, client = served
+    moment = {"id": coast(client)["id"], "start": 4.0, "end": 6.0}
+    film = next(Path(name) for name in index.videos if name.endswith("coast.mp4"))
+    content = film.read_bytes()
+    film.write_bytes(content[:200])
+    try:
+        found = client.post("/api/cut", json={"moments": [moment]})
+        assert found.status_code == 409 and "damaged" in found.json()["error"]
     finally:
         film.write_bytes(content)

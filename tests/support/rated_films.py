@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
@@ -26,6 +27,14 @@ def number_of(picture: np.ndarray) -> int:
     width = -(-SIZE[0] // BITS)
     bars = [picture[:, bit * width : (bit + 1) * width].mean() > 127 for bit in range(BITS)]
     return sum(1 << bit for bit, bright in enumerate(bars) if bright)
+
+
+def uneven_times() -> list[Fraction]:
+    """Frames at 15 to 60 a second, as phones and screen recorders leave them."""
+    rng, times = random.Random(1), [Fraction(0)]
+    while len(times) < 130:
+        times.append(times[-1] + Fraction(rng.choice([1500, 3000, 3003, 6000, 4500]), 90000))
+    return times
 
 
 def rated_film(

@@ -17,6 +17,7 @@ from holmes.base.printing import printable
 from holmes.cli import (
     ablate,
     compare,
+    cut,
     data,
     demo,
     evaluate,
@@ -99,6 +100,7 @@ app.command()(extract.extract)
 app.command()(models.models)
 app.add_typer(index.app, name="index")
 app.command()(search.search)
+app.command()(cut.cut)
 app.command()(export.export)
 app.command()(serve.serve)
 app.command()(train.train)

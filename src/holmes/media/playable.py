@@ -51,7 +51,7 @@ def plan_conversion(path: Path, start: float) -> Plan:
         origin = file_start(container)
         seek(av, container, start)
         last = None
-        for packet in _packets(av, container, [stream]):
+        for packet in packets_of(av, container, [stream]):
             if packet.is_keyframe and packet.pts is not None:
                 time = max(0.0, float(packet.pts * packet.time_base) - origin)
                 if last is not None and time > start:
@@ -84,12 +84,12 @@ def fragmented_mp4(path: Path, plan: Plan) -> Generator[bytes]:
         if plan.copied:
             tracks[video.index] = _Copy(output, video, origin + plan.start)
         else:
-            tracks[video.index] = _Encode(av, output, video, origin + plan.start, _quarter_turns(av, path))
+            tracks[video.index] = _Encode(av, output, video, origin + plan.start, quarter_turns(av, path))
         if sound is not None:
             tracks[sound.index] = _Sound(av, output, sound, origin + plan.start)
         seek(av, container, plan.start)
         chosen = [video] if sound is None else [video, sound]
-        for packet in _packets(av, container, chosen):
+        for packet in packets_of(av, container, chosen):
             tracks[packet.stream.index].take(packet)
             yield from sink.taken()
         for track in tracks.values():
@@ -237,7 +237,7 @@ class _Sound:
             self.output.mux(self.track.encode(None))
 
 
-def _quarter_turns(av: Any, path: Path) -> int:
+def quarter_turns(av: Any, path: Path) -> int:
     """How many times to turn pictures anticlockwise by 90° so that they are upright: phones film sideways."""
     with open_container(av, path) as container, suppress(av.error.FFmpegError, ValueError):
         for frame in container.decode(video_stream(container)):
@@ -245,7 +245,7 @@ def _quarter_turns(av: Any, path: Path) -> int:
     return 0
 
 
-def _packets(av: Any, container: Any, streams: list[Any]) -> Iterator[Any]:
+def packets_of(av: Any, container: Any, streams: list[Any]) -> Iterator[Any]:
     """Packets with data, until the file ends or cannot be read further."""
     packets = container.demux(streams)
     faults = 0

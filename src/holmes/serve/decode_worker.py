@@ -7,6 +7,7 @@ bounded, and it ends when the server does.
 from __future__ import annotations
 
 import base64
+import io
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +19,11 @@ from holmes.errors import HolmesError
 MEMORY = 4 << 30  # bytes of address space
 WRITTEN = 1 << 20  # bytes of its largest file, which is its error output
 PICTURE_LIMIT = 80_000  # bytes of a picture
+PIECE = 1 << 18  # bytes of a video that are sent together
 
 
 def start(parent: Parent) -> Callable[[dict[str, Any]], Any]:
-    """What does one job: a picture, a plan, frames, or a conversion, whose pieces are reported."""
+    """What does one job: a picture, a plan, frames, or a video, whose pieces are reported."""
     for limit, value in (("AS", MEMORY), ("FSIZE", WRITTEN), ("CORE", 0)):
         resource.setrlimit(getattr(resource, f"RLIMIT_{limit}"), (value, value))
 
@@ -35,6 +37,7 @@ def start(parent: Parent) -> Callable[[dict[str, Any]], Any]:
 
 
 def decode(parent: Parent, task: str, path: str, **how: Any) -> Any:
+    from holmes.media.cutting import FilmClip, write_clip, write_reel
     from holmes.media.pictures import thumbnail
     from holmes.media.playable import Plan, fragmented_mp4, plan_conversion
     from holmes.media.reader import VideoReader
@@ -45,6 +48,15 @@ def decode(parent: Parent, task: str, path: str, **how: Any) -> Any:
         width: int = how["width"]
         picture = VideoReader(file, 1.0, largest_side=width).at(how["time"])
         return in_text(thumbnail(picture, width, width, limit=PICTURE_LIMIT))
+    if task == "cut":
+        chosen = [FilmClip(Path(path), start, end, tuple(title)) for path, start, end, title in how["clips"]]
+        out = ReportedFile(parent)
+        if how["reel"]:
+            write_reel(chosen, out, pieces=True)
+        else:
+            write_clip(chosen[0], out, exact=how["exact"], pieces=True)
+        out.send()
+        return None
     if task == "frames":
         return read_source(file, [(start, end) for start, end in how["moments"]]).to_dict()
     if task == "plan":
@@ -53,6 +65,30 @@ def decode(parent: Parent, task: str, path: str, **how: Any) -> Any:
     for piece in fragmented_mp4(file, Plan(how["copied"], how["start"])):
         parent.report(in_text(piece))
     return None
+
+
+class ReportedFile(io.RawIOBase):
+    """Where a muxer writes: what is full is reported to the server, and never changed again."""
+
+    def __init__(self, parent: Parent) -> None:
+        self._parent, self._waiting = parent, bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def write(self, data: Any) -> int:
+        self._waiting += data
+        if len(self._waiting) >= PIECE:
+            self.send()
+        return len(data)
+
+    def send(self) -> None:
+        if self._waiting:
+            self._parent.report(in_text(bytes(self._waiting)))
+            self._waiting.clear()
 
 
 def in_text(content: bytes) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from holmes.base.processes import Child, Message
 from holmes.errors import HolmesError
+from holmes.media.cutting import FilmClip
 from holmes.media.playable import Plan
 from holmes.media.source_frames import SourceMedia
 from holmes.serve.settings import Limits
@@ -56,9 +57,20 @@ class Decoders:
         job = {"task": "frames", "path": str(path), "moments": [list(moment) for moment in moments]}
         return SourceMedia.from_dict(await self._wait(job, caller))
 
-    async def convert(self, path: Path, plan: Plan) -> AsyncGenerator[bytes]:
+    def convert(self, path: Path, plan: Plan) -> AsyncGenerator[bytes]:
         """The video as fragmented MP4, piece by piece; closing the iterator ends the process."""
         job = {"task": "convert", "path": str(path), "copied": plan.copied, "start": plan.start}
+        return self._pieces(job)
+
+    def cut(
+        self, clips: Sequence[FilmClip], *, exact: bool = False, reel: bool = False
+    ) -> AsyncGenerator[bytes]:
+        """A clip, or a reel of several, as fragmented MP4, piece by piece."""
+        chosen = [[str(clip.path), clip.start, clip.end, list(clip.title)] for clip in clips]
+        job = {"task": "cut", "path": chosen[0][0], "clips": chosen, "exact": exact, "reel": reel}
+        return self._pieces(job)
+
+    async def _pieces(self, job: dict[str, Any]) -> AsyncGenerator[bytes]:
         worker = self._acquire()
         try:
             worker.send(job)

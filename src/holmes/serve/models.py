@@ -157,6 +157,23 @@ class Questions(BaseModel):
     )
 
 
+class CutMoment(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    id: str = Field(pattern=r"^[A-Za-z0-9._-]{1,80}$", description="The video, as hits give it.")
+    start: float = Field(ge=0, le=1e7, description="Seconds.")
+    end: float = Field(gt=0, le=1e7)
+
+
+class CutOrder(BaseModel):
+    """Moments to be saved: one as a clip, or several as a reel with titles."""
+
+    model_config = ConfigDict(extra="forbid")
+    moments: list[CutMoment] = Field(min_length=1, max_length=LIMITS.cut_moments)
+    reel: bool = Field(False, description="One file, with a title before each moment.")
+    exact: bool = Field(False, description="Encode again, to begin and end with the very frame.")
+    title: str = Field("", max_length=LIMITS.query, description="What was searched: the titles of a reel.")
+
+
 class Playback(BaseModel):
     """How the file is shown in a browser that cannot play it."""
 

@@ -1,4 +1,4 @@
-"""Hits for other programs: /api/export, a timeline, markers or chapters as a file."""
+"""Hits for other programs: /api/export, a timeline, markers or chapters; /api/cut, the moments as videos."""
 
 from __future__ import annotations
 
@@ -13,15 +13,27 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from holmes.editing.clips import AT_LEAST, MOST_PADDING, FoundClip, check_clips, choose_clips
+from holmes.editing.clips import (
+    AT_LEAST,
+    MOST_PADDING,
+    FoundClip,
+    check_clips,
+    choose_clips,
+    clock,
+    one_line,
+    slug,
+)
+from holmes.editing.cut import reel_name
 from holmes.editing.export import content_of, file_name
 from holmes.editing.timeline import EditList, lay_out, parse_rate
 from holmes.errors import HolmesError
 from holmes.media.containers import VideoError
+from holmes.media.cutting import FilmClip
 from holmes.media.source_frames import SourceMedia
 from holmes.serve.batching import ServedQuestion
 from holmes.serve.catalogue import NotFoundError
 from holmes.serve.guard import caller_of
+from holmes.serve.models import CutOrder
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.routes_search import (
     Filters,
@@ -34,6 +46,7 @@ from holmes.serve.routes_search import (
     asked_like,
 )
 from holmes.serve.state import BadRequestError, ServerState
+from holmes.serve.streams import MadeVideo
 from holmes.serve.turns import BusyError, Caller
 
 router = APIRouter(tags=["export"])
@@ -99,6 +112,45 @@ async def download(
         edits = await asyncio.to_thread(laid_out, clips, title, given, sources)
         content = await asyncio.to_thread(content_of, edits, format)
     return Response(content, media_type=TYPES[format], headers=attachment(file_name(title, format)))
+
+
+CUT = documented(
+    None,
+    404,
+    413,
+    503,
+    content={"content": {"video/mp4": {"schema": {"type": "string", "format": "binary"}}}},
+)
+
+
+@router.post("/api/cut", **CUT, summary="Moments as a video: a clip, or a reel")
+async def cut(request: Request, order: CutOrder) -> Response:
+    """A clip is copied from the key frame before it, unless `exact`. The video is made while it is sent."""
+    state = state_of(request)
+    if len(order.moments) > 1 and not order.reel:
+        raise BadRequestError("moments: several moments make a reel; ask for one at a time, or for a reel.")
+    seconds = sum(moment.end - moment.start for moment in order.moments)
+    if any(moment.end <= moment.start for moment in order.moments):
+        raise BadRequestError("moments: a moment must end after its start.")
+    if seconds > state.settings.limits.cut_seconds:
+        most = state.settings.limits.cut_seconds
+        raise BadRequestError(f"moments: {seconds:.0f} seconds are too long; {most:.0f} are allowed at once.")
+    clips = await asyncio.to_thread(film_clips, state, order)
+    first = order.moments[0]
+    shown = slug(Path(state.catalogue[first.id].title).stem)
+    name = reel_name(order.title) if order.reel else f"{shown}-{clock(first.start).replace(':', 'm')}.mp4"
+    pieces = state.decoders.cut(clips, exact=order.exact, reel=order.reel)
+    return MadeVideo(pieces, state.conversions, attachment(name))
+
+
+def film_clips(state: ServerState, order: CutOrder) -> list[FilmClip]:
+    clips = []
+    for moment in order.moments:
+        entry = state.catalogue[moment.id]
+        place = f"{one_line(entry.title)} · {clock(moment.start)}–{clock(moment.end)}"
+        title = tuple(line for line in (one_line(order.title.strip()), place) if line)
+        clips.append(FilmClip(state.catalogue.file(entry), moment.start, moment.end, title))
+    return clips
 
 
 async def read_sources(

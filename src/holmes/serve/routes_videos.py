@@ -17,7 +17,7 @@ from holmes.serve.models import LIMITS, Like, Playback, Scenes, Timeline, Video,
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.routes_search import ID, Filters, LikeId, OptionalSentence, Top, asked_like
 from holmes.serve.state import BadRequestError, steps_of
-from holmes.serve.streams import Converted, LimitedFile, follow_ranges
+from holmes.serve.streams import LimitedFile, MadeVideo, follow_ranges
 
 router = APIRouter(tags=["videos"])
 
@@ -145,7 +145,8 @@ async def stream(
     entry = state.catalogue[id]
     file = await asyncio.to_thread(state.catalogue.file, entry)
     if convert:
-        return Converted(file, Plan(convert == "copied", t), state.decoders, state.conversions)
+        pieces = state.decoders.convert(file, Plan(convert == "copied", t))
+        return MadeVideo(pieces, state.conversions)
     follow_ranges(request.scope, file.stat().st_size)
     kind = TYPES.get(file.suffix.lower()) or mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     kind = kind if kind.startswith("video/") else "application/octet-stream"  # never a page of its own

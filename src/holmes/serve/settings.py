@@ -32,6 +32,8 @@ class Limits:
     streams: int = 16  # files sent at once
     streams_per_address: int = 6
     conversions: int = 2  # videos converted at once
+    cut_moments: int = 50  # of one reel
+    cut_seconds: float = 600.0  # of the films, in one clip or reel
     decoding: int = 256  # pictures that may wait to be decoded
     decode_seconds: float = 20.0  # until a picture is decoded
     paths: int = 100  # files and folders added in one request

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,6 @@ from starlette.responses import FileResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from holmes.errors import HolmesError
-from holmes.media.playable import Plan
-from holmes.serve.decoding import Decoders
 from holmes.serve.guard import client_of
 from holmes.serve.turns import BusyError
 
@@ -97,26 +95,29 @@ class LimitedFile(FileResponse):
             await super().__call__(scope, receive, noted)
 
 
-class Converted(Response):
-    """A video converted while it is sent; each piece is made when the one before it has gone."""
+class MadeVideo(Response):
+    """A video made while it is sent; each piece is made when the one before it has gone."""
 
     media_type = "video/mp4"
 
-    def __init__(self, file: Path, plan: Plan, decoders: Decoders, slots: SendSlots) -> None:
-        super().__init__(headers={"cache-control": "no-store", "accept-ranges": "none"})
+    def __init__(
+        self, pieces: AsyncGenerator[bytes], slots: SendSlots, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(headers={"cache-control": "no-store", "accept-ranges": "none", **(headers or {})})
         del self.headers["content-length"]
-        self.file, self.plan, self.decoders, self.slots = file, plan, decoders, slots
+        self.pieces, self.slots = pieces, slots
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self.slots.sending(scope, send) as noted:
-            pieces = self.decoders.convert(self.file, self.plan)
-            gone = asyncio.create_task(_disconnected(receive))
+            pieces, gone = self.pieces, asyncio.create_task(_disconnected(receive))
             try:
+                piece = await anext(pieces, b"")  # what cannot be made at all is an error, not an empty video
                 await noted({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                async for piece in pieces:
-                    if gone.done():
-                        return
+                while piece and not gone.done():
                     await noted({"type": "http.response.body", "body": piece, "more_body": True})
+                    piece = await anext(pieces, b"")
+                if gone.done():
+                    return
                 await noted({"type": "http.response.body", "body": b""})
             except HolmesError as error:
                 log.warning("a conversion ended early: %s", error)
