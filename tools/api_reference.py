@@ -66,7 +66,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "build_index", "open_index", "connect", "find", "SearchIndex", "Index", "ShardedIndex", "RemoteIndex",
     ),
     "What a search returns": ("Answer", "Hit", "Moment", "Diagnosis", "Timeline"),
-    "For editors": ("export", "cut", "ExportSummary", "CutSummary", "CutFile"),
+    "For editors": ("export", "cut", "chapters", "ExportSummary", "CutSummary", "CutFile", "Chapter"),
     "What a change of an index returns": (
         "BuildSummary", "SyncSummary", "CalibrationSummary", "IndexDescription",
     ),

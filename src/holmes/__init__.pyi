@@ -3,6 +3,7 @@ from holmes.cluster.index import ShardedIndex, open_index
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig
 from holmes.data.store import Store
+from holmes.editing.chapters import Chapter, chapters
 from holmes.editing.cut import CutFile, CutSummary, cut
 from holmes.editing.export import ExportSummary, export
 from holmes.encoders.checkpoint import Checkpoint
@@ -39,6 +40,7 @@ __all__ = [
     "Answer",
     "BuildSummary",
     "CalibrationSummary",
+    "Chapter",
     "Checkpoint",
     "ComparedSystem",
     "ComparisonReport",
@@ -69,6 +71,7 @@ __all__ = [
     "TrainingResult",
     "Tuned",
     "build_index",
+    "chapters",
     "compare",
     "connect",
     "cut",

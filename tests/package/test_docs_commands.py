@@ -36,6 +36,7 @@ ELSEWHERE = {
     "pip install '.[serve,cluster]'": "installs packages",
     "holmes serve INDEX": "does not end; tests/serve/test_serve_cli.py starts it and asks",
     "holmes serve INDEX --uploads FOLDER": "does not end; tests/serve/test_serve_uploads.py sends files",
+    "holmes mcp INDEX": "does not end; tests/serve/test_agents.py starts it and asks",
     "holmes index sync INDEX FOLDER --watch": "does not end; tests/index/test_index_library.py looks twice",
     "torchrun --nproc-per-node 4 -m holmes train STORE --preset tvr --out RUN": (
         "needs several devices; tests/training/test_training_distributed.py runs it with two processes"
@@ -143,6 +144,7 @@ class World:
             "INDEX": films.index,
             "FEATURES": films.index / "features",
             "FOLDER": films.films,
+            "VIDEO": "a.mp4",
             "P": "0.3",
             "N": "2",
             **dict.fromkeys(("VIDEOS…", "FOLDERS…", "FOLDER_OF_VIDEOS"), films.films),

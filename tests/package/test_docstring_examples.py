@@ -63,7 +63,7 @@ def here(world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     before = set(os.listdir())
     yield world
     for name in set(os.listdir()) - before:
-        shutil.rmtree(name)
+        shutil.rmtree(name) if os.path.isdir(name) else os.unlink(name)
     shutil.rmtree("INDEX")
     os.rename("kept", "INDEX")
 

@@ -16,6 +16,7 @@ from holmes import __version__
 from holmes.base.printing import printable
 from holmes.cli import (
     ablate,
+    chapters,
     compare,
     cut,
     data,
@@ -25,6 +26,7 @@ from holmes.cli import (
     extract,
     hub,
     index,
+    mcp,
     models,
     report,
     reproduce,
@@ -102,7 +104,9 @@ app.add_typer(index.app, name="index")
 app.command()(search.search)
 app.command()(cut.cut)
 app.command()(export.export)
+app.command()(chapters.chapters)
 app.command()(serve.serve)
+app.command()(mcp.mcp)
 app.command()(train.train)
 app.command()(tune.tune)
 app.command()(hub.push)

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -90,7 +91,7 @@ def cut(
     with progress_bar("cutting", len(clips), progress=progress) as advance:
         for clip, file in zip(clips, files, strict=True):
             try:
-                held = into_new_file(file, lambda path, clip=clip: _write(clip, path, exact))
+                held = into_new_file(file, partial(_write, film_clip(clip), exact))
                 made.append(CutFile(str(file), clip.video, held.start, held.end, held.copied))
             except HolmesError as error:
                 failures.append((clip.video, str(error)))
@@ -100,8 +101,8 @@ def cut(
     return CutSummary(tuple(made), tuple(failures))
 
 
-def _write(clip: FoundClip, path: str, exact: bool) -> CutResult:
-    return write_clip(film_clip(clip), path, exact=exact)
+def _write(clip: FilmClip, exact: bool, path: str) -> CutResult:
+    return write_clip(clip, path, exact=exact)
 
 
 def _reel(clips: Sequence[FoundClip], file: Path, progress: bool) -> CutSummary:

@@ -1,0 +1,91 @@
+"""`holmes chapters`: the scenes of a film with titles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holmes.base.printing import printable_lines
+from holmes.cli.options import IndexFolder, counted, say
+from holmes.errors import HolmesError
+
+
+def chapters(
+    index: IndexFolder,
+    video: Annotated[
+        str,
+        typer.Argument(metavar="VIDEO", help="A film of the index: its path, file name, or a pattern."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a new file: .vtt, .json or .txt.")
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(help="text (as YouTube takes it), vtt or json.", show_default="as the file's name says"),
+    ] = None,
+    captions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="What may be seen, one caption a line.", show_default="everyday scenes"
+        ),
+    ] = None,
+    shortest: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="The least length of a chapter.")
+    ] = 10.0,
+    model: Annotated[
+        str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")
+    ] = None,
+) -> None:
+    """Divide a film into chapters, titled by what is seen or said where that is sure."""
+    from holmes.base.files import atomic_file
+    from holmes.cluster.index import open_index
+    from holmes.editing.chapters import FORMATS, read_captions, written_chapters
+    from holmes.editing.chapters import chapters as find
+    from holmes.editing.vocabulary import CAPTIONS
+    from holmes.errors import unknown
+
+    ends = {".vtt": "vtt", ".json": "json", ".txt": "text"}
+    form = format or ("text" if out is None else ends.get(out.suffix.lower(), ""))
+    if form not in FORMATS:
+        raise unknown("format", form or (out.name if out else ""), FORMATS)
+    if out is not None and out.exists():
+        raise HolmesError(f"{out} exists; choose another name (--out).")
+    opened = open_index(index, device="cpu", model=model)
+    name = one_video(opened.videos, video)
+    named = CAPTIONS if captions is None else read_captions(captions)
+    found = find(opened, name, captions=named, shortest=shortest)
+    text = written_chapters(found, name, form)
+    if out is None:
+        typer.echo(printable_lines(text), nl=False)
+    else:
+        with atomic_file(out) as file:
+            file.write(text.encode("utf-8", "replace"))
+        say(f"{counted(len(found), 'chapter')} of {name} in {out}")
+
+
+def one_video(videos: list[str], wanted: str) -> str:
+    """The one film that a path, a file name or a pattern means."""
+    import fnmatch
+    import os
+
+    if wanted in videos:
+        return wanted
+    whole = os.path.abspath(wanted)
+    fitting = [
+        name
+        for name in videos
+        if name == whole
+        or fnmatch.fnmatchcase(name, wanted)
+        or fnmatch.fnmatchcase(os.path.basename(name), wanted)
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        raise HolmesError(
+            f"the index contains no video named '{wanted}'; 'holmes index info' lists its folders."
+        )
+    raise HolmesError(
+        f"'{wanted}' means {len(fitting):,} videos, such as {fitting[0]} and {fitting[1]}; name one."
+    )

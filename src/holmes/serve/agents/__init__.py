@@ -1,0 +1,1 @@
+"""An index for agents: the tools of the Model Context Protocol."""

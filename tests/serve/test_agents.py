@@ -1,0 +1,205 @@
+"""Agents: the tools as the protocol's own client meets them, in process, over pipes and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+from mcp import Client, StdioServerParameters
+from PIL import Image
+
+from holmes.cli.mcp import mcp
+from holmes.errors import HolmesError
+from holmes.index.answer.searcher import Index
+from holmes.serve.agents.server import make_server
+from serve_fakes import FakeDiagnose, build, open_fake
+
+SRC = str(Path(__file__).parents[2] / "src")
+Talk = Callable[[Client], Awaitable[Any]]
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    folder = tmp_path_factory.mktemp("agents")
+    build(folder)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        yield open_fake(folder / "index", monkeypatch, FakeDiagnose())
+
+
+def talk(index: Index, work: Talk, clips: Path | None = None) -> Any:
+    async def meet() -> Any:
+        async with Client(make_server(index, clips)) as client:
+            return await work(client)
+
+    return asyncio.run(meet())
+
+
+def called(index: Index, tool: str, clips: Path | None = None, **arguments: Any) -> dict[str, Any]:
+    result = talk(index, lambda client: client.call_tool(tool, arguments), clips)
+    assert not result.is_error, result.content
+    assert result.content[0].text, "those who read no structured answers get it as text"
+    found: dict[str, Any] = result.structured_content
+    return found
+
+
+def refused(index: Index, tool: str, **arguments: Any) -> str:
+    result = talk(index, lambda client: client.call_tool(tool, arguments))
+    assert result.is_error
+    return str(result.content[0].text)
+
+
+def test_the_tools_say_what_they_are_for(index: Index) -> None:
+    tools = talk(index, lambda client: client.list_tools()).tools
+    assert {tool.name for tool in tools} == {"search", "moments", "frames", "transcript", "library", "cut"}
+    assert all(tool.description and tool.annotations for tool in tools)
+    assert [tool.name for tool in tools if not tool.annotations.read_only_hint] == ["cut"]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "certainty", "words"),
+    [
+        ("waves hit rocks", "sure", "very likely the one"),
+        ("dog runs", "several", "Do not pick one"),
+        ("dog soup", "unsure", "NOT SURE"),
+        ("volcano castle", "not here", "PROBABLY NOT IN THIS LIBRARY"),
+    ],
+)
+def test_how_sure_an_answer_is_comes_in_words(
+    index: Index, sentence: str, certainty: str, words: str
+) -> None:
+    found = called(index, "search", sentence=sentence, top=3)
+    assert found["certainty"] == certainty and words in found["next_step"]
+    direct = index.search(sentence, 3)
+    assert found["kind"] == direct.diagnosis.kind and found["explanation"] == direct.diagnosis.explanation
+    assert [hit["path"] for hit in found["hits"]] == [hit.video for hit in direct.hits]
+    first = found["hits"][0]
+    assert first["probability"] == pytest.approx(direct.hits[0].probability) and "likely" in first["in_words"]
+    assert first["moments"][0]["start"] == pytest.approx(direct.hits[0].moments[0].start, abs=0.01)
+
+
+def test_an_index_that_cannot_judge_says_so(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = open_fake(index.store.path, monkeypatch)
+    found = called(plain, "search", sentence="waves hit rocks")
+    assert found["certainty"] == "unknown" and "never calibrated" in found["next_step"]
+    assert found["hits"][0]["in_words"] == "no probability" and "probability" not in found
+
+
+def test_filters_moments_and_the_library(index: Index) -> None:
+    home = str(Path(next(name for name in index.videos if "kitchen" in name)).parent)
+    found = called(index, "search", sentence="dog runs beach", folder=home)
+    assert {Path(hit["path"]).parent.name for hit in found["hits"]} == {"home"}
+    assert "no video fits the filters" in refused(index, "search", sentence="dog", longer=9999.0)
+    assert "write a day as" in refused(index, "search", sentence="dog", after="yesterday")
+    listed = called(index, "library", contains="beach", limit=1)
+    assert listed["videos_in_all"] == 4 and "offset=1" in listed["next_step"] and len(listed["videos"]) == 1
+    coast = called(index, "library", contains="coast")["videos"][0]
+    for name in (coast["id"], coast["path"], coast["title"]):
+        moments = called(index, "moments", video=name, sentence="dog runs beach")["moments"]
+        assert moments[0]["start"] == pytest.approx(4, abs=1) and moments[0]["end"] == pytest.approx(7, abs=1)
+
+
+def test_frames_are_pictures(index: Index) -> None:
+    result = talk(
+        index, lambda client: client.call_tool("frames", {"video": "coast.mp4", "seconds": [1, 5.5]})
+    )
+    times, pictures = result.content[::2], result.content[1::2]
+    assert [each.text for each in times] == ["0:01 (1 s)", "0:05 (5.5 s)"]
+    colours = [Image.open(io.BytesIO(base64.b64decode(each.data))).getpixel((30, 20)) for each in pictures]
+    assert colours[0][2] > 120 > colours[0][0] and colours[1][0] > 150 > colours[1][2], "blue sea, yellow dog"
+    assert "no video has this id" in refused(index, "frames", video="../../etc/passwd", seconds=[1])
+    assert "between 0 and 12" in refused(index, "frames", video="coast.mp4", seconds=[99])
+    assert "1 to 8 frames" in refused(index, "frames", video="coast.mp4", seconds=[1] * 9)
+
+
+def test_clips_are_saved_only_where_that_is_allowed(index: Index, tmp_path: Path) -> None:
+    order = {"video": "coast.mp4", "start": 4.0, "end": 6.0}
+    assert "--clips FOLDER" in refused(index, "cut", **order)
+    files = [Path(called(index, "cut", tmp_path / "clips", exact=True, **order)["file"]) for _ in range(2)]
+    assert [file.name for file in files] == ["coast-0m04.mp4", "coast-0m04-2.mp4"], "nothing is replaced"
+    with av.open(str(files[0])) as container:
+        assert sum(1 for _ in container.decode(video=0)) == 20
+    for wrong in ({"end": 4.0}, {"start": 99.0, "end": 100.0}, {"end": 5000.0}):
+        result = talk(index, lambda client, wrong=wrong: client.call_tool("cut", order | wrong), tmp_path)
+        assert result.is_error
+    assert len(list((tmp_path / "clips").iterdir())) == 2
+
+
+def test_without_a_transcript_it_says_so(index: Index) -> None:
+    found = called(index, "transcript", video="coast.mp4")
+    assert found["passages"] == [] and "no transcript" in found["next_step"]
+
+
+COMMAND = """
+import sys
+from index_fakes import FakeJoint
+from holmes.cli import main
+from holmes.index.embedders import loading
+loading.load_visual = lambda name, **how: FakeJoint()
+sys.argv = ["holmes", "mcp", *sys.argv[1:]]
+main.main()
+"""
+
+
+def environment() -> dict[str, str]:
+    support = str(Path(__file__).parents[1] / "support")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([SRC, support]), "CUDA_VISIBLE_DEVICES": ""}
+
+
+async def conversation(client: Client) -> None:
+    found = await client.call_tool("search", {"sentence": "dog runs beach"})
+    assert Path(found.structured_content["hits"][0]["path"]).name == "coast.mp4"
+    video = found.structured_content["hits"][0]["id"]
+    frames = await client.call_tool("frames", {"video": video, "seconds": [5.0]})
+    assert frames.content[1].type == "image"
+
+
+def test_the_command_speaks_over_pipes(index: Index) -> None:
+    parameters = StdioServerParameters(
+        command=sys.executable, args=["-c", COMMAND, str(index.store.path)], env=environment()
+    )
+
+    async def meet() -> None:
+        async with Client(parameters) as client:
+            await conversation(client)
+
+    asyncio.run(asyncio.wait_for(meet(), 60))
+
+
+def test_the_command_speaks_over_http_to_this_machine_only(index: Index) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", COMMAND, str(index.store.path), "--http"]
+    with pytest.raises(HolmesError, match="this machine only"):
+        mcp(index.store.path, http=True, host="0.0.0.0")
+    process = subprocess.Popen([*command, "--port", str(port)], env=environment(), stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            with socket.socket() as knock:
+                if knock.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+
+        async def meet() -> None:
+            async with Client(f"http://127.0.0.1:{port}/mcp") as client:
+                await conversation(client)
+
+        asyncio.run(asyncio.wait_for(meet(), 60))
+        with socket.create_connection(("127.0.0.1", port)) as foreign:
+            foreign.sendall(b"POST /mcp HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 2\r\n\r\n{}")
+            assert foreign.recv(100).split()[1] in (b"421", b"403", b"400")
+    finally:
+        process.kill()
+        process.wait()
