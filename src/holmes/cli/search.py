@@ -36,6 +36,20 @@ def search(
             metavar="SENTENCE", help="What happens in the moment you look for.", show_default="ask for it"
         ),
     ] = None,
+    image: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Look for what this picture shows.")
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(metavar="VIDEO@1:23-1:30", help="Look for what a moment of a video in the index shows."),
+    ] = None,
+    leave_out: Annotated[
+        list[str] | None,
+        typer.Option("--not", metavar="SENTENCE", help="What is not to be seen. Repeatable."),
+    ] = None,
+    then: Annotated[
+        str | None, typer.Option(metavar="SENTENCE", help="What happens afterwards in the same video.")
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many videos to show.")] = 10,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per answer.")] = False,
     abstain_below: Annotated[
@@ -68,7 +82,8 @@ def search(
     """Find the videos that contain a moment, and say how sure the answer is.
 
     Without a sentence it asks for one after another; an empty line ends it. Sentences may also be piped in,
-    one per line; each is printed above its answer.
+    one per line; each is printed above its answer. Queries with --image, --like, --not or --then have no
+    probability.
     """
     from holmes.cluster.index import open_index
 
@@ -77,6 +92,15 @@ def search(
         device = "cpu"  # one search takes less time than moving the embeddings
     opened = open_index(index, device=device, model=model)
     names = videos.names(opened)
+    if image is not None or like is not None or leave_out or then is not None:
+        answer = opened.search_by(
+            sentence, top, image=image, like=like, leave_out=leave_out or (), then=then, filter=names
+        )
+        if json:
+            typer.echo(json_format.dumps(answer.to_dict()))
+        else:
+            _show(opened, answer)
+        return
     for words in _sentences(sentence):
         answer = opened.search(
             words,

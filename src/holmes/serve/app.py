@@ -15,7 +15,15 @@ from starlette.middleware import Middleware
 
 import holmes
 from holmes.index.answer.base import SearchIndex
-from holmes.serve import page, routes_export, routes_index, routes_search, routes_uploads, routes_videos
+from holmes.serve import (
+    page,
+    routes_compose,
+    routes_export,
+    routes_index,
+    routes_search,
+    routes_uploads,
+    routes_videos,
+)
 from holmes.serve.guard import Guard, Rates
 from holmes.serve.jobs import Jobs
 from holmes.serve.metrics import Metrics
@@ -24,7 +32,7 @@ from holmes.serve.settings import ServeSettings
 from holmes.serve.state import ServerState
 from holmes.serve.uploads import Uploads
 
-PARTS = (routes_search, routes_export, routes_videos, routes_index, routes_uploads, page)
+PARTS = (routes_search, routes_compose, routes_export, routes_videos, routes_index, routes_uploads, page)
 
 
 def create_app(

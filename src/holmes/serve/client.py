@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from base64 import b64encode
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -21,16 +22,19 @@ from holmes.errors import HolmesError
 from holmes.evidence.judging import Diagnosis
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.base import Paths, SearchIndex, paths_of
+from holmes.index.answer.composed import ComposedQuery
 from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.ingest.builder import BuildSummary
 from holmes.index.ingest.file_identity import Duplicate
 from holmes.index.storage.store import IndexDescription
 from holmes.media.extraction import Failure
 from holmes.media.find import find_videos
+from holmes.media.pictures import thumbnail
 from holmes.moments import Moment
 from holmes.results import record_of
 
 AT_ONCE = 64  # sentences in one request
+SENT_SIDE, SENT_BYTES = 384, 40_000  # pixels and bytes of a picture that is sent
 PIECE, LEAST_PIECE = 4 << 20, 1 << 16  # bytes of a file sent in one request, at first and over a slow line
 LOOK_AGAIN = 0.5  # seconds between two looks at what the server is adding
 LARGEST = 256 * 2**20  # bytes of a response
@@ -124,6 +128,19 @@ class RemoteIndex(SearchIndex):
             }
             answers += [_answer(plain) for plain in self._request("/api/search", order)["answers"]]
         return answers
+
+    def _compose(self, query: ComposedQuery, top: int, filter: str | Collection[str] | None) -> Answer:
+        order: dict[str, Any] = {"sentence": query.sentence, "then": query.then, "top": top}
+        if filter is not None:
+            order |= {"filter": filter} if isinstance(filter, str) else {"names": sorted(filter)}
+        order["leave_out"] = list(query.leave_out)
+        if query.pictures:
+            small = thumbnail(query.pictures[0], SENT_SIDE, SENT_SIDE, limit=SENT_BYTES)
+            order["image"] = b64encode(small).decode()
+        if query.clip is not None:
+            clip = query.clip
+            order["like"] = {"video": clip.video, "start": clip.start, "end": clip.end}
+        return _answer(self._request("/api/search/by", order))
 
     def _look_alikes(self, video: str, time: float, top: int) -> tuple[Hit, ...]:
         found = self._get(f"/api/videos/{self._id(video)}/like", t=time, top=top)

@@ -44,6 +44,11 @@ def decode(parent: Parent, task: str, path: str, **how: Any) -> Any:
     from holmes.media.source_frames import read_source
 
     file = Path(path)
+    if task == "upload":
+        from holmes.media.picture_file import decode_picture
+        from holmes.media.picture_file import in_text as as_text
+
+        return as_text(decode_picture(base64.b64decode(how["content"])))
     if task == "picture":
         width: int = how["width"]
         picture = VideoReader(file, 1.0, largest_side=width).at(how["time"])

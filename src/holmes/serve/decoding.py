@@ -14,7 +14,9 @@ from typing import Any
 
 from holmes.base.processes import Child, Message
 from holmes.errors import HolmesError
+from holmes.media.backbones.base import Image
 from holmes.media.cutting import FilmClip
+from holmes.media.picture_file import picture_of
 from holmes.media.playable import Plan
 from holmes.media.source_frames import SourceMedia
 from holmes.serve.settings import Limits
@@ -46,6 +48,10 @@ class Decoders:
         """A JPEG of what is seen at `time`, at most so wide."""
         job = {"task": "picture", "path": str(path), "time": time, "width": width}
         return base64.b64decode(await self._wait(job, caller))
+
+    async def upload(self, content: str, caller: Caller) -> Image:
+        """A picture that a client has sent, from the content of its file in base64."""
+        return picture_of(await self._wait({"task": "upload", "path": "", "content": content}, caller))
 
     async def plan(self, path: Path, start: float, caller: Caller) -> Plan:
         """How the video would be converted from `start` on."""

@@ -36,7 +36,7 @@ CSP = "; ".join(
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
-        "img-src 'self'",
+        "img-src 'self' blob:",  # the picture somebody searches with
         "media-src 'self'",
         "connect-src 'self'",
         "manifest-src 'self'",

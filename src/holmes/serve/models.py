@@ -174,6 +174,40 @@ class CutOrder(BaseModel):
     title: str = Field("", max_length=LIMITS.query, description="What was searched: the titles of a reel.")
 
 
+class Span(BaseModel):
+    """A moment of a video in the index."""
+
+    model_config = ConfigDict(extra="forbid")
+    video: str = Field(min_length=1, max_length=4096, description="Its id, its path or its file name.")
+    start: float = Field(ge=0, le=1e7, description="Seconds.")
+    end: float = Field(ge=0, le=1e7)
+
+
+class ComposedQuestion(BaseModel):
+    """A sentence, a picture or a moment of a video, and what else is wanted."""
+
+    model_config = ConfigDict(extra="forbid")
+    sentence: Sentence | None = None
+    image: str | None = Field(
+        None,
+        min_length=1,
+        max_length=LIMITS.body,
+        pattern=r"^[A-Za-z0-9+/]*={0,2}$",
+        description="A small picture file (JPEG, PNG, WebP) in base64.",
+    )
+    like: Span | None = None
+    leave_out: list[Sentence] = Field([], max_length=8, description="What is not to be seen.")
+    then: Sentence | None = Field(None, description="What happens afterwards in the same video.")
+    top: int = Field(10, ge=1, le=LIMITS.top, strict=True)
+    filter: str | None = Field(None, max_length=LIMITS.query, description="A pattern for paths: '*/2024/*'.")
+    names: list[str] | None = Field(None, description="Only these videos, by their names.")
+    folder: str | None = Field(None, max_length=4096, description="Only videos below this folder.")
+    after: Day | None = Field(None, description="Only files changed on this day or later.")
+    before: Day | None = Field(None, description="Only files changed on this day or earlier.")
+    shortest: float | None = Field(None, ge=0, le=1e9, description="Seconds.")
+    longest: float | None = Field(None, ge=0, le=1e9, description="Seconds.")
+
+
 class Playback(BaseModel):
     """How the file is shown in a browser that cannot play it."""
 

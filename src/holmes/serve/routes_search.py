@@ -14,7 +14,7 @@ from starlette.responses import Response
 from holmes.serve.batching import Reply, ServedQuestion
 from holmes.serve.catalogue import Filter
 from holmes.serve.guard import caller_of
-from holmes.serve.models import LIMITS, NOT_BLANK, Answer, Answers, Day, Examples, Questions
+from holmes.serve.models import LIMITS, NOT_BLANK, Answer, Answers, ComposedQuestion, Day, Examples, Questions
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.state import ServerState
 
@@ -93,7 +93,7 @@ async def search_many(request: Request, questions: Questions) -> Response:
     return Json({"answers": [answered(state, reply, began) for reply in replies]})
 
 
-def named(state: ServerState, questions: Questions) -> frozenset[str] | None:
+def named(state: ServerState, questions: Questions | ComposedQuestion) -> frozenset[str] | None:
     """The videos that several sentences are asked about; None for all."""
     asked = questions
     found = state.catalogue.names(

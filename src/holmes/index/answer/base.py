@@ -21,8 +21,10 @@ from holmes.index.storage.store import IndexDescription
 
 if TYPE_CHECKING:
     from holmes.index.answer.calibration import CalibrationSummary
+    from holmes.index.answer.composed import ComposedQuery
     from holmes.index.ingest.builder import BuildSummary
     from holmes.index.ingest.sync import SyncSummary
+    from holmes.media.picture_file import Picture
 
 Paths = Path | str | Iterable[Path | str]  # one path, or several
 Captions = Path | str | Iterable[tuple[str, str] | Mapping[str, object]]  # a file, pairs, or rows
@@ -117,6 +119,57 @@ class SearchIndex(ABC):
 
     @abstractmethod
     def _answer(self, request: SearchRequest) -> list[Answer]: ...
+
+    def search_by(
+        self,
+        sentence: str | None = None,
+        top: int = 10,
+        *,
+        image: Picture | None = None,
+        like: str | None = None,
+        leave_out: str | Sequence[str] = (),
+        then: str | None = None,
+        filter: str | Collection[str] | None = None,
+    ) -> Answer:
+        """The best videos for a picture, a moment of a video, or more than one sentence.
+
+        What is given is added up. There are no probabilities: they are calibrated for single sentences.
+
+        Args:
+            sentence: What happens in the moment.
+            top: How many hits at most.
+            image: A picture: a file, its content, or height × width × RGB bytes.
+            like: A moment of a video in the index, such as "beach.mp4@1:23-1:30".
+            leave_out: What is not to be seen, such as "a cartoon"; one or several.
+            then: What happens afterwards in the same video; the moment covers both.
+            filter: Search only these videos: a pattern for paths or file names, or the names themselves.
+
+        Example:
+            >>> answer = index.search_by("a dog runs", then="a man sits down", top=2)
+            >>> answer.query, len(answer)
+            ('a dog runs, then a man sits down', 2)
+            >>> len(index.search_by(like="coast.mp4@0:01-0:02", leave_out="a boat", top=2))
+            2
+        """
+        from holmes.index.answer.composed import ComposedQuery, parse_clip
+        from holmes.media.picture_file import read_picture
+
+        if not isinstance(top, int | np.integer) or top < 1:
+            raise HolmesError(f"top must be a whole number, at least 1, not {top!r}.")
+        query = ComposedQuery(
+            sentence,
+            () if image is None else (read_picture(image),),
+            None if like is None else parse_clip(like),
+            (leave_out,) if isinstance(leave_out, str) else tuple(leave_out),
+            then,
+        )
+        query.check()
+        return self._compose(query, int(top), filter)
+
+    def _compose(self, query: ComposedQuery, top: int, filter: str | Collection[str] | None) -> Answer:
+        raise HolmesError(
+            f"{self._where} takes single sentences; pictures, --not and --then need an index without shards."
+        )
 
     def like(self, video: str, time: float, top: int = 10) -> Answer:
         """Videos that look like `video` does at `time` seconds.

@@ -22,6 +22,7 @@ from holmes.index.answer.answering import Found, compose_answers, compose_hits, 
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.base import Captions, Paths, SearchIndex, paths_of, unit_vectors
 from holmes.index.answer.calibration import CalibrationSummary, captions_of, learn
+from holmes.index.answer.composed import ComposedQuery, answer_composed
 from holmes.index.answer.confidence import FILE, as_probes, calibration_of, judge_of, write_values
 from holmes.index.answer.duplicates import (
     DuplicateFinder,
@@ -101,6 +102,11 @@ class Index(SearchIndex):
                 frames_of_hits=self._frames_of_hits(nearest, found),
             )
         return answers
+
+    def _compose(self, query: ComposedQuery, top: int, filter: str | Collection[str] | None) -> Answer:
+        if not len(self.store):
+            raise HolmesError(f"{self.store.path} contains no videos; add some with 'holmes index add'.")
+        return answer_composed(self, query, top, None if filter is None else self.parts_of(filter))
 
     def _look_alikes(self, video: str, time: float, top: int) -> tuple[Hit, ...]:
         probes = self._probes_like(video, time)

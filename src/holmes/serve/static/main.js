@@ -14,6 +14,7 @@ import { aboutIndex, request, send, takeToken } from "./api.js";
 import { Answer } from "./answer.js";
 import { button, h, plain } from "./dom.js";
 import { Library } from "./library.js";
+import "./picture.js";
 import { made } from "./places.js";
 import { Start } from "./start.js";
 import { Watch } from "./watch.js";

@@ -1,0 +1,288 @@
+"""Queries of more than one sentence: pictures, what to leave out, and what happens next.
+
+Similarities to sentences and to pictures are not of one size, so each is divided by its spread over the index
+before they are added.
+
+F positions along a timeline, D width, N pictures
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from holmes.errors import HolmesError
+from holmes.evidence import wording
+from holmes.evidence.judging import Diagnosis
+from holmes.index.answer.answers import Answer, Hit
+from holmes.index.answer.request import check_sentence
+from holmes.index.answer.timeline import (
+    find_moments,
+    frame_at,
+    frames_in_time,
+    frames_of,
+    frames_of_moment,
+    timeline_of,
+)
+from holmes.index.embedders.protocol import Embedder
+from holmes.index.engine.nearest import nearest_videos
+from holmes.index.engine.scan import Probes, make_probes
+from holmes.index.storage.segments import StoredVideo
+from holmes.media.backbones.base import Image
+from holmes.moments import Moment, shown_moments
+from holmes.records import QueryEmbedding
+
+if TYPE_CHECKING:
+    from holmes.index.answer.searcher import Index
+
+Rows = NDArray[np.floating]
+
+LEAVE_OUT = 0.5  # how much what is to be left out counts, of what is wanted; see docs/encoders.md
+STEPS_FROM = 100  # the best videos of each of two steps are searched for both in order
+SMALLEST_SPREAD = 1e-4
+ONE_SENTENCE = "Calibration covers single sentences, so there is no probability."
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Seconds `start` to `end` of a video of the index; a single time where both are equal."""
+
+    video: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class ComposedQuery:
+    """A sentence, pictures or a clip, in any combination; what to leave out; what happens afterwards."""
+
+    sentence: str | None = None
+    pictures: tuple[Image, ...] = ()
+    clip: Clip | None = None
+    leave_out: tuple[str, ...] = ()
+    then: str | None = None
+
+    def check(self) -> None:
+        for sentence in (self.sentence, self.then, *self.leave_out):
+            if sentence is not None:
+                check_sentence(sentence)
+        if self.sentence is None and not self.pictures and self.clip is None:
+            raise HolmesError("name what to look for: a sentence, a picture or a moment of a video.")
+        if self.pictures and self.clip is not None:
+            raise HolmesError("name a picture or a moment of a video, not both.")
+
+    @property
+    def words(self) -> str:
+        """The query as an answer repeats it."""
+        clip = self.clip
+        shown = f"like {Path(clip.video).name} at {clip.start:g}–{clip.end:g} s" if clip else ""
+        parts = [self.sentence or "", "a picture" if self.pictures else "", shown]
+        words = ", ".join(filter(None, parts))
+        words += f", then {self.then}" if self.then else ""
+        return words + "".join(f", not {each}" for each in self.leave_out)
+
+
+TIME = re.compile(r"(?:(?:(\d+):)?(\d{1,2}):)?(\d+(?:\.\d+)?)")
+
+
+def parse_clip(text: str) -> Clip:
+    """VIDEO@1:23-1:30, or VIDEO@1:23 for a single time."""
+    video, at, span = text.rpartition("@")
+    start, dash, end = span.partition("-")
+    times = [TIME.fullmatch(each) for each in (start, end if dash else start)]
+    if not at or not video or not all(times):
+        raise HolmesError(f"'{text[:100]}' is no moment of a video; write VIDEO@1:23-1:30 or VIDEO@1:23.")
+    seconds = [
+        3600 * int(found[1] or 0) + 60 * int(found[2] or 0) + float(found[3]) for found in times if found
+    ]
+    return Clip(video, *seconds)
+
+
+def answer_composed(
+    index: Index, query: ComposedQuery, top: int, allowed_S: torch.Tensor | None = None
+) -> Answer:
+    """The best videos for a composed query, with moments; there is no probability."""
+    hits = [
+        Hit(found.video.name, found.score, 0.0, None, found.moments())
+        for found in find_composed(index, query, top, allowed_S)
+    ]
+    said = wording.NOT_A_SENTENCE if query.sentence is None else ONE_SENTENCE
+    return Answer(query.words, Diagnosis((), {}, explanation=said), tuple(hits))
+
+
+@dataclass(frozen=True)
+class ComposedHit:
+    """A video that fits a composed query; its moments are found when they are asked for."""
+
+    video: StoredVideo
+    score: float
+    moments: Callable[[], tuple[Moment, ...]]
+
+
+def find_composed(
+    index: Index, query: ComposedQuery, top: int, allowed_S: torch.Tensor | None = None
+) -> list[ComposedHit]:
+    """The best videos, best first; the video that a clip comes from is left out."""
+    query.check()
+    query = _with_name(index, query)
+    wanted = composed_probes(index, query)
+    own = None if query.clip is None else query.clip.video
+    more = top + (own is not None)
+    if query.then is None:
+        found = _find(index, wanted, more, allowed_S)
+    else:
+        after = composed_probes(index, ComposedQuery(query.then, leave_out=query.leave_out))
+        found = _find_in_order(index, wanted, after, more, allowed_S)
+    return [each for each in found if each.video.name != own][:top]
+
+
+def _with_name(index: Index, query: ComposedQuery) -> ComposedQuery:
+    """The same with the whole name of the video that its clip comes from."""
+    if query.clip is None:
+        return query
+    names = index.store.matching(query.clip.video)
+    if len(names) > 1:
+        raise HolmesError(f"{len(names)} videos are called '{query.clip.video}'; give the path of one.")
+    return replace(query, clip=replace(query.clip, video=names[0]))
+
+
+def composed_probes(index: Index, query: ComposedQuery) -> Probes:
+    """One probe from all that is wanted and what is to be left out; a lone sentence stays as it is."""
+    embedder = index.embedder
+    vectors: list[tuple[float, Rows]] = []
+    if query.pictures:
+        vectors.append((1.0, picture_vector(embedder, query.pictures)))
+    if query.clip is not None:
+        vectors.append((1.0, clip_vector(index._stored(query.clip.video), query.clip)))
+    if query.sentence is not None:
+        asked = embedder.queries([query.sentence])
+        if not vectors and not query.leave_out:
+            return make_probes(asked, embedder.frame_weight, embedder.clip_weight)
+        vectors.append((1.0, _pooled(asked)))
+    for words in query.leave_out:
+        vectors.append((-LEAVE_OUT, _pooled(embedder.queries([words]))))
+    if len(vectors) == 1:
+        return _probe(embedder, vectors[0][1])
+    spread = [_spread(index, _probe(embedder, vector_D)) for _, vector_D in vectors]
+    terms = ((weight / each, vector_D) for each, (weight, vector_D) in zip(spread, vectors, strict=True))
+    whole_D = sum((share * vector_D for share, vector_D in terms), np.zeros(embedder.width))
+    return _probe(embedder, whole_D)
+
+
+def picture_vector(embedder: Embedder, pictures: Sequence[Image]) -> Rows:
+    """The mean of pictures as the model places the frames of a video, of length 1."""
+    visual = embedder.visual
+    features_ND = visual.frames([picture for picture in pictures for _ in range(visual.window)])
+    whole = [slice(0, len(features_ND))]
+    ((frames_ND, _),) = embedder.videos([features_ND], [len(features_ND) / embedder.rate], [whole])[0]
+    return _unit(np.asarray(frames_ND, np.float64).mean(axis=0))
+
+
+def clip_vector(video: StoredVideo, clip: Clip) -> Rows:
+    """The mean of a clip's frames in the index, of length 1; the nearest frame of a single time."""
+    if not 0 <= clip.start <= clip.end <= video.duration + 1:
+        raise HolmesError(
+            f"{video.name} has {video.duration:.1f} seconds; {clip.start:g}–{clip.end:g} s is not in it."
+        )
+    inside_F = frames_of_moment(video, Moment(clip.start, clip.end, 0.0))
+    if not inside_F.any():
+        return _unit(np.asarray(frame_at(video, (clip.start + clip.end) / 2), np.float64))
+    return _unit(frames_of(video)[inside_F].astype(np.float64).mean(axis=0))
+
+
+def _find(index: Index, probes: Probes, top: int, allowed_S: torch.Tensor | None) -> list[ComposedHit]:
+    nearest = nearest_videos(index.gallery, probes.to(index.device), top, allowed_S=allowed_S).to("cpu")
+    videos = [index.video_of_part(part) for part in nearest.hit_QH[0].tolist()]
+    scores = nearest.hit_score_QH[0].tolist()
+    return [
+        ComposedHit(video, score, partial(find_moments, video, probes, 0))
+        for video, score in zip(videos, scores, strict=True)
+    ]
+
+
+def _find_in_order(
+    index: Index, first: Probes, after: Probes, top: int, allowed_S: torch.Tensor | None
+) -> list[ComposedHit]:
+    """Videos in which `after` follows `first`, by the sum of both at their best places in this order."""
+    steps = [(probes, _spread(index, probes)) for probes in (first, after)]
+    videos: dict[str, StoredVideo] = {}
+    for probes in (first, after):
+        wanted = probes.to(index.device)
+        nearest = nearest_videos(index.gallery, wanted, STEPS_FROM, allowed_S=allowed_S).to("cpu")
+        for part in nearest.hit_QH[0].tolist():
+            video = index.video_of_part(part)
+            videos.setdefault(video.name, video)
+    found = []
+    for video in videos.values():
+        score, cut = best_order(*_along(video, steps))
+        if cut:
+            found.append(ComposedHit(video, score, partial(covering, video, steps, cut, score)))
+    return sorted(found, key=lambda hit: (-hit.score, hit.video.name))[:top]
+
+
+def _along(video: StoredVideo, steps: Sequence[tuple[Probes, float]]) -> list[Rows]:
+    """The similarity of each step along a video, divided by its spread."""
+    return [timeline_of(video, probes, 0).similarity_F / spread for probes, spread in steps]
+
+
+def best_order(first_F: Rows, after_F: Rows) -> tuple[float, int]:
+    """The largest sum of a value of `first` and a later value of `after`, and where the later part begins.
+
+    The cut lies halfway between both places. A timeline of one position has no order: the cut is 0.
+    """
+    if len(first_F) < 2:
+        return -np.inf, 0
+    before_F = np.maximum.accumulate(first_F)[:-1]
+    behind_F = np.maximum.accumulate(after_F[::-1])[::-1][1:]
+    sums_F = before_F + behind_F
+    cut = int(sums_F.argmax()) + 1
+    place, next_place = int(first_F[:cut].argmax()), cut + int(after_F[cut:].argmax())
+    return float(sums_F.max()), (place + next_place + 1) // 2
+
+
+def covering(
+    video: StoredVideo, steps: Sequence[tuple[Probes, float]], cut: int, score: float
+) -> tuple[Moment, ...]:
+    """From the beginning of the best moment before the cut to the end of the best moment after it."""
+    first_F, after_F = _along(video, steps)
+    spans_SF2, kept_SF = frames_in_time(video)
+    spans_F2, rows_FD = spans_SF2[kept_SF], frames_of(video)
+    start = shown_moments(first_F[:cut], spans_F2[:cut], rows_FD[:cut])[0].start
+    end = shown_moments(after_F[cut:], spans_F2[cut:], rows_FD[cut:])[0].end
+    return (Moment(start, end, score),)
+
+
+def _spread(index: Index, probes: Probes) -> float:
+    """The deviation of a query's scores over all parts of the index."""
+    scores = nearest_videos(index.gallery, probes.to(index.device), 1).to("cpu").all_scores
+    return max(float(scores.background.deviation_Q[0]), SMALLEST_SPREAD)
+
+
+def _pooled(query: QueryEmbedding) -> Rows:
+    if query.tokens_QTD is not None:
+        raise HolmesError(
+            "this model compares every word with frames: pictures and --not cannot be added to a sentence; "
+            "use a joint model, or one trained with single queries."
+        )
+    return _unit(query.query_QD[0].double().cpu().numpy())
+
+
+def _probe(embedder: Embedder, vector_D: Rows) -> Probes:
+    query_1D = torch.from_numpy(np.asarray(vector_D, np.float32)).unsqueeze(0)
+    return make_probes(QueryEmbedding(query_1D), embedder.frame_weight, embedder.clip_weight)
+
+
+def _unit(vector_D: Rows) -> Rows:
+    length = float(np.linalg.norm(vector_D))
+    if not np.isfinite(length) or length <= 0:
+        raise HolmesError("the model turns this query into nothing; ask for something else.")
+    unit_D: Rows = vector_D / length
+    return unit_D
