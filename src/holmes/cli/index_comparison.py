@@ -53,6 +53,8 @@ def comparison_grid(title: str, ranks: Mapping[str, IndexRanks], pairs: Sequence
     return Grid(title, columns, rows, notes=notes)
 
 
-def with_bounds(value: float, low: float | None, high: float | None, sign: bool = False) -> str:
+def with_bounds(value: float | None, low: float | None, high: float | None, sign: bool = False) -> str:
+    if value is None:
+        return "–"
     shown = f"{value:+.1f}" if sign else f"{value:.1f}"
     return shown if low is None or high is None else f"{shown} [{low:.1f}, {high:.1f}]"

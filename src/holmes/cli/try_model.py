@@ -48,6 +48,7 @@ def try_model(
     from holmes.index.answer.comparison import rank_videos
     from holmes.index.answer.searcher import open_single_index
     from holmes.index.embedders.loading import load_embedder
+    from holmes.index.embedders.zero_shot import ZeroShot
     from holmes.index.ingest.builder import build_index
     from holmes.media.extraction import extract
     from holmes.media.own_captions import caption_videos
@@ -56,14 +57,14 @@ def try_model(
     check_form(form)
     config = configured(preset, settings)
     joint = load_embedder(model, device=device)
-    if getattr(joint, "backbone", None) is None:
+    if not isinstance(joint, ZeroShot):
         raise HolmesError(f"'{model}' is not a joint encoder; name one of 'holmes models'.")
     out.mkdir(parents=True, exist_ok=True)
     made = extract(videos, out / "features", joint.extractor, rate=rate, device=device, progress=True)
     say_files(made.partial, made.failures)
     store_path = out / "store"
     if not (store_path / "store.json").exists():
-        text = joint.visual
+        text = joint.backbone
         caption_videos(captions, made.folder, store_path, text, test_share=test_share, progress=True)
     store = Store.open(store_path)
     source = {id: str(origin.source) for id in made.folder.ids() if (origin := made.folder.origin(id))}
@@ -78,7 +79,7 @@ def try_model(
     say(f"{counted(len(splits['train']), 'caption')} to learn from, {len(splits['test'])} to test")
     train(store, config, out / "run", options=RunOptions(device=device))
     build_index(out / "index", [made.folder.path], joint, progress=True)
-    trained = load_embedder(str(out / "run"), joint.visual, joint.visual, device)  # type: ignore[arg-type]
+    trained = load_embedder(str(out / "run"), joint.backbone, joint.backbone, device)
     build_index(out / "trained", [made.folder.path], trained, progress=True)
 
     ranks = {}

@@ -95,9 +95,9 @@ def _download(name: str, revision: str | None) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError:
         raise missing_packages(f"'{PREFIX}{name}'", "huggingface_hub") from None
-    wanted = {"revision": revision, "allow_patterns": [MANIFEST, METRICS, CARD, WEIGHTS]}
+    wanted = [MANIFEST, METRICS, CARD, WEIGHTS]
     try:
-        return Path(snapshot_download(name, endpoint=endpoint(), **wanted))  # type: ignore[arg-type]
+        return Path(snapshot_download(name, revision=revision, allow_patterns=wanted, endpoint=endpoint()))
     except Exception as error:
         reason = " ".join(str(error).split())[:160]
         raise HolmesError(

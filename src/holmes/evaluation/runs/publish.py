@@ -188,7 +188,7 @@ def _encoder(side: str, known: Any) -> str:
 def _figure(value: Any) -> str:
     if not isinstance(value, dict):
         return f"{float(value):.1f} | "
-    mean = value.get("mean", value.get("value"))
+    mean = value["mean"] if "mean" in value else value["value"]
     low, high = value.get("low"), value.get("high")
     return f"{float(mean):.1f} | " + ("" if low is None or high is None else f"{low:.1f}–{high:.1f}")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -33,15 +33,14 @@ from holmes.index.answer.timeline import (
     timeline_of,
 )
 from holmes.index.embedders.protocol import Embedder
+from holmes.index.engine.gallery import Gallery
 from holmes.index.engine.nearest import nearest_videos
 from holmes.index.engine.scan import Probes, make_probes
 from holmes.index.storage.segments import StoredVideo
+from holmes.index.storage.store import IndexStore
 from holmes.media.backbones.base import Image
 from holmes.moments import Moment, shown_moments
 from holmes.records import QueryEmbedding
-
-if TYPE_CHECKING:
-    from holmes.index.answer.searcher import Index
 
 Rows = NDArray[np.floating]
 
@@ -49,6 +48,21 @@ LEAVE_OUT = 0.5  # how much what is to be left out counts, of what is wanted; se
 STEPS_FROM = 100  # the best videos of each of two steps are searched for both in order
 SMALLEST_SPREAD = 1e-4
 ONE_SENTENCE = "Calibration covers single sentences, so there is no probability."
+
+
+class OpenIndex(Protocol):
+    """What a composed query needs of an index."""
+
+    store: IndexStore
+    device: torch.device
+
+    @property
+    def embedder(self) -> Embedder: ...
+
+    @property
+    def gallery(self) -> Gallery: ...
+
+    def video_of_part(self, number: int) -> StoredVideo: ...
 
 
 @dataclass(frozen=True)
@@ -107,7 +121,7 @@ def parse_clip(text: str) -> Clip:
 
 
 def answer_composed(
-    index: Index, query: ComposedQuery, top: int, allowed_S: torch.Tensor | None = None
+    index: OpenIndex, query: ComposedQuery, top: int, allowed_S: torch.Tensor | None = None
 ) -> Answer:
     """The best videos for a composed query, with moments; there is no probability."""
     hits = [
@@ -128,7 +142,7 @@ class ComposedHit:
 
 
 def find_composed(
-    index: Index, query: ComposedQuery, top: int, allowed_S: torch.Tensor | None = None
+    index: OpenIndex, query: ComposedQuery, top: int, allowed_S: torch.Tensor | None = None
 ) -> list[ComposedHit]:
     """The best videos, best first; the video that a clip comes from is left out."""
     query.check()
@@ -144,7 +158,7 @@ def find_composed(
     return [each for each in found if each.video.name != own][:top]
 
 
-def _with_name(index: Index, query: ComposedQuery) -> ComposedQuery:
+def _with_name(index: OpenIndex, query: ComposedQuery) -> ComposedQuery:
     """The same with the whole name of the video that its clip comes from."""
     if query.clip is None:
         return query
@@ -154,14 +168,14 @@ def _with_name(index: Index, query: ComposedQuery) -> ComposedQuery:
     return replace(query, clip=replace(query.clip, video=names[0]))
 
 
-def composed_probes(index: Index, query: ComposedQuery) -> Probes:
+def composed_probes(index: OpenIndex, query: ComposedQuery) -> Probes:
     """One probe from all that is wanted and what is to be left out; a lone sentence stays as it is."""
     embedder = index.embedder
     vectors: list[tuple[float, Rows]] = []
     if query.pictures:
         vectors.append((1.0, picture_vector(embedder, query.pictures)))
     if query.clip is not None:
-        vectors.append((1.0, clip_vector(index._stored(query.clip.video), query.clip)))
+        vectors.append((1.0, clip_vector(index.store[query.clip.video], query.clip)))
     if query.sentence is not None:
         asked = embedder.queries([query.sentence])
         if not vectors and not query.leave_out:
@@ -198,7 +212,7 @@ def clip_vector(video: StoredVideo, clip: Clip) -> Rows:
     return _unit(frames_of(video)[inside_F].astype(np.float64).mean(axis=0))
 
 
-def _find(index: Index, probes: Probes, top: int, allowed_S: torch.Tensor | None) -> list[ComposedHit]:
+def _find(index: OpenIndex, probes: Probes, top: int, allowed_S: torch.Tensor | None) -> list[ComposedHit]:
     nearest = nearest_videos(index.gallery, probes.to(index.device), top, allowed_S=allowed_S).to("cpu")
     videos = [index.video_of_part(part) for part in nearest.hit_QH[0].tolist()]
     scores = nearest.hit_score_QH[0].tolist()
@@ -209,7 +223,7 @@ def _find(index: Index, probes: Probes, top: int, allowed_S: torch.Tensor | None
 
 
 def _find_in_order(
-    index: Index, first: Probes, after: Probes, top: int, allowed_S: torch.Tensor | None
+    index: OpenIndex, first: Probes, after: Probes, top: int, allowed_S: torch.Tensor | None
 ) -> list[ComposedHit]:
     """Videos in which `after` follows `first`, by the sum of both at their best places in this order."""
     steps = [(probes, _spread(index, probes)) for probes in (first, after)]
@@ -260,7 +274,7 @@ def covering(
     return (Moment(start, end, score),)
 
 
-def _spread(index: Index, probes: Probes) -> float:
+def _spread(index: OpenIndex, probes: Probes) -> float:
     """The deviation of a query's scores over all parts of the index."""
     scores = nearest_videos(index.gallery, probes.to(index.device), 1).to("cpu").all_scores
     return max(float(scores.background.deviation_Q[0]), SMALLEST_SPREAD)

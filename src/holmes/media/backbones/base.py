@@ -109,9 +109,10 @@ def check_reads(encoder: TextBackbone, name: str) -> None:
 def check_sees(encoder: VisualBackbone, name: str) -> None:
     """Refuse an encoder that does not keep to the protocol, or cannot tell two pictures apart."""
     side = max(2, min(encoder.side, LARGEST_TRIAL))
-    across = np.linspace(0, 255, side, dtype=np.float32)[None, :, None]
+    across_1S1 = np.linspace(0, 255, side)[None, :, None]
     grey, brown = (
-        np.uint8(across * np.float32(tint)).repeat(side, 0) for tint in ([1, 1, 1], [0.6, 0.4, 0.1])
+        np.repeat(across_1S1 * np.array(tint), side, axis=0).astype(np.uint8)
+        for tint in ((1.0, 1.0, 1.0), (0.6, 0.4, 0.1))
     )
     rows = encoder.frames([grey] * encoder.window + [brown[:, ::-1].copy()] * encoder.window)
     if rows.shape != (2, encoder.width):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,7 +15,7 @@ Frames = Callable[[Sequence[Image]], Matrix]
 Sentences = Callable[[Sequence[str]], Matrix]
 
 
-@dataclass(frozen=True)
+@dataclass
 class OwnEncoder:
     """Functions behind the protocol of an encoder; joint where it has `read`."""
 
@@ -27,10 +27,10 @@ class OwnEncoder:
     rate: float
     window: int
     version: str
+    joint: bool = field(init=False)
 
-    @property
-    def joint(self) -> bool:
-        return self.read is not None
+    def __post_init__(self) -> None:
+        self.joint = self.read is not None
 
     @property
     def digest(self) -> str:

@@ -101,7 +101,8 @@ class SentenceTransformersModel:
                 pictures, batch_size=BATCH, convert_to_tensor=True, show_progress_bar=False
             )
         found: Matrix = rows.float().cpu().numpy()
-        return found / np.linalg.norm(found, axis=1, keepdims=True)
+        found /= np.linalg.norm(found, axis=1, keepdims=True)
+        return found
 
 
 def check_modules(folder: Path) -> None:
