@@ -69,9 +69,9 @@ class ClipBackbone:
         import torch
 
         text_model = self._model.text_model
-        project = getattr(self._model, "text_projection", None) or getattr(
-            text_model, "head", lambda same: same
-        )
+        project: Any = getattr(self._model, "text_projection", None)
+        if project is None:
+            project = getattr(text_model, "head", _unchanged)
         found: list[Matrix] = []
         for batch in self._tokenized(sentences):
             ids_BT = batch["input_ids"].cpu().numpy()
