@@ -40,7 +40,7 @@ def test_the_entry_point_is_a_command_that_exists(job: dict[str, Any]) -> None:
     assert (program, command) == ("holmes", "serve")
     serve = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
     given = serve.make_context("serve", list(words)).params
-    assert given["ray"] == "auto" and given["index"] == "/shards" and given["host"] == "0.0.0.0"
+    assert given["ray"] == "auto" and given["index"] == ["/shards"] and given["host"] == "0.0.0.0"
     with pytest.raises(Exception, match="No such option"):
         serve.make_context("serve", [*words, "--replicas", "2"])
     workers = job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
@@ -49,7 +49,7 @@ def test_the_entry_point_is_a_command_that_exists(job: dict[str, Any]) -> None:
     for pod in pods(job).values():
         (container,) = pod["spec"]["containers"]
         mounted = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
-        assert {given["index"], given["cache"]} <= mounted.keys()
+        assert {*given["index"], given["cache"]} <= mounted.keys()
         assert set(mounted.values()) == {volume["name"] for volume in pod["spec"]["volumes"]}
 
 

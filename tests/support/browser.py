@@ -51,11 +51,12 @@ def serving(index: Any, settings: Any) -> Iterator[str]:
     import uvicorn
 
     from holmes.serve.app import create_app
+    from holmes.serve.libraries import Libraries
     from holmes.serve.server import configured
 
     listening = socket.create_server(("127.0.0.1", 0))
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    app = create_app(index, settings)
+    app = index if isinstance(index, Libraries) else create_app(index, settings)
     server = uvicorn.Server(configured(app, settings.limits, timeout_graceful_shutdown=2))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()

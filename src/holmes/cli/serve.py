@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +16,11 @@ from holmes.errors import HolmesError, missing_packages
 
 def serve(
     index: Annotated[
-        str, typer.Argument(metavar="INDEX", help="The folder of an index, or of shards (or their URL).")
+        list[str],
+        typer.Argument(
+            metavar="INDEX…",
+            help="The folder of an index, or of shards (or their URL); several as NAME=INDEX.",
+        ),
     ],
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 8000,
     host: Annotated[
@@ -62,8 +68,10 @@ def serve(
 ) -> None:
     """Search an index in the browser or over HTTP; Ctrl-C stops the server."""
     from holmes.cluster.index import open_index
+    from holmes.cluster.joined import join_indexes, why_apart
 
     try:
+        from holmes.serve.server import Together
         from holmes.serve.server import serve as run
     except ImportError:
         raise missing_packages("the page", "fastapi", "uvicorn") from None
@@ -73,7 +81,11 @@ def serve(
         raise HolmesError(f"the token has {len(token)} characters; use at least {LEAST_TOKEN}.")
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(24)
-    opened = open_index(index, device=device, model=model, ray=ray, copies=copies, cache=cache)
+    paths = libraries_of(index)
+    opened = {
+        library: open_index(path, device=device, model=model, ray=ray, copies=copies, cache=cache)
+        for library, path in paths.items()
+    }
     settings = ServeSettings(
         host=host,
         port=port,
@@ -85,10 +97,40 @@ def serve(
         limits=Limits(upload=int(largest_upload * 2**30)),
     )
     shown = f"[{host}]" if ":" in host else host
-    say(f"{counted(len(opened), 'video')} in {index}")
-    # The part after # stays in the browser: it is neither sent nor logged.
-    say(
-        f"open http://{shown}:{port}/{f'#token={token}' if token else ''} in a browser; Ctrl-C stops the "
-        "server"
-    )
-    run(opened, settings, model=model, quiet=quiet)
+    for library, each in opened.items():
+        say(f"{counted(len(each), 'video')} in {f'{library}, ' if library else ''}{paths[library]}")
+
+    def ready() -> None:
+        # The part after # stays in the browser: it is neither sent nor logged.
+        secret = f"#token={token}" if token else ""
+        say(f"open http://{shown}:{port}/{secret} in a browser; Ctrl-C stops the server")
+
+    if "" in opened:
+        run(opened[""], settings, model=model, quiet=quiet, ready=ready)
+        return
+    why = why_apart(opened)
+    joined = None if why else join_indexes(paths, device=device, model=model)
+    if why:
+        say(why)
+    run(opened, settings, together=Together(joined, why), model=model, quiet=quiet, ready=ready)
+
+
+LIBRARY = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,39})=(.+)")
+TAKEN = {"api", "static", "library", "watch", "metrics"}  # addresses of the page itself
+
+
+def libraries_of(words: list[str]) -> dict[str, str]:
+    """Names and places from words such as FILMS=INDEX; a single place needs no name."""
+    if len(words) == 1 and (os.path.exists(words[0]) or not LIBRARY.fullmatch(words[0])):
+        return {"": words[0]}
+    found: dict[str, str] = {}
+    for word in words:
+        match = LIBRARY.fullmatch(word)
+        if match is None:
+            raise HolmesError(f"{word}: write NAME=INDEX for each of several libraries.")
+        name, place = match.groups()
+        if name in found or name.lower() in TAKEN:
+            what = "two libraries" if name in found else "a page of the server"
+            raise HolmesError(f"{name} names {what}; use another name.")
+        found[name] = place
+    return found

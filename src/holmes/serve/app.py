@@ -20,6 +20,7 @@ from holmes.serve import (
     routes_compose,
     routes_export,
     routes_index,
+    routes_libraries,
     routes_search,
     routes_uploads,
     routes_videos,
@@ -27,20 +28,39 @@ from holmes.serve import (
 from holmes.serve.guard import Guard, Rates
 from holmes.serve.jobs import Jobs
 from holmes.serve.metrics import Metrics
+from holmes.serve.neighbours import Neighbours
 from holmes.serve.responses import add_error_handlers
 from holmes.serve.settings import ServeSettings
 from holmes.serve.state import ServerState
 from holmes.serve.uploads import Uploads
 
-PARTS = (routes_search, routes_compose, routes_export, routes_videos, routes_index, routes_uploads, page)
+PARTS = (
+    routes_compose,
+    routes_export,
+    routes_index,
+    routes_libraries,
+    routes_search,
+    routes_uploads,
+    routes_videos,
+    page,
+)
 
 
 def create_app(
-    index: SearchIndex, settings: ServeSettings | None = None, *, model: str | None = None
+    index: SearchIndex,
+    settings: ServeSettings | None = None,
+    *,
+    model: str | None = None,
+    rates: Rates | None = None,
+    neighbours: Neighbours | None = None,
+    library: str | None = None,
 ) -> FastAPI:
-    """`model` says where the index's checkpoint is now, if it has moved."""
+    """`model` says where the index's checkpoint is now, if it has moved.
+
+    One of several libraries shares the `rates` of clients with its `neighbours`, and has a name (`library`).
+    """
     settings, metrics = settings or ServeSettings(), Metrics()
-    rates = Rates(settings.limits.rate, settings.limits.burst)
+    rates = rates or Rates(settings.limits.rate, settings.limits.burst)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -66,6 +86,7 @@ def create_app(
         redirect_slashes=False,
         middleware=[Middleware(Guard, settings=settings, metrics=metrics, rates=rates)],
     )
+    app.state.neighbours, app.state.library = neighbours or Neighbours(), library
     for part in PARTS:
         app.include_router(part.router)
     app.state.routes = [route for part in PARTS for route in part.router.routes]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
 from time import monotonic, sleep
@@ -84,6 +84,29 @@ class RemoteIndex(SearchIndex):
 
     def __len__(self) -> int:
         return int(self._get("/api/index")["videos"])
+
+    @property
+    def libraries(self) -> dict[str, RemoteIndex]:
+        """The libraries of a server that has several, by their names; empty if it has one index."""
+        base = self._base
+        listed = self._get("/api/libraries")["libraries"]
+        return {each["name"]: replace(self, url=f"{base}/{quote(each['name'])}") for each in listed}
+
+    @property
+    def _base(self) -> str:
+        """The address of the server, if this is the one of a library."""
+        library = self._get("/api/index").get("library")
+        return self.url.removesuffix(f"/{quote(library)}") if library else self.url
+
+    def search_libraries(self, sentence: str, top: int = 10) -> dict[str | None, Answer]:
+        """One search over all libraries of the server.
+
+        Libraries with the same model give one answer, under `None`, with one distribution over all videos.
+        Otherwise each library gives its own: probabilities of different models must not be compared.
+        """
+        check_sentence(sentence)
+        found = self._get("/api/libraries/search", q=sentence, top=top)["answers"]
+        return {each["library"]: _answer(each["answer"]) for each in found if each["answer"] is not None}
 
     @property
     def videos(self) -> list[str]:

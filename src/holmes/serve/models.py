@@ -57,6 +57,7 @@ class Video(BaseModel):
     duration: float
     date: str | None = Field(description="The day its file was last changed; none if the file is gone.")
     file: bool = Field(description="Whether the original file is there to be played.")
+    library: str | None = Field(None, description="Which of several libraries holds it.")
     note: str | None = Field(None, description="Why the file was read only in part; null if it was not.")
 
 
@@ -98,6 +99,31 @@ class Answer(BaseModel):
 
 class Answers(BaseModel):
     answers: list[Answer]
+
+
+class Library(BaseModel):
+    name: str = Field(description="Its pages and API are below /NAME/.")
+    videos: int
+
+
+class Libraries(BaseModel):
+    libraries: list[Library]
+    joined: bool = Field(description="Whether they are searched as one, with one distribution.")
+    apart: str | None = Field(description="Why not.")
+
+
+class LibraryAnswer(BaseModel):
+    library: str | None = Field(description="Null for all libraries together.")
+    answer: Answer | None
+    error: str | None = Field(description="Why this library has no answer.")
+
+
+class AllAnswers(BaseModel):
+    """One answer over all libraries; or one for each, whose probabilities must not be compared."""
+
+    answers: list[LibraryAnswer]
+    joined: bool
+    apart: str | None
 
 
 class Like(BaseModel):
@@ -239,6 +265,9 @@ class About(BaseModel):
     partial: list[LeftOut]
     manage: bool
     uploads: bool = Field(description="Whether files may be sent, by POST /api/uploads.")
+    library: str | None = Field(description="The name of this library; null for all together.")
+    libraries: list[str] = Field(description="The names of all libraries of the server, if it has several.")
+    apart: str | None = Field(description="Why they are not searched as one, if they are not.")
     version: str
 
 

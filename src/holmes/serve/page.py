@@ -51,8 +51,10 @@ def wants_page(request: Request) -> bool:
     return not asked.startswith("/api/") and "text/html" in request.headers.get("accept", "")
 
 
-def no_such_page() -> Response:
+def no_such_page(request: Request) -> Response:
     content, kind = ASSETS["missing.html"]
+    up = "../" * (request.url.path.count("/") - 1)  # the page may be below the address of a proxy
+    content = content.replace(b"{up}", up.encode())
     return Response(content, 404, {"cache-control": "no-cache", "vary": "accept"}, media_type=kind)
 
 

@@ -94,7 +94,7 @@ def add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         if error.status_code == 404 and wants_page(request):
-            return no_such_page()
+            return no_such_page(request)
         headers = {name.lower(): value for name, value in (error.headers or {}).items()}
         if error.status_code == 405:
             headers["allow"] = ", ".join(sorted(methods_of(request)))

@@ -35,6 +35,7 @@ async def about(request: Request) -> Response:
             **notes,
             "manage": state.settings.manage,
             "uploads": state.settings.uploads is not None,
+            **request.app.state.neighbours.about(request.app.state.library),
             "version": holmes.__version__,
         }
     )

@@ -114,7 +114,11 @@ async def answer(request: Request, question: ServedQuestion, filter: Filter) -> 
 
 async def asked(request: Request, question: ServedQuestion, filter: Filter) -> Reply:
     """The reply to one question about the videos that fit a filter."""
-    state = state_of(request)
+    return await asked_of(state_of(request), request, question, filter)
+
+
+async def asked_of(state: ServerState, request: Request, question: ServedQuestion, filter: Filter) -> Reply:
+    """The same, of another library of this server."""
     if filter != Filter():
         names = await asyncio.to_thread(partial(state.catalogue.names, filter))
         question = replace(question, names=names)

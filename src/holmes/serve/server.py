@@ -6,7 +6,8 @@ import logging
 import resource
 import socket
 import sys
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import uvicorn
@@ -15,6 +16,7 @@ from holmes.errors import HolmesError
 from holmes.index.answer.base import SearchIndex
 from holmes.serve.app import create_app
 from holmes.serve.connections import Connections
+from holmes.serve.libraries import create_libraries
 from holmes.serve.settings import Limits, ServeSettings
 from holmes.serve.uploads import lock_folder
 
@@ -22,19 +24,54 @@ PATIENCE = 5  # seconds that open streams may take to end
 SPARE_FILES = 200  # open files besides connections: the index, streams, processes
 
 
+@dataclass(frozen=True)
+class Together:
+    """How several libraries are searched at once: as one index, or one by one for a reason."""
+
+    joined: SearchIndex | None = None
+    why_apart: str | None = None
+
+
 def serve(
-    index: SearchIndex, settings: ServeSettings, *, model: str | None = None, quiet: bool = False
+    index: SearchIndex | Mapping[str, SearchIndex],
+    settings: ServeSettings,
+    *,
+    together: Together | None = None,
+    model: str | None = None,
+    quiet: bool = False,
+    ready: Callable[[], None] = lambda: None,
 ) -> None:
+    """Serve an index, or several by their names; `ready` is called when the first request can come."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger("holmes.serve").setLevel(logging.WARNING if quiet else logging.INFO)
     settings = replace(settings, limits=within_open_files(settings.limits))
+    libraries = index if isinstance(index, Mapping) else {"": index}
     if settings.uploads is not None:
-        if index.describe().shards is not None:
-            raise HolmesError("--uploads needs an index in a single folder; this one is sharded.")
-        lock_folder(settings.uploads.absolute()).release()
+        for name, each in libraries.items():
+            if each.describe().shards is not None:
+                raise HolmesError("--uploads needs an index in a single folder; this one is sharded.")
+            lock_folder(settings.uploads.absolute() / name).release()
     with _bound(settings) as listening:
-        app = create_app(index, settings, model=model)
-        uvicorn.Server(configured(app, settings.limits)).run(sockets=[listening])
+        app: Any
+        if isinstance(index, Mapping):
+            both = together or Together()
+            app = create_libraries(index, settings, joined=both.joined, why_apart=both.why_apart, model=model)
+        else:
+            app = create_app(index, settings, model=model)
+        Server(configured(app, settings.limits), ready).run(sockets=[listening])
+
+
+class Server(uvicorn.Server):
+    """uvicorn that says when it listens."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.ready()
 
 
 def configured(app: Any, limits: Limits, **more: Any) -> uvicorn.Config:

@@ -131,8 +131,14 @@ class ServerState:
             "duration": entry.duration,
             "date": day.isoformat() if day else None,
             "file": self.catalogue.has_file(entry),
+            "library": self._library_of(entry.name),
             "note": self.notes.get(entry.name),
         }
+
+    def _library_of(self, video: str) -> str | None:
+        """Which library holds a video, if several are searched as one."""
+        find = getattr(self.index, "library_of", None)
+        return None if find is None else find(video)
 
     async def _watch(self) -> None:
         while True:

@@ -1,7 +1,7 @@
 // The answer to a sentence, or to a moment that others should look like: it comes when typing pauses, what is shown stays
 // until the next answer is there, and the address says all of it.
 
-import { aboutIndex, address, request, thumbnail } from "./api.js";
+import { aboutIndex, address, at, pathOf, request, thumbnail } from "./api.js";
 import { Card } from "./card.js";
 import { groups, panel } from "./diagnosis.js";
 import { button, clock, counted, h, icon, notice, plain, say } from "./dom.js";
@@ -62,7 +62,7 @@ export class Answer {
 
   typed() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.ask({ replace: location.pathname === "/" && location.search !== "" }), PAUSE);
+    this.timer = setTimeout(() => this.ask({ replace: pathOf(location) === "/" && location.search !== "" }), PAUSE);
   }
 
   ask({ replace }) {
@@ -156,6 +156,7 @@ export class Answer {
     this.hits = hits;
     this.#summary(answer);
     this.#play();
+    document.dispatchEvent(new CustomEvent("answered", { detail: { query: answer.source ? "" : this.query, element: this.results } }));
   }
 
   // The video that the address names.
@@ -207,7 +208,7 @@ export class Answer {
     this.found.textContent = "";
     this.#exporting();
     const empty = this.about && !this.about.videos;
-    this.results.replaceChildren(notice(problem.message, empty ? h("a", { class: "plain", href: "/library", "data-link": true }, "Open the library")
+    this.results.replaceChildren(notice(problem.message, empty ? h("a", { class: "plain", href: at("/library"), "data-link": true }, "Open the library")
       : plain("Try again", () => this.run()), { error: true }));
     say(problem.message);
   }

@@ -1,6 +1,15 @@
 // Requests to the server that this page came from. A failure says why, in a sentence.
 // A server that stops or begins to answer is announced by a "connection" event of the document.
 
+// The address below which the server is: "/", or that of a library or of a proxy's folder, such as "/films/".
+export const root = new URL("..", import.meta.url).pathname;
+
+// A path of the server, such as "/api/job", as an address; an address stays as it is.
+export const at = (path) => (path.startsWith(root) ? path : root + path.slice(1));
+
+// The path of an address: the other way round.
+export const pathOf = ({ pathname }) => `/${pathname.slice(root.length)}`;
+
 let reachable = true;
 
 function reached(now) {
@@ -19,7 +28,7 @@ export class Problem extends Error {
 export async function request(path, options = {}) {
   let response;
   try {
-    response = await fetch(path, { credentials: "same-origin", ...options });
+    response = await fetch(at(path), { credentials: "same-origin", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     reached(false);
@@ -43,7 +52,7 @@ export function address(path, parameters) {
     if (value !== null && value !== undefined && value !== "") query.set(name, value);
   }
   const text = query.toString();
-  return text ? `${path}?${text}` : path;
+  return at(text ? `${path}?${text}` : path);
 }
 
 export const thumbnail = (id, time, width = 480) => address(`/api/videos/${id}/thumbnail`, { t: time.toFixed(1), width });

@@ -10,9 +10,10 @@
 //   5  addExport(({ hits, parameters }) => element)               an entry of the menu "Export"
 // uploads.js is mounted by the dialog "Add videos" (adding.js), as mountUploads(container, { onDone }).
 
-import { aboutIndex, request, send, takeToken } from "./api.js";
+import { aboutIndex, at, pathOf, request, root, send, takeToken } from "./api.js";
 import { Answer } from "./answer.js";
 import { button, h, plain } from "./dom.js";
+import "./libraries.js";
 import { Library } from "./library.js";
 import "./picture.js";
 import { made } from "./places.js";
@@ -25,7 +26,8 @@ const input = document.getElementById("q");
 const views = {}; // made when they are first shown, and kept
 let view = null;
 
-function viewOf({ pathname, search }) {
+function viewOf(address) {
+  const pathname = pathOf(address), { search } = address;
   if (pathname === "/library") return views.library ??= new Library();
   if (pathname === "/watch") return views.watch ??= new Watch();
   const asked = new URLSearchParams(search);
@@ -42,7 +44,7 @@ function show() {
     content.replaceChildren(view.element);
   }
   if (view !== views.answer) input.value = "";
-  document.body.dataset.view = location.pathname === "/" ? "search" : location.pathname.slice(1);
+  document.body.dataset.view = pathOf(location) === "/" ? "search" : pathOf(location).slice(1);
   for (const link of document.querySelectorAll(".top nav a")) link.toggleAttribute("aria-current", link.pathname === location.pathname);
   const { scroll = 0 } = history.state ?? {};
   Promise.resolve(view.read()).then(() => scrollTo(0, scroll));
@@ -63,7 +65,7 @@ document.addEventListener("click", (event) => {
   const link = event.target.closest?.("a[data-link]");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
   event.preventDefault();
-  go(link.getAttribute("href"));
+  go(link.pathname + link.search);
   content.focus({ preventScroll: true });
 });
 
@@ -77,7 +79,7 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const typing = event.target.matches("input:not([type=range]), textarea, select");
   if (event.target === input && event.key === "ArrowDown") view.select?.(1);
-  else if (event.target === input && event.key === "Escape") input.value ? go("/") : input.blur();
+  else if (event.target === input && event.key === "Escape") input.value ? go(at("/")) : input.blur();
   else if (typing || document.querySelector("dialog[open]")) return;
   else if (event.key === "/") { input.focus(); input.select(); }
   else if (event.key === "?") help();
@@ -141,4 +143,4 @@ const header = document.getElementById("header-items");
 header.append(button("sun", "Light or dark", () => document.documentElement.switchTheme()));
 show();
 aboutIndex().then((about) => header.prepend(...made("header", about))).catch(() => {});
-if (location.pathname === "/" && !input.value && matchMedia("(hover: hover)").matches) input.focus();
+if (location.pathname === root && !input.value && matchMedia("(hover: hover)").matches) input.focus();

@@ -1,7 +1,7 @@
 // One film at a time, in its card or in a view of its own. The file is played as it is; where the browser cannot, the
 // server converts it from the second asked for; where that fails too, pictures are shown, with the file to download.
 
-import { address, request, thumbnail } from "./api.js";
+import { address, at, request, thumbnail } from "./api.js";
 import { button, clock, h, say, setIcon } from "./dom.js";
 import { made } from "./places.js";
 
@@ -51,7 +51,7 @@ export class Player {
     if (!this.of.file) return this.#pictures("The original file no longer exists; these are pictures from it.");
     if (this.how === "pictures") return this.#pictures();
     if (this.how === "file") {
-      const source = `/api/videos/${this.of.id}/stream`;
+      const source = at(`/api/videos/${this.of.id}/stream`);
       if (!this.video.src) this.video.src = source;
       this.video.currentTime = time;
     } else {
@@ -187,7 +187,7 @@ export class Player {
     try {
       const playback = await request(address(`/api/videos/${this.of.id}/playback`, { t: time.toFixed(2) }));
       this.offset = playback.start;
-      this.video.src = playback.address;
+      this.video.src = at(playback.address);
       this.video.currentTime = Math.max(0, time - playback.start);
       this.note.textContent = playback.how === "copied"
         ? "Your browser cannot open this file; the video is repacked while you watch."
@@ -208,7 +208,7 @@ export class Player {
     const film = h("ol", { class: "film" }, times.map((time) => h("li", { class: time === centre ? "now" : "" },
       h("img", { src: thumbnail(this.of.id, time, 320), alt: `The picture at ${clock(time)}` }), clock(time))));
     const download = this.of.file
-      ? h("a", { href: `/api/videos/${this.of.id}/stream?download=true`, download: this.of.title }, "Download the file") : null;
+      ? h("a", { href: at(`/api/videos/${this.of.id}/stream?download=true`), download: this.of.title }, "Download the file") : null;
     this.stage.classList.remove("waiting");
     this.stage.replaceChildren(film);
     this.controls.classList.add("still");

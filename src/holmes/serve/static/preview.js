@@ -1,6 +1,6 @@
 // Pictures that come alive under the mouse: a few frames of a video, or the moment itself, without sound.
 
-import { thumbnail } from "./api.js";
+import { at, thumbnail } from "./api.js";
 import { still } from "./dom.js";
 
 const PAUSE = 220; // milliseconds the mouse rests before anything moves
@@ -21,7 +21,7 @@ export function previewOnHover(box, video, moment = null) {
 
 function playing(box, video, moment) {
   const film = document.createElement("video");
-  Object.assign(film, { muted: true, playsInline: true, className: "preview-film", src: `/api/videos/${video.id}/stream`, currentTime: moment.start });
+  Object.assign(film, { muted: true, playsInline: true, className: "preview-film", src: at(`/api/videos/${video.id}/stream`), currentTime: moment.start });
   film.setAttribute("aria-hidden", "true");
   film.tabIndex = -1;
   let other = null;

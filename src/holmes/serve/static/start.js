@@ -1,6 +1,6 @@
 // The first view: three questions this collection can answer, the last searches, and videos to begin with.
 
-import { aboutIndex, address, request } from "./api.js";
+import { aboutIndex, address, at, request } from "./api.js";
 import { addVideos } from "./adding.js";
 import { counted, h, notice, plain } from "./dom.js";
 import { opened, searches } from "./recent.js";
@@ -36,8 +36,8 @@ export class Start {
       h("div", { class: "welcome" }, h("h1", {}, "Find a moment"),
         h("p", { class: "lead" }, `Describe what can be seen. ${counted(about.videos, "video")} are searched, and you are told how sure the answer is.`),
         this.examples, this.#recent()),
-      seen.length ? row("Opened last", seen) : row("Latest", latest, "/library?sort=date"),
-      row("Newly added", added, "/library?sort=added"));
+      seen.length ? row("Opened last", seen) : row("Latest", latest, at("/library?sort=date")),
+      row("Newly added", added, at("/library?sort=added")));
   }
 
   #recent() {

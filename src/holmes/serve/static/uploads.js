@@ -1,6 +1,6 @@
 // Files of this device, sent to the server: dropped or chosen, in pieces that continue after a lost connection.
 
-import { request, send } from "./api.js";
+import { at, request, send } from "./api.js";
 import { bytes, counted, h } from "./dom.js";
 import { sha256 } from "./sha256.js";
 
@@ -26,7 +26,7 @@ export async function mountUploads(container, { onDone } = {}) {
 }
 
 function styles() {
-  const href = new URL("./uploads.css", import.meta.url).pathname;
+  const href = at("/static/uploads.css");
   if (!document.querySelector(`link[href="${href}"]`)) document.head.append(h("link", { rel: "stylesheet", href }));
 }
 
@@ -100,6 +100,7 @@ class Uploads {
         try {
           if (!item.id || tries) this.#told(item, await send("POST", "/api/uploads", item.order));
           tries = 0;
+          this.#show();
           if (item.state !== "sending") return;
           const began = performance.now();
           const content = item.file.slice(item.offset, item.offset + Math.min(size, this.piece ?? FIRST));

@@ -1,6 +1,6 @@
 // One video in a view of its own: the film, its scenes, what is known of it, and videos that look like it.
 
-import { address, request, send, thumbnail } from "./api.js";
+import { address, at, request, send, thumbnail } from "./api.js";
 import { clock, h, notice, plain, shortened } from "./dom.js";
 import { Player } from "./player.js";
 import { opened } from "./recent.js";
@@ -33,7 +33,7 @@ export class Watch {
       if (run !== this.run) return;
       this.failed = problem.status !== 404;
       this.element.replaceChildren(notice(problem.status === 404 ? "This video is not in the index." : problem.message,
-        problem.status === 404 ? h("a", { class: "plain", href: "/library", "data-link": true }, "Open the library") : plain("Try again", () => this.read()),
+        problem.status === 404 ? h("a", { class: "plain", href: at("/library"), "data-link": true }, "Open the library") : plain("Try again", () => this.read()),
         { error: true }));
     }
   }
@@ -44,7 +44,7 @@ export class Watch {
   }
 
   key(event) {
-    if (event.key === "Escape") { history.length > 1 ? history.back() : location.assign("/library"); return true; }
+    if (event.key === "Escape") { history.length > 1 ? history.back() : location.assign(at("/library")); return true; }
     if (event.target.matches("button, a, summary, [role=slider]") && [" ", "ArrowLeft", "ArrowRight"].includes(event.key)) return false;
     return this.player?.key(event.key) ?? false;
   }
@@ -87,5 +87,5 @@ function details(video) {
     ["Read", video.note ? `only in part: ${video.note}` : null]];
   return h("section", { class: "panel", "aria-label": "Details" }, h("h2", {}, "Details"),
     h("dl", {}, facts.filter(([, value]) => value).flatMap(([name, value]) => [h("dt", {}, name), h("dd", { title: name === "Folder" ? video.folder : null }, value)])),
-    video.file ? h("a", { href: `/api/videos/${video.id}/stream?download=true`, download: video.title }, "Download the file") : null);
+    video.file ? h("a", { href: at(`/api/videos/${video.id}/stream?download=true`), download: video.title }, "Download the file") : null);
 }

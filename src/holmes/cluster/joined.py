@@ -1,0 +1,152 @@
+"""Several indexes of one model, searched as one: a single distribution over the videos of all of them.
+
+Each index takes the place of a shard, so the answers are those of one index with all the videos. Indexes of
+different models cannot be joined: a score of one model says nothing about a score of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from holmes.cluster.index import ShardedIndex
+from holmes.cluster.location import Location
+from holmes.cluster.manifest import ShardEntry, Shards
+from holmes.cluster.shard import Shard
+from holmes.cluster.snapshots import Snapshot
+from holmes.cluster.wire import Call
+from holmes.errors import HolmesError
+from holmes.index.answer.base import SearchIndex
+from holmes.index.answer.searcher import Index, open_single_index
+from holmes.index.storage.store import IndexDescription, IndexStore
+
+R = TypeVar("R")
+MODEL = ("digest", "text_digest", "clip_seconds", "part_seconds")  # what makes scores comparable
+UNUSED = "0" * 64  # a digest: an open index has one snapshot
+
+
+class OpenIndex(Shard):
+    """An open index that is called like a shard."""
+
+    def __init__(self, index: Index) -> None:
+        self.index, self.device = index, index.device
+
+    def _at(self, digest: str) -> Index:
+        return self.index
+
+
+@dataclass
+class OpenIndexes:
+    """Calls indexes of this process; a `ShardClient`."""
+
+    indexes: dict[str, OpenIndex]
+
+    def prepare(self, shards: Shards) -> bool:
+        return True
+
+    def release_others(self, shards: Shards) -> None:
+        pass
+
+    def call(
+        self, shards: Shards, calls: Mapping[str, Call[R]], meanwhile: Callable[[], None] | None = None
+    ) -> dict[str, R]:
+        if meanwhile is not None:
+            meanwhile()
+        return {name: call.run(self.indexes[name], UNUSED) for name, call in calls.items()}
+
+    def close(self) -> None:
+        for each in self.indexes.values():
+            each.index.close()
+
+
+@dataclass
+class JoinedIndex(ShardedIndex):
+    """Indexes by their names, searched as one; they are changed one by one."""
+
+    indexes: dict[str, Index] = field(default_factory=dict)
+
+    def describe(self) -> IndexDescription:
+        return self.current.shards.describe(self._where)
+
+    def library_of(self, video: str) -> str | None:
+        """The name of the index that holds a video."""
+        return self.current.owner.get(video)
+
+    def refresh(self) -> bool:
+        with self._refreshing:
+            if not any([index.refresh() for index in self.indexes.values()]):
+                return False
+            self.current = self.current.next(_as_shards(self.indexes, self.current.shards.generation + 1))
+            return True
+
+    def _folder(self, command: str) -> Path:
+        raise HolmesError(f"{self._where} are several indexes; run 'holmes index {command}' on one of them.")
+
+    @property
+    def _where(self) -> str:
+        return " + ".join(self.indexes)
+
+
+def join_indexes(
+    paths: Mapping[str, Path | str], *, device: str = "auto", model: str | None = None
+) -> JoinedIndex:
+    """Open indexes that `why_apart` says nothing against, as one."""
+    indexes = {name: open_single_index(path, device=device, model=model) for name, path in paths.items()}
+    if why := why_apart(indexes):
+        raise HolmesError(why)
+    client = OpenIndexes({name: OpenIndex(index) for name, index in indexes.items()})
+    snapshot = Snapshot(_as_shards(indexes), client, model, device=device)
+    return JoinedIndex(Location("."), snapshot, indexes)
+
+
+def why_apart(indexes: Mapping[str, SearchIndex]) -> str | None:
+    """Why these indexes cannot be searched as one, in a sentence; None if they can."""
+    stores: dict[str, IndexStore] = {}
+    for name, index in indexes.items():
+        if not isinstance(index, Index):
+            return f"{name} is sharded, so it is searched by itself."
+        stores[name] = index.store
+    (first, one), *others = stores.items()
+    for name, store in others:
+        if _comparable(store) != _comparable(one):
+            return f"{first} and {name} have different models, so each is searched by itself."
+    owner: dict[str, str] = {}
+    for name, store in stores.items():
+        for video in store.places:
+            if owner.setdefault(video, name) != name:
+                both = f"{owner[video]} and {name} both hold {Path(video).name}"
+                return f"{both}, which would count twice, so each is searched by itself."
+    return None
+
+
+def _comparable(store: IndexStore) -> Sequence[object]:
+    manifest = store.manifest
+    return [*(manifest.model.get(key) for key in MODEL), manifest.extraction, manifest.width, manifest.clips]
+
+
+def _as_shards(indexes: Mapping[str, Index], generation: int = 0) -> Shards:
+    if why := why_apart(indexes):
+        raise HolmesError(why)
+    manifest = next(iter(indexes.values())).store.manifest
+    return Shards(
+        model=manifest.model,
+        extraction=manifest.extraction,
+        width=manifest.width,
+        clips=manifest.clips,
+        generation=generation,
+        shards=tuple(_entry(name, index.store) for name, index in indexes.items()),
+    )
+
+
+def _entry(name: str, store: IndexStore) -> ShardEntry:
+    return ShardEntry(
+        name=name,
+        sha256=UNUSED,
+        videos=len(store),
+        parts=sum(segment.live_parts(segment.entry) for segment in store.segments),
+        seconds=sum(store.durations.values()),
+        bytes=store.describe().bytes,
+        codes=0,
+    )

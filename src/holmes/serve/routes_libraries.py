@@ -1,0 +1,60 @@
+"""The libraries of one server, and one search over all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from holmes.errors import HolmesError
+from holmes.serve.batching import ServedQuestion
+from holmes.serve.models import AllAnswers, Libraries
+from holmes.serve.neighbours import Neighbours
+from holmes.serve.responses import Json, documented, state_of
+from holmes.serve.routes_search import Filters, Sentence, Top, answered, asked_of
+from holmes.serve.state import ServerState
+
+router = APIRouter(tags=["libraries"])
+
+
+@router.get("/api/libraries", **documented(Libraries), summary="The libraries of this server")
+async def libraries(request: Request) -> Response:
+    known = neighbours_of(request)
+    listed = [{"name": name, "videos": len(app.state.server.catalogue)} for name, app in known.apps.items()]
+    return Json({"libraries": listed, "joined": known.joined is not None, "apart": known.why_apart})
+
+
+@router.get(
+    "/api/libraries/search",
+    **documented(AllAnswers, 503),
+    summary="One search over all libraries",
+)
+async def search(request: Request, q: Sentence, filter: Filters, top: Top = 10) -> Response:
+    """One answer with one distribution if the libraries are searched as one; else one for each library."""
+    known = neighbours_of(request)
+    if not known.apps or known.joined is not None:
+        state = known.joined.state.server if known.joined is not None else state_of(request)
+        asked: dict[str | None, ServerState] = {None: state}
+    else:
+        asked = {name: app.state.server for name, app in known.apps.items()}
+
+    async def one(name: str | None, state: ServerState) -> dict[str, Any]:
+        try:
+            began = time.perf_counter()
+            found = answered(state, await asked_of(state, request, ServedQuestion(q, top), filter), began)
+        except HolmesError as error:  # an empty library, say: the others still answer
+            if len(asked) == 1:
+                raise
+            return {"library": name, "answer": None, "error": str(error)}
+        return {"library": name, "answer": found, "error": None}
+
+    answers = await asyncio.gather(*(one(name, state) for name, state in asked.items()))
+    return Json({"answers": answers, "joined": len(answers) == 1, "apart": known.why_apart})
+
+
+def neighbours_of(request: Request) -> Neighbours:
+    known: Neighbours = request.app.state.neighbours
+    return known
