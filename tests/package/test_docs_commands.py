@@ -35,6 +35,7 @@ ELSEWHERE = {
     "pip install '.[serve]'": "installs packages",
     "pip install '.[serve,cluster]'": "installs packages",
     "holmes serve INDEX": "does not end; tests/serve/test_serve_cli.py starts it and asks",
+    'holmes searches add INDEX "a dog runs on the beach"': "tests/index/test_saved_searches.py saves some",
     "holmes serve FILMS=INDEX HOME=INDEX2": "does not end; tests/serve/test_serve_libraries.py asks both",
     "holmes serve INDEX --uploads FOLDER": "does not end; tests/serve/test_serve_uploads.py sends files",
     "holmes mcp INDEX": "does not end; tests/serve/test_agents.py starts it and asks",

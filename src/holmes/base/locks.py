@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from holmes.errors import HolmesError
+
+
+@contextmanager
+def wait_for_lock(path: Path, seconds: float = 30.0) -> Iterator[None]:
+    """Holds the lock on a file inside the block; waits until other processes have let go of it."""
+    try:
+        with FileLock(path, timeout=seconds):
+            yield
+    except Timeout:
+        raise HolmesError(f"another process has held {path} for {seconds:g} seconds; try again.") from None
 
 
 def hold(path: Path, refusal: str) -> FileLock:

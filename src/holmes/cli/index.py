@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +13,11 @@ import typer
 
 from holmes.base.printing import printable
 from holmes.cli.options import Form, IndexFolder, RayAddress, check_form, counted, say, say_files, show
+from holmes.cli.searches import AllowHost, Command, Webhook, report_matches
 
 if TYPE_CHECKING:
+    from holmes.index.answer.base import SearchIndex
+    from holmes.index.answer.notify import Notifier
     from holmes.index.ingest.builder import BuildSummary
     from holmes.index.ingest.sync import SyncSummary
 
@@ -150,6 +154,9 @@ def sync(
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print nothing if nothing has changed; made for cron.")
     ] = False,
+    command: Command = None,
+    webhook: Webhook = None,
+    allow_host: AllowHost = None,
     fast: Fast = False,
     model: Moved = None,
     workers: Workers = None,
@@ -157,9 +164,13 @@ def sync(
     """Make an index match folders: it follows new, changed, moved and deleted videos.
 
     Moved and renamed files are recognised by their content and not extracted again. Videos on a disk or
-    share that is not connected are kept, and videos from other folders are left alone.
+    share that is not connected are kept, and videos from other folders are left alone. New videos that match
+    a saved search ('holmes searches') are reported.
     """
+    from holmes.index.answer.notify import make_notifier
     from holmes.index.ingest.sync import sync_index, watch_folders
+
+    matches = Matches(index, model, make_notifier(command, webhook, allow_host or ()))
 
     def look() -> SyncSummary:
         shown = sys.stderr.isatty()
@@ -168,6 +179,7 @@ def sync(
     if not watch:
         summary = look()
         report_sync(index, summary, quiet)
+        matches.report()
         if summary.failures:
             raise typer.Exit(1)
         return
@@ -181,6 +193,33 @@ def sync(
         shown = (news.failures, news.duplicates, news.away)
         report_sync(index, news, quiet=quiet or (not news.changes and shown == said))
         said = shown
+        matches.report()
+
+
+@dataclass
+class Matches:
+    """Reports what matches the saved searches of an index; the index is opened once, when it has some."""
+
+    index: Path
+    model: str | None
+    notifier: Notifier
+    opened: SearchIndex | None = None
+
+    def report(self) -> None:
+        from holmes.cluster.index import open_index
+        from holmes.errors import HolmesError
+        from holmes.index.answer.searches import read_searches
+
+        try:
+            if not read_searches(self.index):
+                return
+            if self.opened is None:
+                self.opened = open_index(self.index, device="cpu", model=self.model)
+            else:
+                self.opened.refresh()
+            report_matches(self.opened, self.index, self.notifier)
+        except HolmesError as error:
+            say(f"the saved searches were not asked: {error}")
 
 
 @app.command()

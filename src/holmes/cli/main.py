@@ -31,6 +31,7 @@ from holmes.cli import (
     report,
     reproduce,
     search,
+    searches,
     serve,
     sweep,
     train,
@@ -101,6 +102,7 @@ app.add_typer(data.app, name="data")
 app.command()(extract.extract)
 app.command()(models.models)
 app.add_typer(index.app, name="index")
+app.add_typer(searches.app, name="searches")
 app.command()(search.search)
 app.command()(cut.cut)
 app.command()(export.export)

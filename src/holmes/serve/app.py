@@ -22,6 +22,7 @@ from holmes.serve import (
     routes_index,
     routes_libraries,
     routes_search,
+    routes_searches,
     routes_uploads,
     routes_videos,
 )
@@ -35,13 +36,14 @@ from holmes.serve.state import ServerState
 from holmes.serve.uploads import Uploads
 
 PARTS = (
+    routes_search,
     routes_compose,
     routes_export,
-    routes_index,
-    routes_libraries,
-    routes_search,
-    routes_uploads,
     routes_videos,
+    routes_index,
+    routes_uploads,
+    routes_libraries,
+    routes_searches,
     page,
 )
 

@@ -101,6 +101,23 @@ class Answers(BaseModel):
     answers: list[Answer]
 
 
+class SavedSearch(BaseModel):
+    name: str
+    sentence: str
+    least: float = Field(description="The probability of a match.")
+
+
+class Searches(BaseModel):
+    searches: list[SavedSearch]
+
+
+class NewSearch(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    sentence: Sentence
+    name: str | None = Field(None, max_length=100, description="The sentence, if there is none.")
+    least: float = Field(0.5, ge=0, le=1, strict=True)
+
+
 class Library(BaseModel):
     name: str = Field(description="Its pages and API are below /NAME/.")
     videos: int

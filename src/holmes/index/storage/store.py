@@ -27,6 +27,7 @@ from holmes.results import Json
 
 SEGMENTS = "segments"
 FEATURES = "features"  # what was extracted for the index; it outlives an index that is built again
+SEARCHES = "searches.json"  # saved searches
 SKIPPED = "left_out.json"  # videos that could not be added, and why
 OPEN_ATTEMPTS = 20  # for each, a compaction must end within the few ms of opening
 

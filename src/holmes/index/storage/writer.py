@@ -26,7 +26,7 @@ from holmes.index.storage.manifest import (
 )
 from holmes.index.storage.segments import TILE, Segment, StoredVideo, write_segment
 from holmes.index.storage.snapshots import snapshot_segments
-from holmes.index.storage.store import FEATURES, SEGMENTS, SKIPPED, IndexStore
+from holmes.index.storage.store import FEATURES, SEARCHES, SEGMENTS, SKIPPED, IndexStore
 
 UNFINISHED = f".{FILE_NAME}.*.part"  # a manifest that a killed process was writing
 SEGMENT_PARTS = 4096  # of videos, in a full segment: half a GB at 160 rows of 384
@@ -53,7 +53,9 @@ def _is_leftover(entry: Path) -> bool:
     """What there may be before there is a manifest."""
     if entry.name == SEGMENTS:
         return entry.is_dir() and not any(entry.iterdir())
-    return entry.name in (LOCK, FEATURES, SKIPPED) or fnmatch.fnmatch(entry.name, UNFINISHED)
+    return entry.name in (LOCK, FEATURES, SKIPPED, SEARCHES, f"{SEARCHES}.lock") or fnmatch.fnmatch(
+        entry.name, UNFINISHED
+    )
 
 
 class IndexWriter:

@@ -17,6 +17,7 @@ import "./libraries.js";
 import { Library } from "./library.js";
 import "./picture.js";
 import { made } from "./places.js";
+import "./searches.js";
 import { Start } from "./start.js";
 import { Watch } from "./watch.js";
 
