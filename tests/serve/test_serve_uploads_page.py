@@ -17,12 +17,13 @@ from serve_fakes import FILMS, PLENTY, build, open_fake
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: the page is not tested")
 MOUNT = """async () => {
-  const content = document.getElementById("content");
-  content.replaceChildren(document.createElement("h1"), document.createElement("div"));
-  content.firstChild.textContent = "Add videos";
+  const dialog = document.createElement("dialog");
+  dialog.setAttribute("aria-label", "Add videos");
+  document.body.append(dialog);
+  dialog.showModal();
   const { mountUploads } = await import("/static/uploads.js");
   window.done = [];
-  await mountUploads(content.lastChild, { onDone: (counts) => window.done.push(counts) });
+  await mountUploads(dialog, { onDone: (counts) => window.done.push(counts) });
 }"""
 
 
@@ -144,4 +145,14 @@ def test_the_hash_in_the_browser_is_sha256(browser: Any, address: str) -> None:
         )
         digest = hashlib.sha256(bytes(at * 7 % 251 for at in range(size))).hexdigest()
         assert found == [digest, digest if size < 4000 else None], size
+    page.context.close()
+
+
+def test_the_library_has_the_dialog(browser: Any, address: str) -> None:
+    page = browser.new_context(base_url=address).new_page()
+    page.goto("/library")
+    page.get_by_role("button", name="Add videos").first.press("Enter")
+    page.wait_for_selector("dialog >> text=Drop videos or a folder here")
+    page.keyboard.press("Escape")
+    until(page, "!document.querySelector('dialog[open]')")
     page.context.close()

@@ -49,7 +49,7 @@ export class Start {
   }
 
   #nothing(about) {
-    const action = about.manage ? plain("Add videos", () => addVideos(about, () => this.read()), { class: "plain strong" })
+    const action = about.manage || about.uploads ? plain("Add videos", () => addVideos(about, () => this.read()), { class: "plain strong" })
       : h("code", { class: "command" }, `holmes index add ${about.path} VIDEOS`);
     this.element.replaceChildren(h("h1", { class: "hidden" }, "Holmes"), notice("There are no videos yet.", action,
       { more: about.manage ? "Add some, and ask what happens in them." : "Add some on the machine of the server:" }));
