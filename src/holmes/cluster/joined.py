@@ -27,7 +27,7 @@ MODEL = ("digest", "text_digest", "clip_seconds", "part_seconds")  # what makes 
 UNUSED = "0" * 64  # a digest: an open index has one snapshot
 
 
-class OpenIndex(Shard):
+class LibraryShard(Shard):
     """An open index that is called like a shard."""
 
     def __init__(self, index: Index) -> None:
@@ -38,10 +38,10 @@ class OpenIndex(Shard):
 
 
 @dataclass
-class OpenIndexes:
+class LibraryClient:
     """Calls indexes of this process; a `ShardClient`."""
 
-    indexes: dict[str, OpenIndex]
+    indexes: dict[str, LibraryShard]
 
     def prepare(self, shards: Shards) -> bool:
         return True
@@ -96,7 +96,7 @@ def join_indexes(
     indexes = {name: open_single_index(path, device=device, model=model) for name, path in paths.items()}
     if why := why_apart(indexes):
         raise HolmesError(why)
-    client = OpenIndexes({name: OpenIndex(index) for name, index in indexes.items()})
+    client = LibraryClient({name: LibraryShard(index) for name, index in indexes.items()})
     snapshot = Snapshot(_as_shards(indexes), client, model, device=device)
     return JoinedIndex(Location("."), snapshot, indexes)
 
