@@ -22,7 +22,7 @@ from index_fakes import FakeJoint
 from serve_fakes import FILMS, PLENTY, FakeDiagnose, build
 
 BEACH = {name: scenes for name, scenes in FILMS.items() if name.startswith("beach")}
-HOME = {name: scenes for name, scenes in FILMS.items() if name.startswith("home")}
+AT_HOME = {name: scenes for name, scenes in FILMS.items() if name.startswith("home")}
 TOKEN = "sixteen characters or more"
 
 
@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("libraries")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(loading, "load_visual", lambda name, **how: FakeJoint())
-        for name, films in (("all", FILMS), ("one", BEACH), ("two", HOME)):
+        for name, films in (("all", FILMS), ("one", BEACH), ("two", AT_HOME)):
             build(folder / name, films)
         yield folder
 
@@ -51,8 +51,8 @@ def joined(folder: Path, **places: str) -> JoinedIndex:
 
 
 def app_of(folder: Path, settings: ServeSettings | None = None, apart: str | None = None) -> Libraries:
-    both = opened(folder, FILMS="one", HOME="two")
-    whole = None if apart else joined(folder, FILMS="one", HOME="two")
+    both = opened(folder, FILMS="one", FAMILY="two")
+    whole = None if apart else joined(folder, FILMS="one", FAMILY="two")
     return create_libraries(both, settings or ServeSettings(limits=PLENTY), joined=whole, why_apart=apart)
 
 
@@ -65,7 +65,7 @@ def client(folder: Path) -> Iterator[TestClient]:
 def test_the_joined_answer_is_that_of_one_index(folder: Path) -> None:
     """Bit for bit: hits, scores, probabilities, moments. Only the folders of the files differ."""
     whole = opened(folder, ALL="all")["ALL"]
-    both = joined(folder, FILMS="one", HOME="two")
+    both = joined(folder, FILMS="one", FAMILY="two")
     assert len(both) == len(whole) == len(FILMS)
     for sentence in ("dog runs beach", "man eats soup", "dog", "chess"):
         one, other = whole.search(sentence, top=4), both.search(sentence, top=4)
@@ -94,21 +94,21 @@ def test_libraries_that_cannot_be_one_say_why(folder: Path, monkeypatch: pytest.
 def test_each_library_has_its_own_address(client: TestClient) -> None:
     listed = client.get("/api/libraries").json()
     assert listed == {
-        "libraries": [{"name": "FILMS", "videos": 2}, {"name": "HOME", "videos": 2}],
+        "libraries": [{"name": "FILMS", "videos": 2}, {"name": "FAMILY", "videos": 2}],
         "joined": True,
         "apart": None,
     }
-    for path, videos, library in (("", 4, None), ("/FILMS", 2, "FILMS"), ("/HOME", 2, "HOME")):
+    for path, videos, library in (("", 4, None), ("/FILMS", 2, "FILMS"), ("/FAMILY", 2, "FAMILY")):
         about = client.get(f"{path}/api/index").json()
         assert (about["videos"], about["library"]) == (videos, library)
-        assert about["libraries"] == ["FILMS", "HOME"]
+        assert about["libraries"] == ["FILMS", "FAMILY"]
         assert client.get(f"{path}/").status_code == client.get(f"{path}/static/main.js").status_code == 200
     moved = client.get("/FILMS", follow_redirects=False)
     assert (moved.status_code, moved.headers["location"]) == (308, "FILMS/")
     assert client.get("/films/api/index").status_code == client.get("/OTHER/api/index").status_code == 404
     hit = client.get("/api/search", params={"q": "man eats soup"}).json()["hits"][0]
-    assert hit["library"] == "HOME"
-    assert client.get(f"/HOME/api/videos/{hit['id']}").json()["title"] == "kitchen.mkv"
+    assert hit["library"] == "FAMILY"
+    assert client.get(f"/FAMILY/api/videos/{hit['id']}").json()["title"] == "kitchen.mkv"
     assert client.get(f"/FILMS/api/videos/{hit['id']}").status_code == 404
     assert client.get(f"/api/videos/{hit['id']}/thumbnail").headers["content-type"] == "image/jpeg"
 
@@ -118,12 +118,12 @@ def test_one_search_over_all(client: TestClient, folder: Path) -> None:
     ((only,), together) = both["answers"], client.get("/api/search", params={"q": "dog runs beach"}).json()
     assert both["joined"] and only["library"] is None
     assert [hit["id"] for hit in only["answer"]["hits"]] == [hit["id"] for hit in together["hits"]]
-    why = "FILMS and HOME have different models, so each is searched by itself."
+    why = "FILMS and FAMILY have different models, so each is searched by itself."
     apart = TestClient(app_of(folder, apart=why), base_url="http://127.0.0.1:8000")  # type: ignore[arg-type]
     with apart:
         answers = apart.get("/api/libraries/search", params={"q": "dog runs beach"}).json()
         assert not answers["joined"] and answers["apart"] == why
-        assert [each["library"] for each in answers["answers"]] == ["FILMS", "HOME"]
+        assert [each["library"] for each in answers["answers"]] == ["FILMS", "FAMILY"]
         assert all(len(each["answer"]["hits"]) == 2 for each in answers["answers"])
         assert apart.get("/api/index").json()["library"] == "FILMS"  # the first has the address of all
 
@@ -132,20 +132,20 @@ def test_the_guard_stands_before_every_library(folder: Path) -> None:
     limits = replace(PLENTY, burst=20, rate=0.001)
     settings = ServeSettings(token=TOKEN, limits=limits)
     with TestClient(app_of(folder, settings), base_url="http://127.0.0.1:8000") as client:  # type: ignore[arg-type]
-        for path in ("/api/index", "/FILMS/api/index", "/HOME/metrics", "/HOME/api/libraries"):
+        for path in ("/api/index", "/FILMS/api/index", "/FAMILY/metrics", "/FAMILY/api/libraries"):
             assert client.get(path).status_code == 401
             assert client.get(path, headers={"host": "elsewhere.example"}).status_code == 421
         codes = [client.get("/FILMS/api/index").status_code for _ in range(30)]
-        assert 429 in codes and client.get("/HOME/api/index").status_code == 429  # one limit for all
+        assert 429 in codes and client.get("/FAMILY/api/index").status_code == 429  # one limit for all
 
 
 def test_a_remote_server_lists_its_libraries(folder: Path) -> None:
     with serving(app_of(folder), ServeSettings(limits=PLENTY)) as address:
         remote = holmes.connect(address)
-        assert {name: len(each) for name, each in remote.libraries.items()} == {"FILMS": 2, "HOME": 2}
-        home = holmes.connect(f"{address}/HOME")
+        assert {name: len(each) for name, each in remote.libraries.items()} == {"FILMS": 2, "FAMILY": 2}
+        home = holmes.connect(f"{address}/FAMILY")
         assert home.search("man eats soup").hits[0].video.endswith("kitchen.mkv")
-        assert list(home.libraries) == ["FILMS", "HOME"] and len(home.libraries["FILMS"]) == 2
+        assert list(home.libraries) == ["FILMS", "FAMILY"] and len(home.libraries["FILMS"]) == 2
         (answer,) = home.search_libraries("man eats soup").values()
         assert len(answer) == 4
 
@@ -172,23 +172,23 @@ def test_the_page_switches_between_libraries(folder: Path) -> None:
         page.goto("/?q=man+eats+soup")
         page.wait_for_selector(".card h3 >> text=kitchen.mkv")
         choice = page.get_by_label("Library", exact=True)
-        assert choice.locator("option").all_inner_texts() == ["All libraries", "FILMS", "HOME"]
+        assert choice.locator("option").all_inner_texts() == ["All libraries", "FILMS", "FAMILY"]
         assert violations(page) == []
-        choice.select_option("HOME")
-        page.wait_for_url("**/HOME/?q=man+eats+soup")
+        choice.select_option("FAMILY")
+        page.wait_for_url("**/FAMILY/?q=man+eats+soup")
         until(page, "document.querySelectorAll('.card h3').length === 2")
         until(page, "document.querySelector('.card img')?.complete")
         page.get_by_role("link", name="Library", exact=True).click()
-        page.wait_for_url("**/HOME/library")
+        page.wait_for_url("**/FAMILY/library")
         page.wait_for_selector("text=kitchen.mkv")
         page.get_by_label("Library", exact=True).select_option("FILMS")
         page.wait_for_url("**/FILMS/library*")
         page.wait_for_selector("text=pier.mp4")
         assert faults == []
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    why = "FILMS and HOME have different models, so each is searched by itself."
+    why = "FILMS and FAMILY have different models, so each is searched by itself."
     with serving(app_of(folder, apart=why), ServeSettings(limits=PLENTY)) as address, launched() as browser:
         page = browser.new_page(base_url=address)
         page.goto("/?q=man+eats+soup")
-        page.wait_for_selector(".other-libraries a >> text=HOME")
+        page.wait_for_selector(".other-libraries a >> text=FAMILY")
         assert why in page.locator(".other-libraries").inner_text()
