@@ -70,7 +70,6 @@ SLOW = (
     "test_serve_cli",
     "test_docstring_examples",
     "test_benchmarks",
-    "test_cluster_jobs",
     "test_api",
     "test_extend",
 )

@@ -29,6 +29,7 @@ from holmes.cluster.cache import cached_folder
 from holmes.cluster.extract import executor_at
 from holmes.cluster.hedging import Replica
 from holmes.cluster.index import ShardedIndex
+from holmes.cluster.jobs import places_for_jobs, run_jobs_at
 from holmes.cluster.write import build_shards, publish_shards, shard_name, split_index
 from holmes.errors import HolmesError
 from holmes.index.answer.answers import Answer
@@ -292,6 +293,35 @@ def test_a_corrupted_shard_is_refused_and_named(cluster: SmallCluster, made: Pat
 def test_more_replicas_than_nodes_are_refused(cluster: SmallCluster, made: Path) -> None:
     with pytest.raises(HolmesError, match="9 replicas of a shard need 9 nodes with CPUs, the cluster has 3"):
         holmes.open_index(made / "shards", ray=cluster.address, copies=9)
+
+
+def test_jobs_report_ask_and_end_in_every_way(cluster: SmallCluster) -> None:
+    address = cluster.address
+    assert places_for_jobs(address) == 3
+    reports = []
+    jobs = iter([("a", 1), ("b", "fail"), ("c", 2), ("d", "die"), ("e", 3)])
+    found = {
+        finished.job: finished
+        for finished in run_jobs_at(
+            address,
+            "ray_jobs:worker",
+            {"factor": 10},
+            jobs,
+            2,
+            lambda asked, send: send(100 * asked["of"]),
+            lambda job, value: reports.append((job, value)),
+        )
+    }
+    assert {job: one.result for job, one in found.items()} == {
+        "a": 110,
+        "b": None,
+        "c": 220,
+        "d": None,
+        "e": 330,
+    }
+    assert sorted(reports) == [("a", 1), ("c", 2), ("e", 3)]
+    assert found["b"].failure == "this job cannot be done" and found["b"].ending is None
+    assert "its node died" in found["d"].failure and found["d"].ending is not None
 
 
 # ---------------------------------------------------------------------- extraction

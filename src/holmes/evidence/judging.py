@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -143,12 +143,12 @@ class UncalibratedJudge:
     def __call__(self, queries: Candidates) -> list[Diagnosis]:
         quantities = candidate_quantities(queries.scores, self.candidates, self.temperature)
         belief_QK = quantities.fused.belief_QV[:, : queries.scores.clip_QV.shape[1]]
-        beliefs_QK = sum_by_video(belief_QK, queries.video_QK).tolist()
+        beliefs_QK = rounded(sum_by_video(belief_QK, queries.video_QK))
         columns = {
-            "uncertainty": quantities.uncertainty_Q.tolist(),
-            "entropy": quantities.entropy_Q.tolist(),
-            "conflict": quantities.conflict_Q.tolist(),
-            "agreement": quantities.agreement_Q.tolist(),
+            "uncertainty": rounded(quantities.uncertainty_Q),
+            "entropy": rounded(quantities.entropy_Q),
+            "conflict": rounded(quantities.conflict_Q),
+            "agreement": rounded(quantities.agreement_Q),
         }
         return [
             Diagnosis(
@@ -190,7 +190,7 @@ class CalibratedJudge:
             "margin": judged.score_QK[:, 0] - judged.score_QK[:, second],
             "about_equal": judged.gallery.about_equal_Q,
         }
-        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        rows = zip(*(rounded(column) for column in columns.values()), strict=True)
         return [
             _describe(
                 AnswerKind(kind),
@@ -205,16 +205,26 @@ class CalibratedJudge:
             for kind, group, none, row, probabilities, beliefs, fits, order, n in zip(
                 judged.kinds_Q.tolist(),
                 judged.group_Q.tolist(),
-                judged.gallery.none_Q.tolist(),
+                rounded(judged.gallery.none_Q),
                 rows,
-                judged.gallery.probability_QK.tolist(),
-                belief_QK.tolist(),
-                judged.fit_QK.tolist(),
+                rounded(judged.gallery.probability_QK),
+                rounded(belief_QK),
+                rounded(judged.fit_QK),
                 judged.order_QK.tolist(),
                 judged.videos_Q.tolist(),
                 strict=True,
             )
         ]
+
+
+def rounded(numbers: Tensor) -> list[Any]:
+    """What is computed in float64, in float32.
+
+    How many queries are judged at once changes the order of additions, and so the last digits of float64.
+    After rounding, a query has the same numbers alone and among others.
+    """
+    found: list[Any] = (numbers.float() if numbers.is_floating_point() else numbers).tolist()
+    return found
 
 
 def _describe(

@@ -39,7 +39,7 @@ def judge_answers(
     """One diagnosis for each sentence; `copies_Q` says how many first hits are copies, where any are."""
     compared, count = nearest.all_scores, judge.candidates
     queries = Candidates(
-        Scores(nearest.frame_QK[:, :count], nearest.clip_QK[:, :count]),
+        Scores(nearest.frame_QK[:, :count].double(), nearest.clip_QK[:, :count].double()),
         compared.count,
         compared.background,
         video_QK=nearest.video_QK[:, :count] if in_parts else None,

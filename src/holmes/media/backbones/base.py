@@ -14,6 +14,7 @@ from holmes.errors import HolmesError
 
 Image: TypeAlias = npt.NDArray[np.uint8]  # height × width × RGB
 Matrix: TypeAlias = npt.NDArray[np.float32]  # rows × width
+Index: TypeAlias = npt.NDArray[np.int64]  # positions in a list
 
 LARGEST_TRIAL = 512  # pixels of a picture that an encoder is tried with
 SAME_ROWS = 1e-4  # vectors that differ by less are of the same sentence
@@ -90,6 +91,13 @@ def encode_in_batches(
     """The rows of all items; no items give no rows. `over` does what `map` does, perhaps with threads."""
     batches = [items[start : start + batch] for start in range(0, len(items), batch)]
     return np.concatenate([np.zeros((0, width), np.float32), *over(encode, batches)])
+
+
+def by_length(items: Sequence[Sequence[Any]]) -> list[Index]:
+    """The positions of items of equal length, the shortest first."""
+    length_N = np.array([len(item) for item in items], np.int64)
+    order_N = np.argsort(length_N, kind="stable")
+    return np.split(order_N, np.flatnonzero(np.diff(length_N[order_N])) + 1) if len(order_N) else []
 
 
 def check_reads(encoder: TextBackbone, name: str) -> None:

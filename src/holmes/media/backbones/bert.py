@@ -4,15 +4,21 @@
 Models of another form than the plain one (other activations, relative positions, no tokenizer.json) are left
 to it.
 
-Shapes: B sentences, T tokens, H heads, E width of one head, D = H · E.
+The tokens of sentences of all lengths go through the layers as rows of one matrix, and only attention sees
+whose they are. There is no padding: it would take time, and would change the last digits of a sentence's
+states with the others that are encoded at once.
+
+Shapes: N tokens of all sentences, B sentences of equal length, T tokens of one, H heads, E width of one head,
+D = H · E.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,9 +26,12 @@ from torch import Tensor
 from holmes.base.devices import device_named
 from holmes.base.files import read_json
 from holmes.errors import HolmesError
+from holmes.media.backbones.base import Index, by_length
 
 WEIGHTS, TOKENIZER, CONFIG = "model.safetensors", "tokenizer.json", "config.json"
 PLAIN = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
+BATCH = 64  # sentences
+FEWEST_TOKENS = 8  # products of fewer rows are computed in another way, with other last digits
 USUAL = {"hidden_act": "gelu", "position_embedding_type": "absolute"}  # where a folder does not say
 
 
@@ -51,60 +60,68 @@ class Bert:
             self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
             positions = len(self._weights["embeddings.position_embeddings.weight"])
             self._tokenizer.enable_truncation(min(longest, positions))
-            padding = int(config.get("pad_token_id") or 0)
-            self._tokenizer.enable_padding(pad_id=padding)
-            self.states(["a first sentence, so that a missing weight is noticed now"])
+            self._tokenizer.no_padding()
+            list(self.states(["a first sentence, so that a missing weight is noticed now"]))
         except Exception as error:  # others' code, and a file that may hold anything
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             raise HolmesError(f"{folder} cannot be loaded as a model ({reason}).") from None
 
-    def states(self, sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """States, B × T × D, and which of them are tokens of the sentences, B × T."""
-        encoded = self._tokenizer.encode_batch(list(sentences))
-        ids_BT, types_BT, mask_BT = (
-            torch.tensor([getattr(sentence, name) for sentence in encoded], device=self.device)
-            for name in ("ids", "type_ids", "attention_mask")
-        )
-        with torch.inference_mode():
-            return self._encode(ids_BT, types_BT, mask_BT.bool()), mask_BT.bool()
+    def states(self, sentences: Sequence[str]) -> Iterator[tuple[Index, Tensor]]:
+        """Sentences of equal length: where they stand, and the states of their tokens, B × T × D."""
+        ids = [found.ids for found in self._tokenizer.encode_batch(list(sentences))]
+        order = np.concatenate([np.zeros(0, np.int64), *by_length(ids)])
+        for start in range(0, len(order), BATCH):
+            index = order[start : start + BATCH]
+            groups = [index[alike] for alike in by_length([ids[i] for i in index])]
+            yield from zip(groups, self._encode([[ids[i] for i in group] for group in groups]), strict=True)
 
     def readable(self, sentence: str) -> str:
         """The beginning of a sentence that its longest input holds; all of most sentences."""
         found = self._tokenizer.encode(sentence)
         return sentence[: max(end for _, end in found.offsets)] if found.overflowing else sentence
 
-    def _encode(self, ids_BT: Tensor, types_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    def _encode(self, groups: list[list[list[int]]]) -> list[Tensor]:
+        """The states of sentences, given by their tokens, in groups of equal length."""
+        count, tokens = len(groups), [token for group in groups for ids in group for token in ids]
+        copies = -(-FEWEST_TOKENS // max(1, len(tokens)))
+        groups, ids_N = groups * copies, torch.tensor(tokens * copies, device=self.device)
+        shapes = [(len(group), len(group[0])) for group in groups]
+        place_N = torch.cat([torch.arange(T, device=self.device).repeat(B) for B, T in shapes])
         words, types, places = (
             self._weights[f"embeddings.{what}_embeddings.weight"]
             for what in ("word", "token_type", "position")
         )
-        embedded_BTD = words[ids_BT] + types[types_BT] + places[: ids_BT.shape[1]]
-        states_BTD = self._norm(embedded_BTD, "embeddings.LayerNorm")
-        for number in range(self.layers):
-            layer = f"encoder.layer.{number}"
-            context_BTD = self._attend(states_BTD, mask_BT, f"{layer}.attention.self")
-            context_BTD = self._linear(context_BTD, f"{layer}.attention.output.dense")
-            states_BTD = self._norm(states_BTD + context_BTD, f"{layer}.attention.output.LayerNorm")
-            hidden = F.gelu(self._linear(states_BTD, f"{layer}.intermediate.dense"))
-            states_BTD = states_BTD + self._linear(hidden, f"{layer}.output.dense")
-            states_BTD = self._norm(states_BTD, f"{layer}.output.LayerNorm")
-        return states_BTD
+        with torch.inference_mode():
+            states_ND = self._norm(words[ids_N] + types[0] + places[place_N], "embeddings.LayerNorm")
+            for number in range(self.layers):
+                layer = f"encoder.layer.{number}"
+                context_ND = self._attend(states_ND, shapes, f"{layer}.attention.self")
+                context_ND = self._linear(context_ND, f"{layer}.attention.output.dense")
+                states_ND = self._norm(states_ND + context_ND, f"{layer}.attention.output.LayerNorm")
+                hidden = F.gelu(self._linear(states_ND, f"{layer}.intermediate.dense"))
+                states_ND = states_ND + self._linear(hidden, f"{layer}.output.dense")
+                states_ND = self._norm(states_ND, f"{layer}.output.LayerNorm")
+        parts = states_ND.split([B * T for B, T in shapes])
+        return [part.unflatten(0, shape) for part, shape in zip(parts[:count], shapes, strict=False)]
 
-    def _attend(self, states_BTD: Tensor, mask_BT: Tensor, name: str) -> Tensor:
-        shape = states_BTD.shape[:2]
-        query, key, value = (
-            self._linear(states_BTD, f"{name}.{what}").view(*shape, self.heads, -1).transpose(1, 2)
-            for what in ("query", "key", "value")
-        )  # each B × H × T × E
-        context = F.scaled_dot_product_attention(query, key, value, mask_BT[:, None, None, :])
-        return context.transpose(1, 2).flatten(-2)
+    def _attend(self, states_ND: Tensor, shapes: list[tuple[int, int]], name: str) -> Tensor:
+        """Every token attends to the tokens of its own sentence."""
+        sizes = [B * T for B, T in shapes]
+        projected = (
+            self._linear(states_ND, f"{name}.{what}").split(sizes) for what in ("query", "key", "value")
+        )
+        context = []
+        for *parts, shape in zip(*projected, shapes, strict=True):
+            heads = (part.view(*shape, self.heads, -1).transpose(1, 2) for part in parts)  # B × H × T × E
+            context.append(F.scaled_dot_product_attention(*heads).transpose(1, 2).reshape(-1, self.width))
+        return torch.cat(context)
 
     def _linear(self, inputs: Tensor, name: str) -> Tensor:
         return F.linear(inputs, self._weights[f"{name}.weight"], self._weights[f"{name}.bias"])
 
-    def _norm(self, states_BTD: Tensor, name: str) -> Tensor:
+    def _norm(self, states_ND: Tensor, name: str) -> Tensor:
         weight, bias = self._weights[f"{name}.weight"], self._weights[f"{name}.bias"]
-        return F.layer_norm(states_BTD, (self.width,), weight, bias, self._tiny)
+        return F.layer_norm(states_ND, (self.width,), weight, bias, self._tiny)
 
 
 def _read(path: Path, device: torch.device) -> Mapping[str, Tensor]:

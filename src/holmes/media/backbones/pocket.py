@@ -34,6 +34,7 @@ SCALE = ".scale"  # ends the names of the factors of rows that are kept as bytes
 FRAME = re.compile(r"(there (is|are)|(a |the |this )?(video|clip|film)s? (of|with|showing)|this is)\s+", re.I)
 ARTICLE = re.compile(r"(a|an|the|some)\s+", re.I)
 NORM_TINY = 1e-5
+READ_AT_ONCE = 8  # sentences through the heads
 NAME_SCALE = 10.0  # brings class-name sentences, of length 1, to the size of normalised components
 
 
@@ -79,8 +80,16 @@ class Pocket:
         return self._heads("visual", components_NP, self._named(components_NP))
 
     def read(self, sentences_NS: Matrix) -> Matrix:
-        """MiniLM vectors into the joint space."""
-        return self._heads("text", sentences_NS)
+        """MiniLM vectors into the joint space.
+
+        Always so many rows at once: a product of more or fewer may be summed in another order, and a sentence
+        shall have the same vector alone and among others.
+        """
+        count = len(sentences_NS)
+        padded_NS = np.pad(sentences_NS, ((0, -count % READ_AT_ONCE), (0, 0)), constant_values=1.0)
+        starts = range(0, len(padded_NS), READ_AT_ONCE)
+        read = [self._heads("text", padded_NS[start : start + READ_AT_ONCE]) for start in starts]
+        return np.concatenate([np.zeros((0, self.width), np.float32), *read])[:count]
 
     @cached_property
     def calibration(self) -> dict[str, Any] | None:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from holmes.errors import missing_packages
-from holmes.media.backbones.base import Matrix
+from holmes.media.backbones.base import Index, Matrix, by_length
 from holmes.media.backbones.pretrained import folder_digest, limit_threads, load_model, load_part
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 LONGEST = 128  # tokens; further ones are cut off
-BATCH = 64
+BATCH = 64  # sentences of equal length
 
 
 class TransformersText:
@@ -38,15 +38,15 @@ class TransformersText:
     def tokens(self, sentences: Sequence[str]) -> list[Matrix]:
         """Token states, with the tokenizer's marks at both ends, as in the published query features."""
         found = [np.zeros((0, self.width), np.float32)] * len(sentences)
-        for index, states_BTD, mask_BT in self._states(sentences):
-            for row, sentence in enumerate(index):
-                found[sentence] = states_BTD[row, mask_BT[row]]
+        for index, states_BTD in self._network.states(sentences):
+            for sentence, states_TD in zip(index, states_BTD.float().cpu().numpy(), strict=True):
+                found[sentence] = states_TD
         return found
 
     def sentences(self, sentences: Sequence[str]) -> Matrix:
         rows = np.zeros((len(sentences), self.width), np.float32)
-        for index, states_BTD, mask_BT in self._states(sentences):
-            sum_BD = np.einsum("btd,bt->bd", states_BTD, mask_BT.astype(np.float32))
+        for index, states_BTD in self._network.states(sentences):
+            sum_BD = states_BTD.float().cpu().numpy().sum(axis=1)
             rows[index] = sum_BD / np.linalg.norm(sum_BD, axis=1, keepdims=True)
         return rows
 
@@ -54,22 +54,17 @@ class TransformersText:
         """The beginning of a sentence that the model reads; further words are cut off."""
         return self._network.readable(sentence)
 
-    def _states(self, sentences: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """(positions, states_BTD, mask_BT) of batches of like length, so that little of them is padding."""
-        order = np.argsort([len(sentence) for sentence in sentences], kind="stable")
-        for start in range(0, len(order), BATCH):
-            index = order[start : start + BATCH]
-            states_BTD, mask_BT = self._network.states([sentences[i] for i in index])
-            yield index, states_BTD.float().cpu().numpy(), mask_BT.cpu().numpy()
-
 
 class Network(Protocol):
     """A tokenizer and its transformer."""
 
     width: int
 
-    def states(self, sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Token states, B × T × D, and which of them are not padding, B × T."""
+    def states(self, sentences: Sequence[str]) -> Iterator[tuple[Index, Tensor]]:
+        """Sentences of equal length, without padding: where they stand, and token states, B × T × D.
+
+        Padding would make the states of a sentence depend on the others in its batch, in the last digits.
+        """
         ...
 
     def readable(self, sentence: str) -> str:
@@ -85,14 +80,17 @@ class Pretrained:
         self._model = load_model(folder, threads, device)
         self.width: int = self._model.config.hidden_size
 
-    def states(self, sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
+    def states(self, sentences: Sequence[str]) -> Iterator[tuple[Index, Tensor]]:
         import torch
 
-        batch = self._tokenizer(
-            list(sentences), padding=True, truncation=True, max_length=LONGEST, return_tensors="pt"
-        ).to(self._model.device)
-        with torch.inference_mode():
-            return self._model(**batch).last_hidden_state, batch["attention_mask"].bool()
+        ids = self._tokenizer(list(sentences), truncation=True, max_length=LONGEST)["input_ids"]
+        for alike in by_length(ids):
+            for start in range(0, len(alike), BATCH):
+                index = alike[start : start + BATCH]
+                ids_BT = torch.tensor([ids[i] for i in index], device=self._model.device)
+                with torch.inference_mode():
+                    found = self._model(input_ids=ids_BT, attention_mask=torch.ones_like(ids_BT))
+                yield index, found.last_hidden_state
 
     def readable(self, sentence: str) -> str:
         return readable_part(self._tokenizer, sentence, LONGEST)
