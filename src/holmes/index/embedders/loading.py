@@ -24,7 +24,7 @@ from holmes.media.backbones import (
     load_visual,
     unknown_encoder,
 )
-from holmes.media.backbones.base import check_reads, check_sees
+from holmes.media.backbones.base import check_reads
 from holmes.media.backbones.own import ENCODERS as OWN_ENCODERS
 from holmes.media.feature_folder import check_rate
 
@@ -74,7 +74,6 @@ def _joint(backbone: object, name: str) -> JointBackbone:
             f"({', '.join(JOINT_ENCODERS)}, the folder of one) or a checkpoint of 'holmes train'."
         )
     if name not in BUILT_IN:
-        check_sees(backbone, name)
         check_reads(backbone, name)
     return backbone
 
