@@ -281,12 +281,13 @@ def test_a_new_snapshot_is_used_without_a_mixed_answer(
 
 
 def test_a_corrupted_shard_is_refused_and_named(cluster: SmallCluster, made: Path, tmp_path: Path) -> None:
-    shards = shutil.copytree(made / "shards", tmp_path / "shards")
-    file = next((shards / shard_name(1)).rglob(CODES))
+    shards = tmp_path / "shards"
+    split_index(made / "index", shards, 1)
+    file = next((shards / shard_name(0)).rglob(CODES))
     content = bytearray(file.read_bytes())
     content[11] ^= 4
     file.write_bytes(bytes(content))
-    with pytest.raises(HolmesError, match=rf"{shard_name(1)}/segments/\d+/{CODES} is damaged"):
+    with pytest.raises(HolmesError, match=rf"{shard_name(0)}/segments/\d+/{CODES} is damaged"):
         holmes.open_index(shards, ray=cluster.address, cache=tmp_path / "cache", copies=1)
 
 

@@ -6,9 +6,9 @@ import ast
 import importlib
 import inspect
 import json
-import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,80 +24,16 @@ from index_fakes import FILMS, FakeJoint, write_features
 from tiny_runs import QUIET, tiny_settings, tiny_world
 
 SOURCE = Path(__file__).parents[2] / "src"
-CACHE = SOURCE.parent / ".mypy_cache" / "sample"
 ASKED = ("train", "evaluate", "build_index", "open_index", "load_checkpoint", "HolmesError")
 
-# What a user writes, and what a type checker must know of it.
-SAMPLE = """
-import holmes
 
-config = holmes.preset("small").with_changes(epochs=2)
-result = holmes.train("STORE", config, "RUN", on_epoch=lambda epoch: print(epoch.select["SumR"]))
-reveal_type(result)  # holmes.results.TrainingResult
-reveal_type(result.metrics["SumR"])  # float
-reveal_type(config)  # holmes.config.schema.HolmesConfig
-found = holmes.evaluate("RUN")
-reveal_type(found)  # holmes.results.Evaluation
-reveal_type(found.reports[0].by["length"]["1-5 words"].metrics)  # dict[str, float]
-reveal_type(found.uncertainty)  # dict[str, dict[str, holmes.results.Interval]] | None
-reveal_type(holmes.build_index("INDEX", "VIDEOS").added)  # int
-answer = holmes.open_index("INDEX", device="cpu").search("a dog runs into the sea")
-reveal_type(answer)  # holmes.index.answer.answers.Answer
-reveal_type(answer.hits[0].moments[0].start)  # float
-reveal_type(answer.diagnosis)  # holmes.evidence.judging.Diagnosis
-reveal_type(answer.diagnosis.probability)  # float | None
-reveal_type(holmes.open_index("INDEX").describe().hours)  # float
-reveal_type(holmes.load_checkpoint("RUN"))  # holmes.encoders.checkpoint.Checkpoint
-reveal_type(holmes.load_checkpoint("RUN").encoders.rate)  # float | None
-reveal_type(holmes.queries("RUN").columns["rank"])  # Sequence[str | int | float | None]
-reveal_type(holmes.open_store("STORE"))  # holmes.data.store.Store
-reveal_type(holmes.connect("http://127.0.0.1:8000").search("a dog"))  # holmes.index.answer.answers.Answer
-try:
-    holmes.open_index("nothing")
-except holmes.HolmesError as error:
-    reveal_type(error)  # holmes.errors.HolmesError
-"""
-WRONG = "import holmes\n\nholmes.trian\nholmes.train('STORE', 'small', 3.5)\n"
-
-
-def checked(script: str, folder: Path) -> list[str]:
-    """What mypy says of a script, strictly, where the package is used and not developed."""
-    (folder / "sample.py").write_text(script)
-    environment = os.environ | {"MYPYPATH": str(SOURCE)}
-    command = [sys.executable, "-m", "mypy", "--strict", "--disallow-any-expr", "--follow-imports=silent"]
-    command += ["--config-file=", f"--cache-dir={CACHE}", "--no-error-summary", "sample.py"]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
-    return done.stdout.splitlines()
-
-
-@pytest.fixture(scope="module")
-def mypy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("mypy")
-
-
-def test_a_type_checker_knows_every_result(mypy_folder: Path) -> None:
-    """No `Any` is let through, and every expression has the type that stands beside it."""
-    lines = checked(SAMPLE, mypy_folder)
-    revealed = {int(line.split(":")[1]): line.split('"')[1] for line in lines if "Revealed type is" in line}
-    assert [line for line in lines if ": error:" in line] == []
-    expected = {
-        number: line.partition("  # ")[2]
-        for number, line in enumerate(SAMPLE.splitlines(), 1)
-        if "reveal_type" in line
-    }
-    assert revealed.keys() == expected.keys()
-    for number, wanted in expected.items():
-        plain = revealed[number].replace("builtins.", "").replace("typing.", "")
-        assert plain == wanted, SAMPLE.splitlines()[number - 1]
-
-
-def test_a_type_checker_refuses_what_is_not_there(mypy_folder: Path) -> None:
-    errors = [line for line in checked(WRONG, mypy_folder) if ": error:" in line]
-    assert any('has no attribute "trian"' in line for line in errors)
-    assert any('incompatible type "str"; expected "HolmesConfig"' in line for line in errors)
-    assert any('incompatible type "float"' in line for line in errors)
+def test_a_type_checker_reads_what_users_write() -> None:
+    """mypy checks it with everything else, in `make check` and `make test`."""
+    settings = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text())["tool"]["mypy"]
+    name = "tests/package/public_types.py"
+    assert name in settings["files"] and settings["strict"] and (SOURCE.parent / name).exists()
+    (own,) = (each for each in settings["overrides"] if each["module"] == ["public_types"])
+    assert own == {"module": ["public_types"], "disallow_any_expr": True}
 
 
 def public_hints() -> Iterator[tuple[str, str]]:

@@ -52,42 +52,39 @@ def test_finished_runs_need_no_process(store, tmp_path, monkeypatch):
     assert train_all(jobs(store, tmp_path, 2, epochs=1), QUIET, at_once=2) == first
 
 
-def test_a_failure_does_not_stop_the_others_and_is_named(store, tmp_path):
-    # One batch per epoch, at a learning rate that breaks the model in the third.
+def test_failures_and_kills_do_not_stop_the_others_and_are_named(store, tmp_path, monkeypatch):
+    """Run 0 breaks in its third epoch, and the process of run 1 is killed when it reports its own."""
     broken = {"learning_rate": 1e30, "batch_videos": 14, "epochs": 6, "gradient_norm": 1e30}
-    runs = [jobs(store, tmp_path, 1, **broken)[0], *jobs(store, tmp_path, 3)[1:]]
-    with pytest.raises(HolmesError, match=r"1 of 3 runs failed; run 0: the loss is not finite") as told:
-        train_all(runs, QUIET, at_once=2)
-    assert "\n" not in str(told.value)
-    assert [(tmp_path / str(seed) / "result.json").exists() for seed in range(3)] == [False, True, True]
-
-
-def test_a_killed_process_is_named_and_its_run_goes_on_later(store, tmp_path, monkeypatch):
-    """The first run is killed when it reports its third epoch; another process trains the others."""
     children: list[Child] = []
+    ended: dict[str, str] = {}
 
     def remember(*order: object, **how: object) -> Child:
         children.append(Child(*order, **how))
         return children[-1]
 
     def kill_at_the_third(display: StudyDisplay, name: str, entry: dict) -> None:
-        if (name, entry["epoch"]) == ("run 0", 3):
-            os.kill(children[0].pid, signal.SIGKILL)
+        if (name, entry["epoch"]) == ("run 1", 3):
+            os.kill(children[1].pid, signal.SIGKILL)
 
     monkeypatch.setattr(side_by_side, "Child", remember)
     monkeypatch.setattr(StudyDisplay, "epoch", kill_at_the_third)
-    runs = [*jobs(store, tmp_path, 1, epochs=10_000), *jobs(store, tmp_path, 3)[1:]]
-    with pytest.raises(HolmesError, match="run 0: its process was ended by SIGKILL; if memory was short"):
+    monkeypatch.setattr(StudyDisplay, "end", lambda display, name, how: ended.update({name: how}))
+    runs = jobs(store, tmp_path, 4)
+    runs[0] = jobs(store, tmp_path, 1, **broken)[0]
+    runs[1] = jobs(store, tmp_path, 2, epochs=10_000)[1]
+    with pytest.raises(HolmesError, match=r"2 of 4 runs failed; run 0: the loss is not finite") as told:
         train_all(runs, QUIET, at_once=2)
+    assert "\n" not in str(told.value)
+    assert ended["run 1"].startswith("failed: its process was ended by SIGKILL; if memory was short")
     assert not any(child.alive for child in children), "none is left behind"
-    assert (
-        read_json(tmp_path / "0" / "state.json")["progress"]["epochs_done"] >= 1
-    )  # the first is always saved
-    assert [(tmp_path / str(seed) / "result.json").exists() for seed in range(3)] == [False, True, True]
+    saved = read_json(tmp_path / "1" / "state.json")["progress"]
+    assert saved["epochs_done"] >= 1, "the first epoch is always saved"
+    found = [(tmp_path / str(seed) / "result.json").exists() for seed in range(4)]
+    assert found == [False, False, True, True]
 
 
 def test_a_grid_over_any_settings_has_every_combination(store, tmp_path):
-    study = Study(store, tiny_settings(epochs=1, warm_up_epochs=0), tmp_path, options=QUIET, jobs=2)
+    study = Study(store, tiny_settings(epochs=1, warm_up_epochs=0), tmp_path, options=QUIET)
     axes = {"evidence.beta": [0.2, 0.4], "loss.margin": [0.1, 0.3]}
     found = grid(study, axes)
     assert [tuple(point["values"].values()) for point in found["points"]] == [

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +19,7 @@ from holmes.training.tuning import search as tuning
 from holmes.training.tuning.journal import COMPLETE, FAILED, STOPPED, mend_journal
 from holmes.training.tuning.search import tune
 from holmes.training.tuning.trials import FOLDS, HALF_WAY, fold_splits, run_trial, step_after
+from shell import Shell
 from tiny_runs import QUIET, TINY, set_options, tiny_settings, tiny_world
 
 pytest.importorskip("optuna")
@@ -31,6 +28,11 @@ pytest.importorskip("optuna")
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return tiny_world(tmp_path_factory.mktemp("tuning") / "world")
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(monkeypatch, capsys)
 
 
 def quality(config) -> float:
@@ -226,23 +228,34 @@ def test_a_real_search_in_processes_trains_and_tests_the_best(store, tmp_path):
     assert trial == pytest.approx(list(found.best.sums), abs=3.0)
 
 
-def test_a_killed_command_continues(store, tmp_path):
-    out = tmp_path / "out"
-    command = [
-        sys.executable, "-m", "holmes", "tune", str(store.path), "--preset", "tvr", "--out", str(out),
-        "--trials", "2", "--jobs", "1", "--no-worth", "--device", "cpu", "--seeds", "none",
-        *set_options(epochs=2, warm_up_epochs=1),
-    ]  # fmt: skip
-    first = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
-    journal, limit = out / "trials.journal", time.monotonic() + 120
-    while not (journal.exists() and b'"sums"' in journal.read_bytes()):
-        assert time.monotonic() < limit and first.poll() is None
-        time.sleep(0.05)
-    os.kill(first.pid, signal.SIGKILL)
-    first.communicate()
-    second = subprocess.run(command, capture_output=True, text=True)
-    assert second.returncode == 0, second.stderr
-    written = read_json(out / "trials.json")
-    assert len(written["trials"]) == 2 and (out / "settings.png").exists() and (out / "settings.svg").exists()
-    assert "Best trials" in second.stdout and str(out / "best.json") in second.stderr.replace("\n", "")
-    assert Path(out / "best.json").exists()
+def test_a_killed_search_continues_with_the_command(store, tmp_path, shell):
+    """SIGKILL in the third fold of the first trial: the folds before it are kept, and tables are printed."""
+    settings = {"epochs": 2, "warm_up_epochs": 1}
+    how = {"trials": 2, "fixed": TINY | settings, "worth": False, "seeds": (), "options": QUIET}
+
+    def dies(setup, jobs, at_once, answer, report):
+        for _, order in jobs:
+            Trainings(stop_after=2).train(order, answer, report)
+        yield from ()
+
+    child = os.fork()
+    if child == 0:
+        try:
+            tune(store, tiny_settings(**settings), tmp_path, runner=dies, **how)
+        except KeyboardInterrupt:
+            os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    rest = Trainings()
+    tune(store, tiny_settings(**settings), tmp_path, runner=rest, **how)
+    assert len(rest.orders[0]["sums"]) == 2
+    code, printed, said = shell(
+        "tune", store.path, "--preset", "tvr", "--out", tmp_path, "--trials", "2", "--no-worth",
+        "--device", "cpu", "--seeds", "none", *set_options(**settings),
+    )  # fmt: skip
+    assert code == 0, said
+    assert len(read_json(tmp_path / "trials.json")["trials"]) == 2
+    assert (tmp_path / "settings.png").exists() and (tmp_path / "settings.svg").exists()
+    assert "Best trials" in printed and str(tmp_path / "best.json") in said.replace("\n", "")
+    assert (tmp_path / "best.json").exists()
