@@ -33,7 +33,7 @@ from holmes.index.storage.manifest import read_manifest as read_index
 from holmes.media.feature_folder import FeatureFolder
 from holmes.training.resume import STATE_FORMAT, SavedState, read_result, read_run
 from holmes.training.run import train
-from index_fakes import FILMS, FakeJoint, known_encoders, write_features
+from index_fakes import FILMS, FakeJoint, every_name_loads, write_features
 from killing import contents
 from tiny_runs import QUIET, set_options, tiny_settings, tiny_world
 
@@ -69,7 +69,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Any:
     (place / "stopped/result.json").unlink()
     features = write_features(place / "features", FILMS)
     with pytest.MonkeyPatch.context() as patch:
-        known_encoders(patch, lambda name: FakeJoint())
+        every_name_loads(patch, FakeJoint())
         patch.setenv("COLUMNS", "120")
         build_index(place / "index", [features.path], ZeroShot(FakeJoint()))
         shutil.copytree(place, folder / "sound")

@@ -25,7 +25,6 @@ from holmes.data.pack import Source, pack
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.evaluation.per_query import QueryTable, write_jsonl, write_parquet
-from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import add_videos, build_index
 from holmes.index.storage.store import IndexStore
@@ -36,7 +35,7 @@ from holmes.report.figures.sweep_curves import save_sweeps
 from holmes.training import run as training
 from holmes.training.resume import read_result
 from holmes.worlds.planted import PlantSettings, plant
-from index_fakes import FILMS, FakeJoint, write_features
+from index_fakes import FILMS, FakeJoint, known_encoders, write_features
 from killing import contents, every_kill
 from tiny_runs import QUIET, tiny_settings, tiny_world
 
@@ -139,7 +138,7 @@ def test_exporting(tmp_path: Path, tiny: Miniature) -> None:
 
 @pytest.fixture
 def embedder(monkeypatch: pytest.MonkeyPatch) -> ZeroShot:
-    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+    known_encoders(monkeypatch, FakeJoint())
     return ZeroShot(FakeJoint())
 
 

@@ -25,7 +25,6 @@ from holmes.data.check import check_store
 from holmes.data.pack import Source, pack
 from holmes.data.store import Store
 from holmes.evaluation.intervals import over_seeds, save_ranks
-from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
 from holmes.index.ingest.sync import sync_index
@@ -44,7 +43,7 @@ from holmes.training import run as training
 from holmes.training.protocol import Protocol
 from holmes.training.resume import RANKS, RESULT, read_result, write_result
 from holmes.worlds.rendered import RenderSettings, render_world
-from index_fakes import FILMS, FakeJoint, write_features
+from index_fakes import FILMS, FakeJoint, known_encoders, write_features
 from killing import contents, every_kill
 from tiny_runs import QUIET, set_options, tiny_settings, tiny_world
 
@@ -133,7 +132,7 @@ def test_studies(name: str, world: Store, tmp_path: Path, no_learning: None) -> 
 
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedders, "load_visual", lambda name, device="auto": FakeJoint())
+    known_encoders(monkeypatch, FakeJoint())
 
 
 def test_building_an_index_by_command(tmp_path: Path, fakes: None) -> None:

@@ -11,11 +11,10 @@ from test_killed import emptied, in_a_hurry, restored
 from holmes.cluster.location import Location
 from holmes.cluster.manifest import read_shards
 from holmes.cluster.write import build_shards, publish_shards, split_index
-from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import add_videos, build_index
 from holmes.index.storage.store import IndexStore
-from index_fakes import FILMS, FakeJoint, write_features
+from index_fakes import FILMS, FakeJoint, known_encoders, write_features
 from killing import every_kill
 
 __all__ = ["in_a_hurry"]
@@ -24,7 +23,7 @@ EVERY = {f"/films/{name}.mp4" for name in FILMS}
 
 @pytest.fixture
 def embedder(monkeypatch: pytest.MonkeyPatch) -> ZeroShot:
-    monkeypatch.setattr(embedders, "load_visual", lambda name, device="auto": FakeJoint())
+    known_encoders(monkeypatch, FakeJoint())
     return ZeroShot(FakeJoint())
 
 

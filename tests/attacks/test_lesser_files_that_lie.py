@@ -42,7 +42,7 @@ from holmes.media.saved_progress import SavedProgress, load_progress, save_progr
 from holmes.report.experiments import read_sweeps, write_sweeps
 from holmes.report.figures.sweep_curves import sweep_figure
 from holmes.worlds.rendered import RenderedWorld, RenderSettings, render_world
-from index_fakes import FILMS, FakeJoint, known_encoders, write_features
+from index_fakes import FILMS, FakeJoint, every_name_loads, write_features
 
 METRICS = {"SumR": {"mean": 101.5, "deviation": 0.5, "low": 99.0, "high": None}}
 LINE = {
@@ -64,7 +64,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("lesser")
     features = write_features(folder / "features", FILMS)
     with pytest.MonkeyPatch.context() as patch:
-        known_encoders(patch, lambda name: FakeJoint())
+        every_name_loads(patch, FakeJoint())
         build_index(folder / "index", [features.path], ZeroShot(FakeJoint()))
         scenes = [(scene, f"{name}.mp4") for name, scenes in FILMS.items() for scene, _ in scenes]
         open_single_index(folder / "index", device="cpu").calibrate(scenes * 3)

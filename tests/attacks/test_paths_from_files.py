@@ -33,7 +33,6 @@ from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint, update_extras
 from holmes.errors import HolmesError
 from holmes.evaluation.runs.folders import find_runs, store_of
-from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import add_videos, build_index
 from holmes.index.ingest.skipped import read_skipped, record_skipped
@@ -48,7 +47,7 @@ from holmes.serve.settings import ServeSettings
 from holmes.training.resume import StateKeeper
 from holmes.training.run import train
 from holmes.worlds.rendered import RenderedWorld, RenderSettings, render_world
-from index_fakes import FILMS, RATE, WIDTH, FakeJoint, write_features
+from index_fakes import FILMS, RATE, WIDTH, FakeJoint, known_encoders, write_features
 from serve_fakes import PLENTY, client_of
 from tiny_runs import QUIET, tiny_settings, tiny_world
 from witness import FolderWitness
@@ -108,7 +107,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     train(store, TINY, place / "run", options=QUIET)
     features = write_features(place / "features", FILMS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+        known_encoders(patch, FakeJoint())
         patch.setattr(os, "fsync", lambda descriptor: None)  # nothing here survives a crash
         build_index(place / "index", [features.path], ZeroShot(FakeJoint()))
         shutil.copytree(place / "features", place / "index/features")

@@ -46,8 +46,7 @@ class Impostor(FakeJoint):
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Encoders by name: 'fake' and 'impostor'."""
-    known = {"fake": FakeJoint, "impostor": Impostor}
-    known_encoders(monkeypatch, lambda name: known[name]())
+    known_encoders(monkeypatch, FakeJoint(), Impostor())
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,6 @@ from holmes.cluster.jobs import places_for_jobs, run_jobs_at
 from holmes.cluster.write import build_shards, publish_shards, shard_name, split_index
 from holmes.errors import HolmesError
 from holmes.index.answer.answers import Answer
-from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
 from holmes.index.storage.manifest import CODES
@@ -41,7 +40,7 @@ from holmes.index.storage.store import IndexStore
 from holmes.index.storage.writer import IndexWriter
 from holmes.media.extraction import extract
 from holmes.media.feature_folder import FeatureFolder
-from index_fakes import FakeJoint
+from index_fakes import FakeJoint, known_encoders
 from media_files import gray_video
 from ray_hook import FOLDER, Shades, node, notes, process, snapshots
 from shard_fakes import SENTENCES, bits, make_index
@@ -78,7 +77,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def fake_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+    known_encoders(monkeypatch, FakeJoint())
     monkeypatch.setattr("holmes.media.extraction.load_visual", lambda name, **how: Shades())
 
 
@@ -86,7 +85,7 @@ def fake_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
 def searched(cluster: SmallCluster, made: Path) -> Iterator[ShardedIndex]:
     """The shards on the nodes, two replicas of each."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+        known_encoders(patch, FakeJoint())
         opened = holmes.open_index(
             made / "shards", ray=cluster.address, cache=made / "cache", patience=LONG, device="cpu"
         )
@@ -97,7 +96,7 @@ def searched(cluster: SmallCluster, made: Path) -> Iterator[ShardedIndex]:
 @pytest.fixture(scope="module")
 def expected(made: Path) -> dict[str, str]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+        known_encoders(patch, FakeJoint())
         return answers_of(holmes.open_index(made / "index", device="cpu"))
 
 

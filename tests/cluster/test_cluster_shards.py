@@ -27,13 +27,12 @@ from holmes.errors import HolmesError
 from holmes.evidence.calibration import Calibration
 from holmes.index.answer.confidence import FILE as CALIBRATION
 from holmes.index.answer.confidence import read_values
-from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.storage.manifest import CODES, NAMES, ROWS
 from holmes.index.storage.store import IndexStore
 from holmes.index.storage.writer import IndexWriter
 from holmes.serve.settings import ServeSettings
-from index_fakes import FakeJoint
+from index_fakes import FakeJoint, known_encoders
 from serve_fakes import PLENTY, client_of
 from shard_fakes import ACTIONS, SENTENCES, THINGS, bits, make_index, scenes_of
 
@@ -64,7 +63,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def fake_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+    known_encoders(monkeypatch, FakeJoint())
 
 
 @pytest.fixture

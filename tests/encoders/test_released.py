@@ -352,7 +352,7 @@ def test_a_published_file_serves_an_index(tmp_path, monkeypatch):
     path = save(tmp_path / "published.ckpt", state, config)
     with pytest.raises(HolmesError, match=r"does not know which encoder .* --visual"):
         load_embedder(str(path))
-    known_encoders(monkeypatch, lambda name: FakeJoint())
+    known_encoders(monkeypatch, FakeJoint())
     features = write_features(tmp_path / "features", FILMS)
     summary = holmes.build_index(
         tmp_path / "index", features.path, path, visual="fake", text="fake", device="cpu"

@@ -43,7 +43,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeJoint]:
     class Fake(FakeJoint):
         pass
 
-    known_encoders(monkeypatch, lambda name: Fake())
+    known_encoders(monkeypatch, Fake())
     assert isinstance(Fake(), JointBackbone)
     return Fake
 

@@ -15,20 +15,19 @@ import pytest
 
 from holmes.cli.main import main
 from holmes.evidence.judging import Diagnosis, UncalibratedJudge
-from holmes.index.embedders import loading as embedders
 from holmes.index.storage.maintenance import compact_index
 from holmes.index.storage.manifest import Manifest
 from holmes.index.storage.segments import Segment
 from holmes.index.storage.writer import create_index
 from holmes.media import extraction as extraction
 from holmes.media.feature_folder import Fingerprint
-from index_fakes import FILMS, FakeJoint, write_features
+from index_fakes import FILMS, FakeJoint, known_encoders, write_features
 from shell import Shell
 
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+    known_encoders(monkeypatch, FakeJoint())
     monkeypatch.setenv("COLUMNS", "200")
     return Shell(monkeypatch, capsys)
 

@@ -20,6 +20,7 @@ from holmes.index.storage.maintenance import compact_index
 from holmes.index.storage.store import IndexStore
 from holmes.media import origin
 from holmes.media.feature_folder import FeatureFolder, video_id
+from index_fakes import known_encoders
 
 __all__ = ["library"]
 
@@ -138,7 +139,7 @@ def test_a_disk_below_the_folder_may_be_away(
         monkeypatch.setattr("holmes.media.origin.mount_point", lambda path: str(Path(path).parent))
     sync_index(library.index, [library.films])
     monkeypatch.undo()
-    monkeypatch.setattr("holmes.index.embedders.loading.load_visual", lambda name, **how: Colour())
+    known_encoders(monkeypatch, Colour())
     if how == "closed":
         scan = os.scandir
 

@@ -15,9 +15,8 @@ from starlette.testclient import TestClient
 
 import holmes
 from holmes.index.answer.searcher import Index
-from holmes.index.embedders import loading as embedders
 from holmes.index.storage.writer import IndexWriter
-from index_fakes import FakeJoint
+from index_fakes import FakeJoint, known_encoders
 from serve_fakes import FILMS, build, client_of, open_fake
 from waiting import wait_for
 
@@ -293,7 +292,7 @@ def test_one_bad_query_of_a_batch_harms_no_other(index: Index, monkeypatch: pyte
 
 def test_a_changed_index_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holmes.serve.state.LOOK_AGAIN", 0.05)
-    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+    known_encoders(monkeypatch, FakeJoint())
     path = build(tmp_path)
     with client_of(open_fake(path, monkeypatch)) as client:
         coast = client.get("/api/search", params={"q": "dog runs beach"}).json()["hits"][0]
@@ -308,7 +307,7 @@ def test_a_changed_index_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_names_that_are_no_text_survive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+    known_encoders(monkeypatch, FakeJoint())
     odd = "odd\udcff name.mp4"
     path = build(tmp_path, {odd: [("dog runs", 3, (1, 2, 3))]})
     with client_of(open_fake(path, monkeypatch)) as client:

@@ -16,7 +16,6 @@ from starlette.testclient import TestClient
 
 from browser import chromium, launched, serving, until
 from holmes.base.progress import progress_bar, reported_to
-from holmes.index.embedders import loading as embedders
 from holmes.index.ingest.skipped import read_skipped, record_skipped
 from holmes.index.storage.store import FEATURES, IndexStore
 from holmes.media.backbones.base import Identity
@@ -24,7 +23,7 @@ from holmes.media.extraction import Failure
 from holmes.media.feature_folder import FeatureFolder
 from holmes.serve import jobs
 from holmes.serve.settings import ServeSettings
-from index_fakes import WIDTH, FakeJoint
+from index_fakes import WIDTH, FakeJoint, known_encoders
 from serve_fakes import FILMS, PLENTY, RATE, add_features, build, client_of, film, open_fake
 from waiting import wait_for
 
@@ -37,7 +36,7 @@ NEW = {
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An index, and a feature folder of two more films beside it; adding takes the features."""
-    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+    known_encoders(monkeypatch, FakeJoint())
     build(tmp_path)
     features = FeatureFolder.create(tmp_path / "more", Identity("fake", FakeJoint.digest, WIDTH, True), RATE)
     for name, scenes in NEW.items():

@@ -18,12 +18,11 @@ from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient
 
 from holmes.index.answer.searcher import Index
-from holmes.index.embedders import loading as embedders
 from holmes.serve.guard import Guard, Rates
 from holmes.serve.metrics import Metrics
 from holmes.serve.settings import ServeSettings, is_loopback
 from holmes.serve.streams import follow_ranges
-from index_fakes import FakeJoint
+from index_fakes import FakeJoint, known_encoders
 from serve_fakes import FILMS, PLENTY, build, client_of, open_fake
 
 SECRET = b"not for you"
@@ -85,7 +84,7 @@ def test_no_path_leads_to_a_file(client: TestClient, folder: Path) -> None:
 
 
 def test_a_link_leads_to_no_file_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+    known_encoders(monkeypatch, FakeJoint())
     path = build(tmp_path)
     films, elsewhere = tmp_path / "films", tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest import builder
 from holmes.index.ingest.builder import build_index
 from holmes.media.extraction import ExtractionSummary, extract
-from index_fakes import WIDTH, FakeJoint
+from index_fakes import WIDTH, FakeJoint, known_encoders
 from media_files import gray_video
 
 
@@ -54,7 +53,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
         return extract(files, out, Colour(), **how)
 
     monkeypatch.setattr(builder, "extract", in_process)
-    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: Colour())
+    known_encoders(monkeypatch, Colour())
     made = Library(tmp_path)
     for number, name in enumerate("abc"):
         made.film(f"{name}.mp4", 40 * number, 40 * number + 60)

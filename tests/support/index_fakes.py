@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 
 from holmes.index.embedders import loading, trained
 from holmes.media.backbones.base import Identity, Image, Matrix
+from holmes.media.backbones.own import ENCODERS
 from holmes.media.feature_folder import FeatureFolder, Fingerprint, VideoFeatures, video_id
 
 WIDTH, RATE = 32, 2.0
@@ -63,12 +64,14 @@ FILMS = {
 }
 
 
-def known_encoders(monkeypatch: pytest.MonkeyPatch, known: Callable[[str], FakeJoint]) -> None:
-    """Let names load fakes, for what takes only names: commands, and indexes of trained models."""
+def known_encoders(monkeypatch: pytest.MonkeyPatch, *encoders: FakeJoint) -> None:
+    """Let these be loaded by their names, as `holmes.extend.visual_encoder` does for a user's own."""
+    for encoder in encoders:
+        monkeypatch.setitem(ENCODERS, encoder.name, encoder)
 
-    def load(name: str, **how: object) -> FakeJoint:
-        return known(name)
 
+def every_name_loads(monkeypatch: pytest.MonkeyPatch, encoder: FakeJoint) -> None:
+    """Let any name load an encoder, also one that a damaged file gives."""
     for module in (loading, trained):
         for function in ("load_visual", "load_text"):
-            monkeypatch.setattr(module, function, load, raising=False)
+            monkeypatch.setattr(module, function, lambda name, **how: encoder, raising=False)

@@ -14,7 +14,6 @@ from starlette.testclient import TestClient
 import holmes
 from holmes.evidence.judging import Candidates, Diagnosis
 from holmes.index.answer.searcher import Index
-from holmes.index.embedders import loading as embedders
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
 from holmes.index.storage.store import FEATURES
@@ -23,7 +22,7 @@ from holmes.media.feature_folder import FeatureFolder, Fingerprint, Thumbnail, V
 from holmes.media.pictures import thumbnail
 from holmes.serve.app import create_app
 from holmes.serve.settings import Limits, ServeSettings
-from index_fakes import WIDTH, FakeJoint, meaning
+from index_fakes import WIDTH, FakeJoint, known_encoders, meaning
 from media_files import video
 
 RATE = 2.0
@@ -130,7 +129,7 @@ class FakeDiagnose:
 
 
 def open_fake(index: Path, monkeypatch: pytest.MonkeyPatch, diagnose: FakeDiagnose | None = None) -> Index:
-    monkeypatch.setattr(embedders, "load_visual", lambda name, **how: FakeJoint())
+    known_encoders(monkeypatch, FakeJoint())
     return holmes.open_index(index, device="cpu", diagnose=diagnose)
 
 

@@ -168,8 +168,8 @@ def extract(
     """
     began = time.monotonic()
     encoder = load_visual(backbone, device=device) if isinstance(backbone, str) else backbone
-    if isinstance(backbone, str) and backbone not in BUILT_IN:
-        check_sees(encoder, backbone)
+    if encoder.name in OWN_ENCODERS or (isinstance(backbone, str) and backbone not in BUILT_IN):
+        check_sees(encoder, encoder.name)
     if isinstance(backbone, str) and backbone in OWN_ENCODERS:
         backbone = encoder  # other processes do not know the functions
     rate = encoder.rate if rate is None else rate
