@@ -12,7 +12,8 @@ from torch import Tensor
 
 from holmes.encoders.blocks import BlockNorm, ParallelBlocks
 from holmes.encoders.gaussian import attend
-from holmes.encoders.model import HolmesModel, length_mask
+from holmes.encoders.model import HolmesModel
+from holmes.encoders.padding import length_mask
 from holmes.encoders.query import TokenEncoder
 from holmes.encoders.video import VideoBranch
 from holmes.evidence.dirichlet import concentration

@@ -17,7 +17,8 @@ from holmes.encoders.blocks import ParallelBlocks
 from holmes.encoders.dropout import dropout, relu_dropout
 from holmes.encoders.gaussian import gaussian_weights
 from holmes.encoders.mixture import BlockMixture
-from holmes.encoders.model import HolmesModel, length_mask
+from holmes.encoders.model import HolmesModel
+from holmes.encoders.padding import length_mask
 from holmes.encoders.query import AttentionPooling, TokenWeights
 from small import assert_close, features, tiny_config, tiny_model
 

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from holmes.config.schema import ModelConfig
 from holmes.encoders.blocks import ParallelBlocks
-from holmes.encoders.model import HolmesModel, initialise, length_mask
+from holmes.encoders.model import HolmesModel, initialise
+from holmes.encoders.padding import length_mask
 from holmes.encoders.projection import InputProjection
 from holmes.encoders.registers import RegisterOrigin, Registers, mean_of_queries, perturbed_text
 from holmes.encoders.video import VideoBranch
@@ -55,15 +56,7 @@ class RegisterBranch(VideoBranch):
     """A video branch in two steps: the registers are made from the clips after the first."""
 
     def __init__(self, config: ModelConfig, length: int) -> None:
-        super().__init__(
-            config.video_width,
-            length,
-            config.width,
-            config.heads,
-            config.gaussian_widths,
-            config.mixing_temperature,
-            config.dropout,
-        )
+        super().__init__(config, length)
         self.blocks = RegisterBlocks(
             config.gaussian_widths, length, config.width, config.registers, config.heads, config.dropout
         )

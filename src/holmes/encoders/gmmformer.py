@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from holmes.config.schema import ModelConfig
 from holmes.encoders.gaussian import gaussian_windows
-from holmes.encoders.model import HolmesModel, initialise, length_mask
+from holmes.encoders.model import HolmesModel, initialise
+from holmes.encoders.padding import length_mask
 from holmes.encoders.query import AttentionPooling
 from holmes.encoders.slim_blocks import SlimBranch, SlimTokenEncoder
 from holmes.records import VideoEmbedding

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from holmes.config.schema import ModelConfig
-from holmes.encoders.model import HolmesModel, length_mask
+from holmes.encoders.model import HolmesModel
+from holmes.encoders.padding import length_mask
 from holmes.records import VideoEmbedding
 
 

@@ -55,15 +55,7 @@ class HybridBranch(VideoBranch):
     blocks: HybridBlocks
 
     def __init__(self, config: ModelConfig, length: int) -> None:
-        super().__init__(
-            config.video_width,
-            length,
-            config.width,
-            config.heads,
-            config.gaussian_widths,
-            config.mixing_temperature,
-            config.dropout,
-        )
+        super().__init__(config, length)
         self.blocks = HybridBlocks(
             config.gaussian_widths, length, config.width, config.lorentz_width, config.heads, config.dropout
         )

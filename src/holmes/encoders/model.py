@@ -5,11 +5,11 @@ Q queries, T tokens, V videos, F frames, C clips, D width
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holmes.config.schema import ModelConfig
+from holmes.encoders.padding import length_mask
 from holmes.encoders.projection import LearnedPositions
 from holmes.encoders.query import AttentionPooling, TokenEncoder, TokenWeights
 from holmes.encoders.video import VideoBranch
@@ -66,30 +66,10 @@ class HolmesModel(nn.Module):
 
     def _token_encoder(self) -> nn.Module:
         config = self.config
-        return TokenEncoder(
-            config.text_width,
-            config.tokens,
-            config.width,
-            config.heads,
-            config.dropout,
-        )
+        return TokenEncoder(config.text_width, config.tokens, config.width, config.heads, config.dropout)
 
     def _video_branch(self, length: int) -> nn.Module:
-        config = self.config
-        return VideoBranch(
-            config.video_width,
-            length,
-            config.width,
-            config.heads,
-            config.gaussian_widths,
-            config.mixing_temperature,
-            config.dropout,
-        )
-
-
-def length_mask(lengths_N: Tensor, length: int) -> Tensor:
-    """N × L: true where a position is not padding."""
-    return torch.arange(length, device=lengths_N.device) < lengths_N.unsqueeze(1)
+        return VideoBranch(self.config, length)
 
 
 def initialise(module: nn.Module) -> None:

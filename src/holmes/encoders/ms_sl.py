@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from holmes.config.schema import ModelConfig
-from holmes.encoders.model import HolmesModel, initialise, length_mask
+from holmes.encoders.model import HolmesModel, initialise
+from holmes.encoders.padding import length_mask
 from holmes.encoders.slim_blocks import SlimBranch, SlimTokenEncoder
 from holmes.records import VideoEmbedding
 from holmes.similarity import window_means

@@ -5,10 +5,9 @@ V videos, L positions (frames or clips), I input width, D width
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor, nn
 
+from holmes.config.schema import ModelConfig
 from holmes.encoders.blocks import ParallelBlocks
 from holmes.encoders.mixture import BlockMixture
 from holmes.encoders.projection import InputProjection, LearnedPositions
@@ -17,21 +16,13 @@ from holmes.encoders.projection import InputProjection, LearnedPositions
 class VideoBranch(nn.Module):
     """Frames and clips each pass through one of these."""
 
-    def __init__(
-        self,
-        inputs: int,
-        length: int,
-        width: int,
-        heads: int,
-        gaussian_widths: Sequence[float | None],
-        mixing_temperature: float,
-        dropout_rate: float,
-    ) -> None:
+    def __init__(self, config: ModelConfig, length: int) -> None:
         super().__init__()
-        self.project = InputProjection(inputs, width, dropout_rate)
-        self.place = LearnedPositions(length, width, dropout_rate)
-        self.blocks = ParallelBlocks(gaussian_widths, length, width, heads, dropout_rate)
-        self.mix = BlockMixture(length, width, heads, dropout_rate, mixing_temperature)
+        width, heads, dropout = config.width, config.heads, config.dropout
+        self.project = InputProjection(config.video_width, width, dropout)
+        self.place = LearnedPositions(length, width, dropout)
+        self.blocks = ParallelBlocks(config.gaussian_widths, length, width, heads, dropout)
+        self.mix = BlockMixture(length, width, heads, dropout, config.mixing_temperature)
 
     def forward(
         self, features_VLI: Tensor, mask_VL: Tensor | None = None, token_VD: Tensor | None = None
