@@ -202,27 +202,30 @@ class Evaluation:
 
     def to_dict(self) -> Json:
         """As `holmes evaluate --json` writes it."""
-        plain: Json = {
-            "format": "holmes-evaluation",
-            "version": 1,
-            "summary": {
-                name: dict[str, JsonValue](summary_of(figures)) for name, figures in self.summary.items()
-            },
-            "reports": [report.to_dict() for report in self.reports],
-        }
-        if self.summary_fitting:
-            plain["summary_fitting"] = {
-                name: dict[str, JsonValue](summary_of(figures))
-                for name, figures in self.summary_fitting.items()
-            }
-        if self.over_seeds:
-            plain["over_seeds"] = self.over_seeds
+        summary, fitting = (
+            {name: dict[str, JsonValue](summary_of(figures)) for name, figures in each.items()}
+            for each in (self.summary, self.summary_fitting)
+        )
+        reports = [report.to_dict() for report in self.reports]
+        plain = evaluation_file(summary, reports, fitting, self.over_seeds)
         if self.uncertainty is not None:
             plain["uncertainty"] = plain_uncertainty(self.uncertainty)
             plain["uncertainty_by_protocol"] = {
                 name: plain_uncertainty(found) for name, found in self.uncertainty_by_protocol.items()
             }
         return plain
+
+
+def evaluation_file(
+    summary: Mapping[str, Any],
+    reports: Sequence[Any],
+    fitting: Mapping[str, Any],
+    over_seeds: Mapping[str, Any],
+) -> Json:
+    """The form of the file that `holmes evaluate --json` writes; what is empty is left out."""
+    further = {"summary_fitting": fitting, "over_seeds": over_seeds}
+    whole = {"format": "holmes-evaluation", "version": 1, "summary": summary, "reports": [*reports]}
+    return whole | {name: dict(value) for name, value in further.items() if value}
 
 
 @dataclass(frozen=True)

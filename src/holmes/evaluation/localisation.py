@@ -15,7 +15,7 @@ from holmes.moments import best_windows
 from holmes.transport.alignment import Alignment, scale_to_unit
 
 Floats = NDArray[np.floating]
-ROUNDING = 1e-6  # moments are float32
+ROUNDING = 1e-6  # moments are float32: half or a fifth of a video must not fall into the next group
 QUERIES_AT_ONCE = 512  # each along its own video
 VIDEOS_AT_ONCE = 256
 

@@ -21,7 +21,7 @@ from holmes.evaluation.localisation import overlap, similarity_along
 from holmes.evaluation.scoring import Encoded
 from holmes.evaluation.split_report import Evaluated
 from holmes.evidence.calibration import Calibration
-from holmes.evidence.fitting import judge_all
+from holmes.evidence.fitting import CANDIDATES, judge_all
 from holmes.evidence.kinds import AnswerKind
 from holmes.evidence.quantities import Quantities, candidate_quantities
 from holmes.evidence.query_kinds import label_consistency
@@ -29,7 +29,6 @@ from holmes.moments import best_windows
 from holmes.records import QueryKind, Scores
 
 Cell: TypeAlias = str | int | float | None  # one cell of a table
-CANDIDATES = 100  # candidates whose u and ξ are given where a model has no calibration
 KINDS = {int(kind): kind.name.lower() for kind in QueryKind}
 
 

@@ -22,7 +22,7 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.model import HolmesModel
 from holmes.evaluation.intervals import Draws, draw_videos, recall_intervals
-from holmes.evaluation.localisation import aligned_mass, localisation
+from holmes.evaluation.localisation import ROUNDING, aligned_mass, localisation
 from holmes.evaluation.recall import Fits, rank_of_fitting, rank_of_owner, recall
 from holmes.evaluation.scoring import Encoded, encode_split, score_all
 from holmes.records import QueryKind, Scores
@@ -30,7 +30,6 @@ from holmes.transport.alignment import Alignment
 
 LENGTHS = {"1-5 words": 5, "6-10 words": 10, "11-15 words": 15, "16-20 words": 20, "21+ words": np.inf}
 RATIOS = {"(0, .2]": 0.2, "(.2, .4]": 0.4, "(.4, .6]": 0.6, "(.6, .8]": 0.8, "(.8, 1]": 1.0}
-ROUNDING = 1e-6  # moments are float32: a fifth of a video must not fall into the next group
 Groups = dict[str, NDArray[np.bool_]]
 BATCH_VIDEOS = 128  # uncertainty depends on the number of videos: the usual batch
 Identify = Callable[[Scores, Tensor], Tensor]  # both branches' cosines and the owners → kinds

@@ -23,7 +23,7 @@ from holmes.evaluation.runs.folders import RunFolder, find_runs, group_runs, ref
 from holmes.evaluation.score_files import is_score_file, read_also_fits, read_scores
 from holmes.evaluation.split_report import Evaluated, agreement_of, evaluated_split, groups_of, ranked_split
 from holmes.evidence.calibration import EXTRA, Calibration, read_calibration
-from holmes.results import METRICS, summary_of
+from holmes.results import METRICS, evaluation_file, summary_of
 from holmes.training.setup import build_alignments, build_identifier
 
 
@@ -100,14 +100,7 @@ def evaluate_runs(
             fitting[name] = summary_of(over_seeds(fits, *ranks_of(seen, fitting=True)))
         if len(seen) > 1:
             together[name] = report_over_seeds(seen)
-    return {
-        "format": "holmes-evaluation",
-        "version": 1,
-        "summary": summary,
-        "reports": [reports[run.path] for run in runs],
-        **({"summary_fitting": fitting} if fitting else {}),
-        **({"over_seeds": together} if together else {}),
-    }
+    return evaluation_file(summary, [reports[run.path] for run in runs], fitting, together)
 
 
 def ranks_of(seen: list[EvaluatedRun], fitting: bool = False) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -26,7 +26,7 @@ from holmes.evaluation.training_free import training_free_scores
 from holmes.evidence.calibration import Calibration
 from holmes.evidence.fitting import fit_calibration, judge_all
 from holmes.records import Scores
-from holmes.results import summary_of
+from holmes.results import evaluation_file, summary_of
 from holmes.training.calibrate import fitting_videos
 
 Each = Callable[[EvaluatedRun], None]
@@ -103,13 +103,7 @@ def as_evaluation(found: EvaluatedRun) -> dict[str, Any]:
     if seen.fitting_Q is not None:
         drawn = over_seeds([report["metrics_fitting"]], seen.fitting_Q[None], seen.split.owner)
         fitting[name] = summary_of(drawn)
-    return {
-        "format": "holmes-evaluation",
-        "version": 1,
-        "summary": summary,
-        "reports": [report | {"group": name}],
-        **({"summary_fitting": fitting} if fitting else {}),
-    }
+    return evaluation_file(summary, [report | {"group": name}], fitting, {})
 
 
 def confidence_of_scores(
