@@ -223,9 +223,11 @@ def evaluation_file(
     over_seeds: Mapping[str, Any],
 ) -> Json:
     """The form of the file that `holmes evaluate --json` writes; what is empty is left out."""
-    further = {"summary_fitting": fitting, "over_seeds": over_seeds}
-    whole = {"format": "holmes-evaluation", "version": 1, "summary": summary, "reports": [*reports]}
-    return whole | {name: dict(value) for name, value in further.items() if value}
+    whole: Json = {"format": "holmes-evaluation", "version": 1, "summary": {**summary}, "reports": [*reports]}
+    for name, value in (("summary_fitting", fitting), ("over_seeds", over_seeds)):
+        if value:
+            whole[name] = {**value}
+    return whole
 
 
 @dataclass(frozen=True)
