@@ -33,7 +33,7 @@ from holmes.media.extraction import ExtractionSummary, Failure
 from holmes.media.feature_folder import FeatureFolder, Fingerprint
 from holmes.records import VideoEmbedding
 from holmes.similarity import reference_scores
-from index_fakes import FILMS, RATE, WIDTH, FakeJoint, known_encoders, write_features
+from index_fakes import FILMS, RATE, WIDTH, FakeJoint, every_name_loads, known_encoders, write_features
 
 
 @pytest.fixture
@@ -253,6 +253,7 @@ def test_a_checkpoint_may_move_but_not_change(tmp_path: Path, fake: type[FakeJoi
 def test_the_folder_of_an_encoder_is_found_from_anywhere(
     tmp_path: Path, fake: type[FakeJoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    every_name_loads(monkeypatch, fake())
     checkpoint(tmp_path / "run", dual=False)
     (tmp_path / "words").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -21,13 +21,13 @@ from holmes.index.storage.segments import Segment
 from holmes.index.storage.writer import create_index
 from holmes.media import extraction as extraction
 from holmes.media.feature_folder import Fingerprint
-from index_fakes import FILMS, FakeJoint, known_encoders, write_features
+from index_fakes import FILMS, FakeJoint, every_name_loads, write_features
 from shell import Shell
 
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    known_encoders(monkeypatch, FakeJoint())
+    every_name_loads(monkeypatch, FakeJoint())  # the default one too
     monkeypatch.setenv("COLUMNS", "200")
     return Shell(monkeypatch, capsys)
 

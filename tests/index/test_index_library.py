@@ -20,7 +20,7 @@ from holmes.index.storage.maintenance import compact_index
 from holmes.index.storage.store import IndexStore
 from holmes.media import origin
 from holmes.media.feature_folder import FeatureFolder, video_id
-from index_fakes import known_encoders
+from index_fakes import every_name_loads
 
 __all__ = ["library"]
 
@@ -139,7 +139,7 @@ def test_a_disk_below_the_folder_may_be_away(
         monkeypatch.setattr("holmes.media.origin.mount_point", lambda path: str(Path(path).parent))
     sync_index(library.index, [library.films])
     monkeypatch.undo()
-    known_encoders(monkeypatch, Colour())
+    every_name_loads(monkeypatch, Colour())
     if how == "closed":
         scan = os.scandir
 

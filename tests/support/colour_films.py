@@ -13,7 +13,7 @@ from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest import builder
 from holmes.index.ingest.builder import build_index
 from holmes.media.extraction import ExtractionSummary, extract
-from index_fakes import WIDTH, FakeJoint, known_encoders
+from index_fakes import WIDTH, FakeJoint, every_name_loads
 from media_files import gray_video
 
 
@@ -53,7 +53,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
         return extract(files, out, Colour(), **how)
 
     monkeypatch.setattr(builder, "extract", in_process)
-    known_encoders(monkeypatch, Colour())
+    every_name_loads(monkeypatch, Colour())
     made = Library(tmp_path)
     for number, name in enumerate("abc"):
         made.film(f"{name}.mp4", 40 * number, 40 * number + 60)

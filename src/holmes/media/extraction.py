@@ -168,13 +168,15 @@ def extract(
     """
     began = time.monotonic()
     encoder = load_visual(backbone, device=device) if isinstance(backbone, str) else backbone
-    if encoder.name in OWN_ENCODERS or (isinstance(backbone, str) and backbone not in BUILT_IN):
-        check_sees(encoder, encoder.name)
-    if isinstance(backbone, str) and backbone in OWN_ENCODERS:
+    by_name = isinstance(backbone, str)
+    if by_name and backbone in OWN_ENCODERS:
         backbone = encoder  # other processes do not know the functions
     rate = encoder.rate if rate is None else rate
     check_rate(rate)
     sources = find_videos(videos)
+    tried = Path(out).exists() or encoder.name in BUILT_IN  # it has made features, here or elsewhere
+    if not tried and (by_name or encoder.name in OWN_ENCODERS):
+        check_sees(encoder, encoder.name)
     folder = FeatureFolder.create(out, identify(encoder), rate)
     reused = {source for source in sources if folder.is_current(source)}
     waiting = [source for source in sources if source not in reused]
