@@ -16,6 +16,7 @@ from starlette.middleware import Middleware
 import holmes
 from holmes.index.answer.base import SearchIndex
 from holmes.serve import (
+    api_page,
     page,
     routes_compose,
     routes_export,
@@ -44,6 +45,7 @@ PARTS = (
     routes_uploads,
     routes_libraries,
     routes_searches,
+    api_page,
     page,
 )
 

@@ -54,7 +54,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
-OPEN_PATHS = {"/api/health", "/api/session"}  # allowed without a token, like the page itself
+OPEN_PATHS = {"/api", "/api/health", "/api/session"}  # allowed without a token, like the page itself
 COOKIE = "holmes_session"
 LONGEST_PATH = 200  # characters of a path that are logged
 ADDRESSES = 10_000  # clients whose rates are remembered
