@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
@@ -15,18 +15,21 @@ from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 import numpy as np
+from numpy.typing import NDArray
 
 from holmes.base.files import open_file, sha256_file
 from holmes.base.progress import progress_bar
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Diagnosis
 from holmes.index.answer.answers import Answer, Hit, Timeline
-from holmes.index.answer.base import Paths, SearchIndex, paths_of
+from holmes.index.answer.base import Captions, Paths, SearchIndex, paths_of
+from holmes.index.answer.calibration import CalibrationSummary, captions_of
 from holmes.index.answer.composed import ComposedQuery
 from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.ingest.builder import BuildSummary
-from holmes.index.ingest.file_identity import Duplicate
-from holmes.index.storage.store import IndexDescription
+from holmes.index.ingest.file_identity import Duplicate, Moved
+from holmes.index.ingest.sync import SyncSummary
+from holmes.index.storage.store import IndexDescription, fitting, no_video_fits
 from holmes.media.extraction import Failure
 from holmes.media.find import find_videos
 from holmes.media.pictures import thumbnail
@@ -137,14 +140,15 @@ class RemoteIndex(SearchIndex):
             seen, total = seen + len(page["videos"]), page["total"] if page["videos"] else 0
 
     def _answer(self, request: SearchRequest) -> list[Answer]:
-        if request.filter is not None and not isinstance(request.filter, str):
-            raise HolmesError("a served index takes one pattern as a filter, such as '*/2024/*'.")
+        pattern = request.filter if isinstance(request.filter, str) else None
+        names = None if request.filter is None or pattern is not None else sorted(request.filter)
         answers: list[Answer] = []
         for start in range(0, len(request.sentences), AT_ONCE):
             order = {
                 "sentences": list(request.sentences[start : start + AT_ONCE]),
                 "top": int(request.top),
-                "filter": request.filter,
+                "filter": pattern,
+                "names": names,
                 "abstain_below": request.abstain_below,
                 "not_here_below": request.not_here_below,
                 "expect_missing": request.expect_missing,
@@ -181,20 +185,51 @@ class RemoteIndex(SearchIndex):
             for name in videos
         ]
 
+    def encode(self, sentences: Sequence[str]) -> NDArray[np.float32]:
+        SearchRequest(sentences).check()
+        parts = [list(sentences[start : start + AT_ONCE]) for start in range(0, len(sentences), AT_ONCE)]
+        found = [self._request("/api/encode", {"sentences": part})["vectors"] for part in parts]
+        return np.asarray([vector for part in found for vector in part], np.float32)
+
+    def readable(self, sentence: str) -> str:
+        check_sentence(sentence)
+        return str(self._request("/api/encode", {"sentences": [sentence]})["read"][0])
+
     def add(
         self, videos: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
     ) -> BuildSummary:
         """Add videos of the server's machine, by their full paths; the server must allow it (`--manage`)."""
-        if fast or workers is not None:
-            raise HolmesError(f"{self.url} decides itself how to decode; leave out fast and workers.")
-        job = self._request("/api/videos", {"paths": [str(path) for path in paths_of(videos)]})
-        while job["state"] == "running":
-            sleep(LOOK_AGAIN)
-            job = self._get("/api/job")
+        return BuildSummary(**_summary(self._changed("/api/videos", videos, fast, workers, progress)))
+
+    def sync(
+        self, folders: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
+    ) -> SyncSummary:
+        """Make the index match folders of the server's machine; the server must allow it (`--manage`)."""
+        job = self._changed("/api/sync", folders, fast, workers, progress)
+        return SyncSummary(**_summary(job), removed=tuple(job["removed"]), away=tuple(job["away"]))
+
+    def calibrate(self, rows: Captions) -> CalibrationSummary:
+        """As every index; the server must allow it (`--manage`)."""
+        order = [{"sentence": sentence, "video": video} for sentence, video in captions_of(rows)]
+        return record_of(CalibrationSummary, self._request("/api/calibrate", {"rows": order}))
+
+    def _changed(
+        self, path: str, videos: Paths, fast: bool, workers: int | None, progress: bool
+    ) -> dict[str, Any]:
+        """What became of a job, once it is done."""
+        order = {"paths": [str(path) for path in paths_of(videos)], "fast": fast, "workers": workers}
+        job: dict[str, Any] = self._request(path, order)
+        with progress_bar("adding videos", 100, progress=progress) as advance:
+            shown = 0
+            while job["state"] == "running":
+                sleep(LOOK_AGAIN)
+                job = self._get("/api/job")
+                percent = 100 * job["done"] // job["total"] if job["total"] else 0
+                advance(max(0, percent - shown))
+                shown = max(shown, percent)
         if job["state"] != "done":
             raise HolmesError(f"{self.url}: {job['message']}")
-        failures = tuple(Failure(Path(each["name"]), each["reason"]) for each in job["failures"])
-        return BuildSummary(int(job.get("added", 0)), int(job.get("unchanged", 0)), failures)
+        return job
 
     def upload(self, videos: Paths, *, progress: bool = False) -> BuildSummary:
         """Send videos of this machine to the server, which adds them; it must allow it (`--uploads`).
@@ -274,12 +309,18 @@ class RemoteIndex(SearchIndex):
         return upload
 
     def remove(self, videos: Paths) -> tuple[str, ...]:
-        """Remove videos by their names; the server must allow it (`--manage`)."""
-        names = [str(name) for name in paths_of(videos)]
-        ids = [self._id(name) for name in names]
-        for id in ids:
-            self._request(f"/api/videos/{id}", method="DELETE")
+        """As every index; the server must allow it (`--manage`)."""
+        ids = {video["name"]: video["id"] for video in self._listed()}
+        names = {name for each in paths_of(videos) for name in self._matching(str(each), ids)}
+        for name in names:
+            self._request(f"/api/videos/{ids[name]}", method="DELETE")
         return tuple(sorted(names))
+
+    def _matching(self, pattern: str, names: Mapping[str, str]) -> list[str]:
+        found = fitting(names, lambda: names, pattern)
+        if not found:
+            raise no_video_fits(self.url, pattern)
+        return found
 
     def describe(self) -> IndexDescription:
         told = self._get("/api/index")
@@ -343,6 +384,17 @@ def connect(url: str, *, token: str | None = None, timeout: float = 60.0) -> Rem
     if not isinstance(health, dict) or health.get("status") != "ok":
         raise HolmesError(f"{url} does not answer as Holmes does; check the address.")
     return index
+
+
+def _summary(job: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a `BuildSummary` that a finished job tells."""
+    return {
+        "added": int(job["added"]),
+        "unchanged": int(job["unchanged"]),
+        "failures": tuple(Failure(Path(each["name"]), each["reason"]) for each in job["failures"]),
+        "moved": tuple(Moved(e["id"], Path(e["before"]), Path(e["now"])) for e in job["moves"]),
+        "duplicates": tuple(Duplicate(Path(each["name"]), Path(each["same_as"])) for each in job["copies"]),
+    }
 
 
 def _answer(plain: dict[str, Any]) -> Answer:

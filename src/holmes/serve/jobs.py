@@ -17,7 +17,8 @@ from holmes.base.processes import Child, Message, Parent
 from holmes.base.progress import reported_to
 from holmes.errors import HolmesError
 from holmes.index.embedders.loading import recorded_embedder
-from holmes.index.ingest.builder import add_videos
+from holmes.index.ingest.builder import BuildSummary, add_videos
+from holmes.index.ingest.sync import sync_index
 from holmes.index.storage.manifest import read_manifest
 from holmes.index.storage.writer import IndexWriter
 from holmes.media.find import SUFFIXES
@@ -45,6 +46,9 @@ class JobState:
     message: str = ""
     failures: list[dict[str, str]] = field(default_factory=list)
     copies: list[dict[str, str]] = field(default_factory=list)
+    moves: list[dict[str, str]] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    away: list[str] = field(default_factory=list)
 
 
 class Job:
@@ -85,17 +89,17 @@ class Jobs:
                 "this server is only for searching; start it with --manage to add and remove videos."
             )
 
-    def add(self, index: Path, paths: Iterable[str], known: Iterable[str]) -> None:
+    def add(self, index: Path, paths: Iterable[str], known: Iterable[str], **how: Any) -> None:
         """Start adding files and folders; `known` are the folders the index holds videos of."""
         self.allow()
         allowed = self._allowed(known)
-        self.start(index, [check_path(path, allowed) for path in paths])
+        self.start(index, [check_path(path, allowed) for path in paths], **how)
 
-    def start(self, index: Path, paths: list[str]) -> Job:
-        """Start adding files and folders that have been checked."""
+    def start(self, index: Path, paths: list[str], **how: Any) -> Job:
+        """Start adding files and folders that have been checked, or following folders (`follow=True`)."""
         if self.current.state == "running":
             raise HolmesError("videos are already being added; wait until that is done.")
-        job = Job({"index": str(index), "model": self.model, "paths": paths})
+        job = Job({"index": str(index), "model": self.model, "paths": paths, **how})
         self._jobs = [*(job for job in self._jobs if job.child.alive), job]
         return job
 
@@ -139,6 +143,7 @@ def summary_of(news: dict[str, Any]) -> str:
     files = news["added"] + news["unchanged"] + moved + copies + left_out
     parts = [f"{news['added']} added", f"{news['unchanged']} already there"]
     parts += [f"{moved} moved"] if moved else []
+    parts += [f"{len(news['removed'])} removed"] if news.get("removed") else []
     parts += [f"{copies} {'copy' if copies == 1 else 'copies'}"] if copies else []
     return f"{files} {'file' if files == 1 else 'files'} gave {', '.join(parts)}, {left_out} left out"
 
@@ -165,11 +170,17 @@ def start(parent: Parent) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return add
 
 
-def add_to_index(index: str, model: str | None, paths: list[str]) -> dict[str, Any]:
-    """Add videos, and say what became of them."""
+def add_to_index(
+    index: str, model: str | None, paths: list[str], follow: bool = False, **how: Any
+) -> dict[str, Any]:
+    """Add videos, or make the index match folders (`follow`), and say what became of the files."""
+    summary: BuildSummary
     try:
         embedder = recorded_embedder(read_manifest(Path(index)).model, model)
-        summary = add_videos(index, paths, embedder, progress=True)
+        if follow:
+            summary = sync_index(index, paths, model=embedder, progress=True, **how)
+        else:
+            summary = add_videos(index, paths, embedder, progress=True, **how)
     except OSError as error:
         raise HolmesError(str(error)) from None
     failures = [{"name": str(each.source), "reason": each.reason} for each in summary.failures]
@@ -180,6 +191,9 @@ def add_to_index(index: str, model: str | None, paths: list[str]) -> dict[str, A
         "moved": len(summary.moved),
         "failures": failures,
         "copies": same,
+        "moves": [{"id": e.id, "before": str(e.before), "now": str(e.now)} for e in summary.moved],
+        "removed": list(getattr(summary, "removed", ())),
+        "away": list(getattr(summary, "away", ())),
     }
 
 

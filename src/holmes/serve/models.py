@@ -296,6 +296,40 @@ class Health(BaseModel):
 class Paths(BaseModel):
     model_config = ConfigDict(extra="forbid")
     paths: list[str] = Field(min_length=1, max_length=LIMITS.paths)
+    fast: bool = Field(False, strict=True, description="Decode only key frames where they are dense enough.")
+    workers: int | None = Field(None, ge=1, le=256, strict=True, description="Processes that decode.")
+
+
+class Sentences(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    sentences: list[Sentence] = Field(min_length=1, max_length=LIMITS.sentences)
+
+
+class Vectors(BaseModel):
+    vectors: list[list[float]] = Field(description="One of length 1 for each sentence.")
+    read: list[str] = Field(description="What the model reads of each sentence.")
+
+
+class Caption(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    sentence: Sentence
+    video: str = Field(min_length=1, max_length=4096, description="A path, or a file's name.")
+
+
+class Captions(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    rows: list[Caption] = Field(min_length=1)
+
+
+class Calibrated(BaseModel):
+    """What an index was calibrated on, and how it answers such sentences before and after."""
+
+    sentences: int
+    videos: int
+    found_first: float
+    mean_probability: float
+    before: dict[str, float] | None
+    after: dict[str, float] | None
 
 
 class PathList(BaseModel):
@@ -312,6 +346,12 @@ class Copy(BaseModel):
     same_as: str = Field(description="The video of the index with the same content.")
 
 
+class Move(BaseModel):
+    id: str
+    before: str
+    now: str
+
+
 class Job(BaseModel):
     """How far adding videos is."""
 
@@ -326,6 +366,9 @@ class Job(BaseModel):
     message: str = ""
     failures: list[LeftOut] = []
     copies: list[Copy] = []
+    moves: list[Move] = Field([], description="Files recognised at a new place.")
+    removed: list[str] = Field([], description="Videos whose files are gone from a folder that is followed.")
+    away: list[str] = Field([], description="Videos on a disk that is not connected: kept.")
 
 
 class NewUpload(BaseModel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -11,10 +12,10 @@ from starlette.responses import Response
 
 import holmes
 from holmes.serve.catalogue import FOLDERS_LISTED
-from holmes.serve.guard import COOKIE, same, session_of
+from holmes.serve.guard import COOKIE, caller_of, same, session_of
 from holmes.serve.jobs import Jobs
 from holmes.serve.metrics import CONTENT_TYPE
-from holmes.serve.models import About, Health, Job, PathList, Paths, Token
+from holmes.serve.models import About, Calibrated, Captions, Health, Job, PathList, Paths, Token
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.routes_videos import Id
 
@@ -79,8 +80,30 @@ async def job(request: Request) -> Response:
 async def add(request: Request, given: Paths) -> Response:
     state, jobs = state_of(request), jobs_of(request)
     jobs.allow()
-    jobs.add(state.changeable_path(), given.paths, state.catalogue.folders)
+    how = {"fast": given.fast, "workers": given.workers}
+    jobs.add(state.changeable_path(), given.paths, state.catalogue.folders, **how)
     return Json(jobs.to_json(), 200)
+
+
+@router.post("/api/sync", **documented(Job, 409, 413), summary="Make the index match folders (with --manage)")
+async def sync(request: Request, given: Paths) -> Response:
+    state, jobs = state_of(request), jobs_of(request)
+    how = {"fast": given.fast, "workers": given.workers, "follow": True}
+    jobs.add(state.changeable_path(), given.paths, state.catalogue.folders, **how)
+    return Json(jobs.to_json(), 200)
+
+
+@router.post(
+    "/api/calibrate",
+    **documented(Calibrated, 409, 413, 503),
+    summary="Fit the probabilities to sentences whose videos are known (with --manage)",
+)
+async def calibrate(request: Request, given: Captions) -> Response:
+    state = state_of(request)
+    jobs_of(request).allow()
+    rows = [(row.sentence, row.video) for row in given.rows]
+    work = partial(state.index.calibrate, rows)
+    return Json((await state.batcher.do(work, caller_of(request.scope))).to_dict())
 
 
 @router.get("/api/paths", **documented(PathList), summary="Files and folders to add (with --manage)")

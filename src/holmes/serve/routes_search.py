@@ -14,7 +14,18 @@ from starlette.responses import Response
 from holmes.serve.batching import Reply, ServedQuestion
 from holmes.serve.catalogue import Filter
 from holmes.serve.guard import caller_of
-from holmes.serve.models import LIMITS, NOT_BLANK, Answer, Answers, ComposedQuestion, Day, Examples, Questions
+from holmes.serve.models import (
+    LIMITS,
+    NOT_BLANK,
+    Answer,
+    Answers,
+    ComposedQuestion,
+    Day,
+    Examples,
+    Questions,
+    Sentences,
+    Vectors,
+)
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.state import ServerState
 
@@ -91,6 +102,24 @@ async def search_many(request: Request, questions: Questions) -> Response:
     ]
     replies = await state.ask(asked, caller_of(request.scope))
     return Json({"answers": [answered(state, reply, began) for reply in replies]})
+
+
+@router.post(
+    "/api/encode", **documented(Vectors, 413, 503), summary="The vectors that sentences are compared by"
+)
+async def encode(request: Request, given: Sentences) -> Response:
+    state = state_of(request)
+    for sentence in given.sentences:
+        state.check(sentence)
+
+    def work() -> dict[str, Any]:
+        vectors_QD = state.index.encode(given.sentences)
+        return {
+            "vectors": vectors_QD.tolist(),
+            "read": [state.index.readable(sentence) for sentence in given.sentences],
+        }
+
+    return Json(await state.batcher.do(work, caller_of(request.scope)))
 
 
 def named(state: ServerState, questions: Questions | ComposedQuestion) -> frozenset[str] | None:

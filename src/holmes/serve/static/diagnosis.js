@@ -47,9 +47,10 @@ function distribution(hits, here) {
     h("figcaption", {}, "Where the probability lies"),
     h("div", { class: "bar", role: "img", "aria-label": `Probability: ${words || "no video"}, other videos ${percent(rest)}, not in your collection ${percent(none)}` },
       parts, part(rest, "", "part rest"), part(none, "", "part none")),
-    h("p", { class: "legend", "aria-hidden": "true" }, leading.length > 1 ? `first ${leading.length} ` : "first ", h("b", {}, percent(Math.max(0, 1 - rest - none))),
-      h("span", { class: "swatch rest" }), "other videos ", h("b", {}, percent(rest)),
-      h("span", { class: "swatch none" }), "not in your collection ", h("b", {}, percent(none))));
+    h("p", { class: "legend", "aria-hidden": "true" }, 
+      h("span", {}, leading.length > 1 ? `first ${leading.length} ` : "first ", h("b", {}, percent(Math.max(0, 1 - rest - none)))),
+      h("span", {}, h("i", { class: "swatch rest" }), "other videos ", h("b", {}, percent(rest))),
+      h("span", {}, h("i", { class: "swatch none" }), "not in your collection ", h("b", {}, percent(none)))));
 }
 
 function part(share, label, style) {
