@@ -21,7 +21,7 @@ from holmes.serve.settings import Limits, ServeSettings
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from browser import chromium, launched, serving, until
 
-WIDE, PHONE = {"width": 1180, "height": 860}, {"width": 390, "height": 844}
+WIDE, PHONE = {"width": 1200, "height": 800}, {"width": 390, "height": 844}
 PRECISE = "someone blows out candles on a cake"
 SEVERAL = "a hot air balloon"
 
@@ -39,27 +39,53 @@ def main(
     settings = ServeSettings(limits=Limits(rate=1e6, burst=10**6))
     with serving(holmes.open_index(index, device="cpu"), settings) as address, launched() as browser:
         with visit(browser, address, WIDE) as page:
-            ask(page, vague)  # the first answer waits for the model to load
+            page.goto("/")
+            page.wait_for_selector(".questions a")  # the first answer waits for the model to load
+            page.evaluate("document.activeElement.blur()")
+            settle(page)
+            save(page, out / "serve-start.webp")
             ask(page, precise)
-            save(page, out / "answer.png")
+            save(page, out / "answer.webp")
             page.locator(".card .poster").first.click()
-            until(page, "document.querySelector('video')?.readyState >= 2")
-            start = page.evaluate("document.querySelector('video').currentTime")
-            until(page, f"document.querySelector('video').currentTime > {start + 2.5}")
-            page.keyboard.press("Space")
-            page.evaluate("scrollTo(0, document.querySelector('.card').offsetTop - 90)")
-            save(page, out / "serve-play.png")
+            paused(page)
+            save(page, out / "serve-play.webp")
         with visit(browser, address, WIDE, color_scheme="dark") as page:
             ask(page, several)
-            save(page, out / "serve-several.png")
-        with visit(browser, address, PHONE, device_scale_factor=2) as page:
-            ask(page, vague)
-            save(page, out / "serve-phone.png")
+            save(page, out / "serve-several.webp")
         with visit(browser, address, WIDE) as page:
             page.goto("/library")
-            page.wait_for_selector(".shelf li .title")
+            page.wait_for_selector(".grid .tile img")
             settle(page)
-            save(page, out / "serve-library.png")
+            save(page, out / "serve-library.webp")
+            page.locator(".grid .open").nth(1).click()
+            page.wait_for_selector(".alike .tile")
+            paused(page)
+            save(page, out / "serve-watch.webp")
+        with visit(browser, address, WIDE, color_scheme="dark") as page:
+            ask(page, precise)
+            page.route("**/api/**", lambda route: route.abort())
+            page.fill("#q", vague)
+            page.wait_for_selector(".gone-banner:not([hidden])")
+            page.evaluate("document.activeElement.blur()")
+            save(page, out / "serve-gone.webp")
+        with visit(browser, address, PHONE, device_scale_factor=1.5) as page:
+            ask(page, precise)
+            save(page, out / "serve-phone.webp")
+        with visit(browser, address, PHONE, device_scale_factor=1.5, color_scheme="dark") as page:
+            page.goto("/library")
+            page.wait_for_selector(".grid .tile img")
+            settle(page)
+            save(page, out / "serve-phone-library.webp")
+
+
+def paused(page: Any) -> None:
+    """A film that has played for a moment."""
+    until(page, "document.querySelector('.stage video')?.readyState >= 2")
+    start = page.evaluate("document.querySelector('.stage video').currentTime")
+    until(page, f"document.querySelector('.stage video').currentTime > {start + 2.5}")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("Space")
+    settle(page)
 
 
 def visit(browser: Any, address: str, size: dict[str, int], **options: Any) -> Any:
@@ -83,7 +109,7 @@ def settle(page: Any) -> None:
 
 
 def save(page: Any, path: Path) -> None:
-    Image.open(io.BytesIO(page.screenshot())).convert("RGB").save(path, optimize=True)
+    Image.open(io.BytesIO(page.screenshot())).convert("RGB").save(path, quality=82, method=6)
     print(f"{path}  {path.stat().st_size / 1000:.0f} kB")
 
 

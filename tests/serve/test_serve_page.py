@@ -403,3 +403,271 @@ def test_axe_finds_nothing(browser: Any, address: str, scheme: str) -> None:
         card(page, "ship.mp4").locator(".poster").click()
         page.wait_for_selector(".film img")
         assert violations(page) == []
+
+
+def synthetic(route: Any, request: Any) -> None:
+    """A library of 10,000 videos, in place of the server's own."""
+    from urllib.parse import parse_qs, urlsplit
+
+    asked = {name: value[0] for name, value in parse_qs(urlsplit(request.url).query).items()}
+    first, count = int(asked["offset"]), int(asked["limit"])
+    videos = [
+        {
+            "id": f"v{at}",
+            "name": f"/films/{at}.mp4",
+            "title": f"film {at}.mp4",
+            "folder": "/films",
+            "duration": 60 + at,
+            "date": "2024-05-01",
+            "file": True,
+            "note": "it ends early" if at == 1 else None,
+        }
+        for at in range(first, min(first + count, 10_000))
+    ]
+    route.fulfill(json={"total": 10_000, "videos": videos})
+
+
+def test_the_start_is_never_empty(page: Any) -> None:
+    page.goto("/")
+    page.wait_for_selector(".questions a")
+    assert page.locator(".questions a").count() == 3
+    rows = page.locator(".row h2").all_inner_texts()
+    assert rows == ["Latest", "Newly added"] and page.locator(".tiles .tile").count() == 16
+    page.locator(".questions a").first.click()
+    page.wait_for_selector(".card:not(.ghost)")
+    page.go_back()
+    page.locator(".tiles .open").first.click()
+    page.wait_for_selector(".watch .player")
+    page.goto("/")
+    page.wait_for_selector(".row h2 >> text=Opened last")
+
+
+def test_a_library_without_videos_says_what_to_do(page: Any) -> None:
+    def empty(route: Any) -> None:
+        answer = route.fetch()
+        route.fulfill(json={**answer.json(), "videos": 0, "folders": []})
+
+    page.route("**/api/index", empty)
+    page.route("**/api/videos?*", lambda route: route.fulfill(json={"total": 0, "videos": []}))
+    for path in ("/", "/library"):
+        page.goto(path)
+        page.wait_for_selector(".empty >> text=There are no videos yet")
+        assert "holmes index add" in page.locator(".command").inner_text() and violations(page) == []
+
+
+def test_the_library_is_sorted_and_kept_by_folder(page: Any) -> None:
+    page.goto("/library")
+    page.wait_for_selector(".grid .title")
+
+    def titles() -> list[str]:
+        return [text for text in page.locator(".grid .title").all_inner_texts()]
+
+    added = titles()
+    page.select_option("#sort", label="Name")
+    until(page, "document.querySelector('.grid .title').textContent.startsWith('<b>party')")
+    assert titles() == sorted(added, key=str.casefold) and "sort=name" in page.url
+    page.select_option("#sort", label="Longest")
+    until(page, "document.querySelector('.grid .title').textContent === 'kitchen.mkv'")
+    page.get_by_role("navigation", name="Folders").get_by_role("button", name="beach 3").click()
+    until(page, "document.querySelectorAll('.grid .tile').length === 3")
+    assert page.locator(".found").first.inner_text() == "3 of 8 videos" and "folder=" in page.url
+    page.locator(".grid .open").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.closest('li').ariaPosInSet") == "2"
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".watch .player")
+    page.keyboard.press("Escape")
+    until(page, "document.querySelectorAll('.grid .tile').length === 3")
+
+
+def test_ten_thousand_videos_are_few_elements(page: Any) -> None:
+    page.route("**/api/videos?*", synthetic)
+    page.route("**/thumbnail?*", lambda route: route.abort())
+    page.goto("/library")
+    page.wait_for_selector(".grid .title >> text=film 0.mp4")
+    assert page.locator(".mark-note >> text=read in part").count() == 1
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight / 2)")
+    until(
+        page,
+        "[...document.querySelectorAll('.grid .title')].some((t) => /film [45]\\d{3}/.test(t.textContent))",
+    )
+    assert page.locator(".grid li").count() < 120
+    places = page.locator(".grid li").evaluate_all("items => items.map((item) => Number(item.ariaPosInSet))")
+    assert places == sorted(places), "the order of the document is that of the grid"
+
+
+def test_a_video_has_a_view_of_its_own(page: Any) -> None:
+    page.goto("/library")
+    page.locator(".grid .open", has_text="kitchen.mkv").click()
+    page.wait_for_selector(".scenes li:nth-child(3)")
+    assert page.locator(".scenes li").count() == 3 and page.title() == "kitchen.mkv · Holmes"
+    assert page.locator(".panel dd").first.inner_text() == "0:14"
+    wait_for_film(page)
+    page.get_by_role("button", name="Scene at 0:08").click()
+    until(page, "document.querySelector('.stage video').currentTime >= 7.9")
+    page.wait_for_selector(".scenes li[data-now]:nth-child(3)")
+    page.wait_for_selector(".alike .tile")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("Space")
+    until(page, "document.querySelector('.stage video').paused")
+    for key, moved in ((".", 0.1), (".", 0.1), (",", -0.1)):  # ten frames a second
+        before = position(page)
+        page.keyboard.press(key)
+        until(page, "!document.querySelector('.stage video').seeking")
+        assert position(page) - before == pytest.approx(moved, abs=0.06), key
+    page.keyboard.press(">")
+    assert page.evaluate("document.querySelector('.stage video').playbackRate") == 1.25
+    page.get_by_label("Volume").fill("0.5")
+    assert page.evaluate("document.querySelector('.stage video').volume") == 0.5
+    page.get_by_role("link", name="More like the moment shown now").click()
+    page.wait_for_selector(".asking >> text=More like kitchen.mkv at 0:0")
+
+
+def test_only_the_moment_is_played_and_looped(page: Any) -> None:
+    ask(page, "dog runs beach")
+    hit = card(page, "coast.mp4")
+    hit.locator(".poster").click()
+    wait_for_film(page)
+    times = hit.locator(".moment").inner_text()
+    start, end = (int(part.split(":")[1]) for part in times.split("–"))
+    assert (start, end) == (4, 7)
+    hit.get_by_role("button", name="Play only the moment").click()
+    page.evaluate("document.querySelector('.stage video').currentTime = 6.6")
+    until(page, "document.querySelector('.stage video').paused")
+    assert end - 0.3 <= position(page) <= end + 0.6
+    page.keyboard.press("l")
+    assert hit.get_by_role("button", name="Loop").get_attribute("aria-pressed") == "true"
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("Space")
+    until(page, "!document.querySelector('.stage video').paused")
+    page.evaluate("document.querySelector('.stage video').currentTime = 6.6")
+    until(page, "document.querySelector('.stage video').currentTime < 6")
+    assert not page.evaluate("document.querySelector('.stage video').paused")
+
+
+def test_moments_play_in_place_under_the_mouse(page: Any) -> None:
+    ask(page, "dog runs pier")
+    card(page, "pier.mp4").locator(".poster").hover()
+    page.wait_for_selector(".poster.alive .preview-film")
+    assert page.evaluate("document.querySelector('.preview-film').currentTime >= 4.4")
+    page.mouse.move(0, 0)
+    until(page, "document.querySelector('.preview-film') === null")
+    page.goto("/library")
+    page.wait_for_selector(".grid .tile img")
+    tile = page.locator(".grid .tile", has_text="coast.mp4")
+    before = tile.locator("img").get_attribute("src")
+    tile.locator(".picture").hover()
+    page.wait_for_selector(".picture.alive")
+    assert tile.locator("img").get_attribute("src") != before
+
+
+def test_look_alikes_have_strips_and_exports(page: Any) -> None:
+    ask(page, "dog runs beach")
+    page.locator(".card").first.get_by_role("button", name="More like this").click()
+    page.wait_for_selector(".asking")
+    assert page.locator(".card").first.locator(".strip stop").count() >= 8
+    page.locator(".exports summary").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    assert "twin.mp4" in Path(download.value.path()).read_text()
+
+
+@pytest.mark.parametrize("size", [(1400, 900), (390, 844)], ids=["wide", "phone"])
+def test_the_first_hit_is_seen_without_scrolling(browser: Any, address: str, size: tuple[int, int]) -> None:
+    for page in visit(browser, address, viewport={"width": size[0], "height": size[1]}):
+        ask(page, "dog runs beach")
+        box = page.locator(".card").first.locator(".poster").bounding_box()
+        assert box["y"] + box["height"] <= size[1]
+
+
+SMALL = """() => [...document.querySelectorAll('button, summary, select, input, a')].filter((one) => {
+  const box = one.getBoundingClientRect();
+  const text = one.matches('h3 a, p a, .skip') || one.closest('.hidden');  // links in running text
+  return !text && box.width && box.height && one.checkVisibility() && (box.height < 43.5 || box.width < 41.5);
+}).map((one) => one.outerHTML.slice(0, 90))"""
+
+
+def test_a_thumb_hits_what_it_means(browser: Any, address: str) -> None:
+    for page in visit(browser, address, viewport={"width": 390, "height": 844}, has_touch=True):
+        page.goto("/")
+        page.wait_for_selector(".questions a")
+        assert page.evaluate(SMALL) == []
+        ask(page, "dog runs pier")
+        page.locator(".filters summary").click()
+        page.locator(".poster").first.click()
+        wait_for_film(page)
+        assert page.evaluate(SMALL) == []
+        page.goto("/library")
+        page.wait_for_selector(".grid .tile")
+        page.locator(".folders summary").click()
+        assert page.evaluate(SMALL) == []
+        page.locator(".grid .open").first.click()
+        page.wait_for_selector(".alike .tile")
+        assert page.evaluate(SMALL) == []
+
+
+def test_light_and_dark_are_switched_and_kept(browser: Any, address: str) -> None:
+    for page in visit(browser, address, color_scheme="light"):
+        paper = "getComputedStyle(document.body).backgroundColor"
+        page.goto("/library")
+        light = page.evaluate(paper)
+        page.get_by_role("button", name="Light or dark").click()
+        dark = page.evaluate(paper)
+        assert dark != light
+        page.goto("/api")
+        assert page.evaluate(paper) == dark
+        assert violations(page) == []
+    described = page_manifest(address)
+    assert described["display"] == "standalone" and len(described["icons"]) == 3
+
+
+def page_manifest(address: str) -> dict[str, Any]:
+    import json
+    from urllib.request import urlopen
+
+    with urlopen(f"{address}/static/app.webmanifest") as answer:
+        described: dict[str, Any] = json.load(answer)
+    for icon in described["icons"]:
+        with urlopen(address + icon["src"]) as answer:
+            assert answer.headers["content-type"] == icon["type"]
+    return described
+
+
+def test_a_slow_line_and_a_lost_one(page: Any) -> None:
+    page.goto("/")
+    page.wait_for_selector(".tiles .tile")
+    line = page.context.new_cdp_session(page)
+    slow = {"offline": False, "latency": 700, "downloadThroughput": 50_000, "uploadThroughput": 20_000}
+    line.send("Network.enable")
+    line.send("Network.emulateNetworkConditions", slow)
+    page.fill("#q", "dog runs pier")
+    page.wait_for_selector(".card.ghost")
+    assert page.locator("#status").inner_text() == "Searching…"
+    page.wait_for_selector(".card h3 >> text=pier.mp4")
+    line.send("Network.emulateNetworkConditions", {**slow, "offline": True})
+    page.fill("#q", "sun sets")
+    page.wait_for_selector(".gone-banner:not([hidden])")
+    line.send("Network.emulateNetworkConditions", {**slow, "latency": 0, "downloadThroughput": -1})
+    until(page, "document.querySelector('.card h3').textContent === 'coast.mp4'")  # by itself
+    assert not page.locator(".gone-banner").is_visible()
+
+
+ADDS = """async () => {
+  const places = await import('/static/places.js');
+  const made = (name) => Object.assign(document.createElement('button'), { textContent: name });
+  places.addCardAction((hit, { time }) => made(`cut ${hit.title} ${time().toFixed(0)}`));
+  places.addPlayerPanel(async ({ player }) =>
+    ({ title: 'Spoken', element: made(`at ${typeof player.play}`) }));
+  places.addExport(({ hits, parameters }) => made(`list ${hits.length} ${parameters.q}`));
+}"""
+
+
+def test_modules_add_to_the_page(page: Any) -> None:
+    page.goto("/library")
+    page.evaluate(ADDS)
+    page.fill("#q", "dog runs pier")
+    page.get_by_role("button", name="cut pier.mp4 7").wait_for()
+    page.locator(".exports summary").click()
+    page.get_by_role("button", name="list 8 dog runs pier").wait_for()
+    card(page, "pier.mp4").locator(".poster").click()
+    page.get_by_role("region", name="Spoken").get_by_role("button", name="at function").wait_for()

@@ -49,10 +49,11 @@ export class Start {
   }
 
   #nothing(about) {
-    const action = about.manage || about.uploads ? plain("Add videos", () => addVideos(about, () => this.read()), { class: "plain strong" })
+    const adds = about.manage || about.uploads;
+    const action = adds ? plain("Add videos", () => addVideos(about, () => this.read()), { class: "plain strong" })
       : h("code", { class: "command" }, `holmes index add ${about.path} VIDEOS`);
     this.element.replaceChildren(h("h1", { class: "hidden" }, "Holmes"), notice("There are no videos yet.", action,
-      { more: about.manage ? "Add some, and ask what happens in them." : "Add some on the machine of the server:" }));
+      { more: adds ? "Add some, and ask what happens in them." : "Add some on the machine of the server:" }));
   }
 }
 
