@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,8 @@ from starlette.testclient import TestClient
 import holmes
 from holmes.index.answer.searcher import Index
 from holmes.index.storage.writer import IndexWriter
+from holmes.serve.examples import SENTENCES
+from holmes.serve.scenes import scenes_of
 from index_fakes import FakeJoint, known_encoders
 from serve_fakes import FILMS, build, client_of, open_fake
 from waiting import wait_for
@@ -89,6 +93,62 @@ def test_filters_by_folder_length_and_date(client: TestClient) -> None:
     assert titles(shortest=10) == {"coast.mp4", "kitchen.mkv"} and titles(longest=10, shortest=9.5) == set()
     assert len(titles(after="2020-01-01")) == 4 and titles(before="2020-01-01") == set()
     assert client.get("/api/search", params={"q": "dog", "after": "yesterday"}).status_code == 422
+
+
+def test_post_takes_every_filter_that_get_takes(client: TestClient) -> None:
+    folders = [each["folder"] for each in client.get("/api/index").json()["folders"]]
+    folder = next(name for name in folders if "beach" in name)
+    for filters in (
+        {"folder": folder},
+        {"shortest": 10, "longest": 13},
+        {"after": "2090-01-01"},
+        {"before": "2090-01-01", "folder": folder},
+        {"timelines": True},
+    ):
+        got = client.get("/api/search", params={"q": "dog", **filters}).json()["hits"]
+        (answer,) = client.post("/api/search", json={"sentences": ["dog"], **filters}).json()["answers"]
+        assert answer["hits"] == got, filters
+    name = got[0]["name"]
+    both = {"sentences": ["dog"], "names": [name, "absent"], "filter": "*"}
+    (answer,) = client.post("/api/search", json=both).json()["answers"]
+    assert [hit["name"] for hit in answer["hits"]] == [name]
+
+
+def test_videos_are_listed_in_order(client: TestClient, index: Index) -> None:
+    def listed(**order: str) -> list[dict[str, Any]]:
+        return list(client.get("/api/videos", params=order).json()["videos"])
+
+    names = [video["name"] for video in listed()]
+    assert names == index.videos and [video["name"] for video in listed(sort="added")] == names[::-1]
+    lengths = [video["duration"] for video in listed(sort="length")]
+    assert lengths == sorted(lengths, reverse=True)
+    assert [video["duration"] for video in listed(sort="length", order="up")] == lengths[::-1]
+    titles = [video["title"] for video in listed(sort="name")]
+    assert titles == sorted(titles, key=str.casefold)
+    assert {video["name"] for video in listed(sort="date")} == set(names)
+    assert client.get("/api/videos", params={"sort": "colour"}).status_code == 422
+
+
+def test_a_video_is_divided_into_its_scenes(client: TestClient) -> None:
+    scenes = client.get(f"/api/videos/{id_of(client, 'coast.mp4')}/scenes").json()["scenes"]
+    cuts = [scene["start"] for scene in scenes]
+    np.testing.assert_allclose(cuts, [0, 4, 7], atol=0.5)  # waves, a dog, the sun
+    assert scenes[-1]["end"] == 12 and all(
+        one["end"] == next["start"] for one, next in itertools.pairwise(scenes)
+    )
+    assert scenes_of(None, None, 3.0) == [(0.0, 3.0)]
+
+
+def test_examples_are_sentences_with_different_videos(client: TestClient, index: Index) -> None:
+    found = client.get("/api/examples").json()["examples"]
+    assert len(found) == 3 and {*found} <= {*SENTENCES}
+    assert len({index.search(sentence)[0].video for sentence in found}) == 3
+
+
+def test_the_api_is_a_page(client: TestClient) -> None:
+    text = client.get("/api").text
+    for path in client.get("/api/openapi.json").json()["paths"]:
+        assert f"<code>{path}</code>" in text, path
 
 
 def test_thumbnails_show_the_moment(client: TestClient) -> None:

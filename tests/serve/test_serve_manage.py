@@ -101,6 +101,29 @@ def test_only_allowed_folders_are_added_from(client: TestClient, folder: Path) -
     assert client.get("/api/job").json()["state"] == "idle"
 
 
+def test_paths_are_completed_in_allowed_folders_only(client: TestClient, folder: Path) -> None:
+    def completed(prefix: str) -> list[str]:
+        return list(client.get("/api/paths", params={"prefix": prefix}).json()["paths"])
+
+    (folder / "more" / "holiday").mkdir()
+    (folder / "more" / "notes.txt").touch()
+    (folder / "more" / "clip.mp4").touch()
+    (folder / "more" / "out").symlink_to("/etc")
+    assert completed(f"{folder}/more/") == [
+        f"{folder}/more/{name}" for name in ("clip.mp4", "holiday/", "videos/")
+    ]
+    assert completed(f"{folder}/more/h") == [f"{folder}/more/holiday/"]
+    assert f"{folder}/more/" in completed(f"{folder}/mo") and f"{folder}/more/" in completed("")
+    for outside in ("/etc/", f"{folder}/more/../index/", f"{folder}/more/out/", "relative", "a\0b"):
+        assert all(path.startswith(str(folder)) and "index" not in path for path in completed(outside))
+    assert completed("/etc/") == []
+
+
+def test_a_copy_is_named_and_counted() -> None:
+    news = {"added": 1, "unchanged": 0, "moved": 0, "failures": [{}], "copies": [{}]}
+    assert jobs.summary_of(news) == "3 files gave 1 added, 0 already there, 1 copy, 1 left out"
+
+
 def test_what_goes_wrong_is_told(client: TestClient, folder: Path) -> None:
     (folder / "more" / "features.json").write_text("{}")
     client.post("/api/videos", json={"paths": [str(folder / "more")]})

@@ -252,7 +252,13 @@ def test_sentences_tops_and_waiting_are_bounded(index: Index) -> None:
 
 def test_changes_need_to_be_allowed(client: TestClient) -> None:
     id = client.get("/api/videos").json()["videos"][0]["id"]
-    for answer in (client.post("/api/videos", json={"paths": ["/tmp"]}), client.delete(f"/api/videos/{id}")):
+    for answer in (
+        client.post("/api/videos", json={"paths": ["/tmp"]}),
+        client.delete(f"/api/videos/{id}"),
+        client.post("/api/sync", json={"paths": ["/tmp"]}),
+        client.post("/api/calibrate", json={"rows": [{"sentence": "a dog", "video": "coast.mp4"}]}),
+        client.get("/api/paths", params={"prefix": "/"}),
+    ):
         assert answer.status_code == 403 and "--manage" in answer.json()["error"]
     assert client.get("/api/videos").json()["total"] == len(FILMS)
 

@@ -23,7 +23,10 @@ export class Library {
     this.grid = new Grid((offset, limit) => request(this.#asked({ offset, limit })), (video) => this.#extra(video));
     this.state = h("div", {});
     this.facts = h("details", { class: "index-facts" });
-    this.dragged = (event) => { if (this.about?.uploads && event.dataTransfer?.types.includes("Files") && !document.querySelector("dialog[open]")) this.#add(); };
+    this.dragged = (event) => {
+      const videos = [...event.dataTransfer?.items ?? []].some(({ kind, type }) => kind === "file" && !type.startsWith("image/"));
+      if (videos && this.about?.uploads && !document.querySelector("dialog[open]")) this.#add();
+    };
     this.element = h("div", { class: "library" }, this.head,
       h("div", { class: "tools" }, h("label", { class: "hidden", htmlFor: "part" }, "Part of a name or folder"), this.part,
         h("label", { class: "sort", htmlFor: "sort" }, h("span", {}, "Sort by"), this.sort), this.filters.element),
