@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,7 +24,8 @@ from holmes.errors import HolmesError
 from holmes.evaluation.runs.evaluate import evaluate_run
 from holmes.evaluation.runs.folders import RunFolder
 from holmes.reproduce import checkpoints
-from holmes.reproduce.finding import find
+from holmes.reproduce import run as running
+from holmes.reproduce.finding import find, refuse_data_as_results
 from holmes.reproduce.plan import TABLES, Request, make_plan
 from holmes.reproduce.published import COLLECTIONS
 from holmes.reproduce.run import reproduce
@@ -54,9 +58,23 @@ def charades(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def results(charades, tmp_path_factory):
-    out = tmp_path_factory.mktemp("results") / "out"
-    grids, _ = go(request(charades, out))
+def pages():
+    """What the page of `results` said each time it was written."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def results(charades, pages, tmp_path_factory):
+    out, original = tmp_path_factory.mktemp("results") / "out", running.write_results
+
+    def write(*inputs):
+        grids = original(*inputs)
+        pages.append(re.search(r"\d of \d runs", (out / "index.html").read_text()).group())
+        return grids
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "write_results", write)
+        grids, _ = go(request(charades, out))
     return out, grids
 
 
@@ -121,6 +139,51 @@ def test_from_a_zip_file_to_the_page(results):
     assert row[1:6] == [f"{result['metrics'][name]:.1f}" for name in METRICS]
     assert row[-1] == f"{result['metrics']['SumR'] - 80.6:+.1f}"
     assert r"\toprule" in (out / "tables" / "main-charades.tex").read_text()
+
+
+def test_the_page_appears_while_the_plan_runs(results, pages):
+    assert pages == ["0 of 2 runs", "1 of 2 runs", "2 of 2 runs", "2 of 2 runs"]
+
+
+@pytest.mark.parametrize("place", [".", "charades/FeatureData/results"])
+def test_results_among_the_features_are_refused(tmp_path, place):
+    with pytest.raises(HolmesError, match="is a folder of features"):
+        refuse_data_as_results(tmp_path, tmp_path / place)
+    assert "not searched" in refuse_data_as_results(tmp_path, tmp_path / "results")
+    assert refuse_data_as_results(tmp_path / "data", tmp_path / "data-results") is None
+
+
+def test_better_recipes_and_baselines_are_trained_to_the_page(charades, tmp_path):
+    few = {**TINY, "epochs": "1", "warm_up_epochs": "0"}
+    asked = request(charades, tmp_path / "out", settings=few, plus=True, baselines=True)
+    findings = find(asked.data)
+    plan = [each for each in make_plan(asked, findings.usable) if each.protocol is Protocol.PUBLISHED]
+    grids = reproduce(asked, findings, plan, lambda line: None, progress=False)
+    page = (tmp_path / "out" / "index.html").read_text()
+    for name in (
+        "Holmes",
+        "Holmes, better recipe",
+        "MS-SL",
+        "GMMFormer",
+        "GMMFormerV2",
+        "HLFormer",
+        "DreamPRVR",
+    ):
+        assert f"ours: {name}, published protocol" in page
+    assert len([row for row in grids["summary"].rows if row[3] != "–"]) == 7
+    compile_latex(tmp_path / "out" / "tables", tmp_path)
+
+
+def compile_latex(tables, folder):
+    """Every table in one document, with a real TeX."""
+    if shutil.which("pdflatex") is None:
+        pytest.skip("no pdflatex: apt-get install texlive-latex-base texlive-latex-extra")
+    inputs = "".join(f"\\input{{{path}}}\n" for path in sorted(tables.glob("*.tex")))
+    head = "\\documentclass{article}\n\\usepackage{booktabs, array}\n\\begin{document}\n"
+    (folder / "all.tex").write_text(f"{head}{inputs}\\end{{document}}\n")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
 
 
 def test_widths_that_only_the_store_tells_are_remarked(results):

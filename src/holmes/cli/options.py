@@ -75,7 +75,7 @@ Form = Annotated[
     typer.Option(
         "--format",
         metavar="md|latex|csv|json",
-        help="Print the tables in this format; LaTeX needs the booktabs package.",
+        help="Print the tables in this format; LaTeX needs the booktabs and array packages.",
         show_default="drawn for a terminal",
     ),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,9 +19,6 @@ from holmes.cli.options import (
     say,
     show,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def reproduce(
@@ -57,7 +54,7 @@ def reproduce(
     """
     from holmes.base.devices import device_named
     from holmes.errors import HolmesError
-    from holmes.reproduce.finding import find, missing_lines
+    from holmes.reproduce.finding import find, missing_lines, refuse_data_as_results
     from holmes.reproduce.plan import Request, make_plan, refuse_empty
     from holmes.reproduce.published import COLLECTIONS
 
@@ -76,6 +73,8 @@ def reproduce(
         device=device,
         compiled=compiled,
     )
+    if (line := refuse_data_as_results(data, out)) is not None:
+        say(line)
     findings = find(data, without=out)
     for line in missing_lines(findings, request.collections):
         say(line)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holmes.reproduce.estimate import in_words
@@ -22,8 +22,10 @@ class PlanDisplay(StudyDisplay):
         settings: Sequence[str],
         at_once: int = 1,
         progress: bool = True,
+        after_run: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(len(runs), progress)
+        self.after_run = after_run
         self.planned = {run.name: run for run in runs}
         self.remarks, self.settings, self.at_once = remarks, settings, max(1, at_once)
         self.watches = {run.name: Watch(run.preset, run.protocol) for run in runs}
@@ -47,6 +49,7 @@ class PlanDisplay(StudyDisplay):
         self.epochs_left[name] = 0
         curve = curves().get(self.planned[name].preset)
         super().end(name, how if curve is None else f"{how}, published {curve.best:.1f}")
+        self.after_run()
 
     def time_left(self) -> float:
         """Epochs left, each at its preset's rate; presets not yet seen at the ratio of the published runs."""

@@ -97,6 +97,18 @@ def find(folder: Path, without: Path | None = None) -> Findings:
     return findings
 
 
+def refuse_data_as_results(data: Path, out: Path) -> str | None:
+    """Refuse to write among the features; a line to say where results go into a folder below DATA."""
+    where, into = data.resolve(), out.resolve()
+    if not into.is_relative_to(where):
+        return None
+    if into == where or {TEXT, FEATURES} & {*into.relative_to(where).parts}:
+        raise HolmesError(
+            f"--out {out} is a folder of features; give another one, such as {where.name}-results."
+        )
+    return f"the results go into {out}, below {data}: that folder is not searched for features"
+
+
 def trees(folder: Path, without: Path | None, findings: Findings) -> Iterator[Tree]:
     """Every folder that has TextData, also inside zip files; checkpoints are noted on the way."""
     seen = set[str]() if without is None else {os.path.realpath(without)}

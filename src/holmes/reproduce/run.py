@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -66,11 +67,12 @@ def reproduce(
         outcome.released = evaluate_released(
             findings.checkpoints, stores, request.out / CHECKPOINTS, request.device, say
         )
-        train_plan(outcome, findings, stores, progress)
+        write = partial(write_results, outcome, findings, stores, device_name(request.device))
+        train_plan(outcome, findings, stores, write, progress)
         measure_times(outcome, stores, say)
         if "figures" in request.tables:
             write_reports(outcome, say)
-        return write_results(outcome, findings, stores, device_name(request.device))
+        return write()
     finally:
         lock.release()
 
@@ -134,8 +136,17 @@ def in_mebibytes(advance: Callable[[int], None]) -> Callable[[int], None]:
     return note
 
 
-def train_plan(outcome: Reproduction, findings: Findings, stores: dict[str, Store], progress: bool) -> None:
-    """Train what is left, first the runs of the tables, then the timed ones, which run alone."""
+def train_plan(
+    outcome: Reproduction,
+    findings: Findings,
+    stores: dict[str, Store],
+    write: Callable[[], object],
+    progress: bool,
+) -> None:
+    """Train what is left, first the runs of the tables, then the timed ones, which run alone.
+
+    The page is written before the first run and after each: it shows all that is done.
+    """
     request = outcome.request
     options = RunOptions(request.device, request.compiled, progress=progress)
     remarks = {name: found.remarks for name, found in findings.collections.items()}
@@ -149,7 +160,15 @@ def train_plan(outcome: Reproduction, findings: Findings, stores: dict[str, Stor
         ]
         left = [run for run in runs if not run.done(request.out)]
         at_once = jobs or runs_that_fit([(job.store, job.config) for job in queue], options.device)
-        with PlanDisplay(left, remarks, [*request.settings], at_once, progress) as display:
+        outcome.note_done()
+        if left:
+            write()
+
+        def ended() -> None:
+            outcome.note_done()
+            write()
+
+        with PlanDisplay(left, remarks, [*request.settings], at_once, progress, ended) as display:
             results = train_all(queue, options, at_once, display=display)
         outcome.results |= {run.name: result for run, result in zip(runs, results, strict=True)}
 

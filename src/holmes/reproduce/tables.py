@@ -29,7 +29,7 @@ from holmes.reproduce.plan import (
 from holmes.reproduce.published import COLLECTIONS
 from holmes.results import METRICS, TrainingResult, summary_of
 from holmes.training.protocol import Protocol
-from holmes.training.resume import RANKS
+from holmes.training.resume import RANKS, RESULT, read_result
 
 Summary = dict[str, dict[str, float | None]]
 PROTOCOLS = (Protocol.PUBLISHED, Protocol.HONEST)
@@ -44,6 +44,15 @@ class Reproduction:
     results: dict[str, TrainingResult] = field(default_factory=dict)  # by the run's name
     released: list[ReleasedFigures] = field(default_factory=list)
     times: dict[str, Times] = field(default_factory=dict)  # preset → efficiency
+
+    def note_done(self) -> None:
+        """Read the results of runs that have finished."""
+        out = self.request.out
+        self.results |= {
+            run.name: read_result(run.folder(out) / RESULT)
+            for run in self.plan
+            if run.name not in self.results and run.done(out)
+        }
 
     def figures(self, preset: str, protocol: Protocol, row: Ablation = FULL) -> Summary | None:
         """One setting over its seeds, with intervals; None where a seed is missing."""
