@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from holmes.index.answer.answers import Answer, Hit
     from holmes.index.answer.base import SearchIndex
+    from holmes.results import Json
 
 PROMPT = "what happens? "
 BAR = 44  # characters of a timeline
@@ -72,6 +73,16 @@ def search(
     expect_missing: Annotated[
         float, typer.Option(min=0, max=1, metavar="P", help="The share of searches whose video is not there.")
     ] = 0.2,
+    links: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Print links that open the page of 'holmes serve' at the moment, such as http://127.0.0.1:8000.",
+        ),
+    ] = None,
+    play: Annotated[
+        bool, typer.Option("--play", help="Open a player (mpv, vlc, ffplay …) at the first hit's moment.")
+    ] = False,
     device: Annotated[
         str, typer.Option(help="auto, cpu or cuda; auto takes a GPU for many sentences.")
     ] = "auto",
@@ -90,6 +101,7 @@ def search(
     not_here_below = min_probability if not_here_below is None else not_here_below
     if device == "auto" and sentence is not None:
         device = "cpu"  # one search takes less time than moving the embeddings
+    page = None if links is None else page_address(links)
     opened = open_index(index, device=device, model=model)
     names = videos.names(opened)
     if image is not None or like is not None or leave_out or then is not None:
@@ -111,11 +123,13 @@ def search(
             expect_missing=expect_missing,
         )
         if json:
-            typer.echo(json_format.dumps(answer.to_dict()))
+            typer.echo(json_format.dumps(with_links(answer.to_dict(), page, answer)))
         else:
             if sentence is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
                 typer.echo(f"“{printable(words)}”")  # whoever reads the answers does not see the questions
-            _show(opened, answer)
+            _show(opened, answer, page)
+        if play:
+            _play(answer)
 
 
 def _sentences(sentence: str | None) -> Iterator[str]:
@@ -147,7 +161,7 @@ def _line() -> str:
     return input().strip()
 
 
-def _show(index: SearchIndex, answer: Answer) -> None:
+def _show(index: SearchIndex, answer: Answer, page: str | None = None) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -165,6 +179,45 @@ def _show(index: SearchIndex, answer: Answer) -> None:
     for rank, hit in enumerate(answer.hits, start=1):
         for part in _hit(rank, hit, index.duration(hit.video)):
             console.print(part)
+        if page is not None:
+            console.print(Text(f"     {moment_link(page, answer.query, hit)}", style="dim"))
+
+
+def page_address(url: str) -> str:
+    """The address of the page, checked."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise HolmesError(f"--links {url}: write the address of the page, such as http://127.0.0.1:8000.")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def moment_link(page: str, query: str, hit: Hit) -> str:
+    """The page with this answer, playing this hit's best moment."""
+    from urllib.parse import urlencode
+
+    from holmes.media.feature_folder import video_id
+
+    start = hit.moments[0].start if hit.moments else 0.0
+    return f"{page}/?{urlencode({'q': query, 'play': video_id(Path(hit.video)), 't': f'{start:.1f}'})}"
+
+
+def with_links(plain: Json, page: str | None, answer: Answer) -> Json:
+    """An answer as JSON, each hit with its link."""
+    if page is None:
+        return plain
+    linked = [{**hit.to_dict(), "link": moment_link(page, answer.query, hit)} for hit in answer.hits]
+    return {**plain, "hits": linked}
+
+
+def _play(answer: Answer) -> None:
+    from holmes.cli.player import play
+
+    if not answer.hits:
+        raise HolmesError("nothing was found that could be played.")
+    first = answer.hits[0]
+    play(first.video, first.moments[0].start if first.moments else 0.0)
 
 
 def _hit(rank: int, hit: Hit, duration: float) -> Iterator[Text]:

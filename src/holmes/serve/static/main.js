@@ -20,6 +20,7 @@ import { made } from "./places.js";
 import "./searches.js";
 import { Start } from "./start.js";
 import { Watch } from "./watch.js";
+import "./cut.js"; // saves clips, reels and files for editors
 
 const LOOK = 3000; // milliseconds between two looks whether the server is back
 const content = document.getElementById("content");
