@@ -29,7 +29,7 @@ from rated_films import frames_in, rated_film, uneven_times
 NTSC_FILM, NTSC, PAL = Fraction(24000, 1001), Fraction(30000, 1001), Fraction(25)
 MOMENTS = (
     (2.02, 3.0, 0.7),
-    (1.0, 2.0, 0.9),
+    (1.0, 2.02, 0.9),
     (3.5, 99.0, 0.6),
 )  # best first, out of order, one beyond the end
 HOUR = {NTSC_FILM: 86400, NTSC: 107892, PAL: 90000, Fraction(60): 216000}  # frames before 01:00:00:00

@@ -75,8 +75,8 @@ def chapters(
 
     Example:
         >>> found = holmes.chapters(index, index.videos[0])
-        >>> found[0].start, found[0].title
-        (0.0, 'Scene 1')
+        >>> found[0].start, found[-1].end == index.duration(index.videos[0])
+        (0.0, True)
     """
     if not isinstance(index, Index):
         raise HolmesError("chapters need the files of one index; open its folder, or the film's shard.")

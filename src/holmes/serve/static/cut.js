@@ -65,7 +65,7 @@ addCardAction((hit, { time }) => {
 });
 
 // 2. Everything that is probable enough, in one file.
-addExport(({ hits, parameters }) => (parameters.q ? plain("For editors…", () => open(hits, parameters)) : null));
+addExport(({ hits, parameters }) => (parameters.q ? plain("Reel, timeline…", () => open(hits, parameters)) : null));
 
 function open(hits, parameters) {
   const judged = hits.some((hit) => hit.probability !== null && hit.probability !== undefined);
@@ -113,9 +113,9 @@ function open(hits, parameters) {
     start.textContent = "Save";
   };
   const dialog = h("dialog", { class: "cut", "aria-labelledby": "cut-title", onclose: () => { control?.abort(); dialog.remove(); } },
-    h("h2", { id: "cut-title" }, "For editors"),
-    h("form", { onsubmit: run, oninput: look }, field("Save as", kind), judged ? field("At least probable (%)", least) : null, field("Videos at most", top),
-      field("Seconds before and after", pad), rates, count, wrong,
+    h("h2", { id: "cut-title" }, "Save what was found"),
+    h("form", { onsubmit: run, oninput: look }, field("Save as", kind), judged ? field("Least probability (%)", least) : null, field("Videos at most", top),
+      field("Seconds before, after", pad), rates, count, wrong,
       h("div", { class: "cut-buttons" }, plain("Cancel", () => dialog.close()), start)));
   document.body.append(dialog);
   look();
