@@ -19,15 +19,15 @@ HEAD = """<!doctype html>
   <meta name="color-scheme" content="light dark">
   <meta name="robots" content="noindex">
   <title>API · Holmes</title>
-  <link rel="icon" href="/static/icon.svg" type="image/svg+xml">
-  <link rel="stylesheet" href="/static/page.css">
-  <script src="/static/theme.js"></script>
+  <link rel="icon" href="static/icon.svg" type="image/svg+xml">
+  <link rel="stylesheet" href="static/page.css">
+  <script src="static/theme.js"></script>
 </head>
 <body>
   <header class="top">
-    <a class="brand" href="/">
-      <img src="/static/icon.svg" alt="" width="28" height="28"><span>Holmes</span></a>
-    <nav aria-label="Pages"><a href="/library">Library</a></nav>
+    <a class="brand" href="./">
+      <img src="static/icon.svg" alt="" width="28" height="28"><span>Holmes</span></a>
+    <nav aria-label="Pages"><a href="library">Library</a></nav>
   </header>
   <main class="api">
     <h1>API</h1>
@@ -36,7 +36,7 @@ INTRODUCTION = """
     <p>Every answer is JSON, every error <code>{{"error": "one line"}}</code> with its status.
     After 429 and 503, wait as many seconds as <code>Retry-After</code> says.
     A server with a token takes it as <code>Authorization: Bearer …</code>.
-    <a href="/api/openapi.json">openapi.json</a> describes the same for programs.</p>
+    <a href="api/openapi.json">openapi.json</a> describes the same for programs.</p>
     <pre><code>curl '{here}api/search?q=a+dog+runs&amp;top=3'</code></pre>
     <pre><code>import holmes
 answer = holmes.connect("{here}").search("a dog runs", top=3)</code></pre>
