@@ -47,7 +47,7 @@ from holmes.serve.settings import ServeSettings
 from holmes.training.resume import StateKeeper
 from holmes.training.run import train
 from holmes.worlds.rendered import RenderedWorld, RenderSettings, render_world
-from index_fakes import FILMS, RATE, WIDTH, FakeJoint, known_encoders, write_features
+from index_fakes import FILMS, RATE, WIDTH, FakeJoint, every_name_loads, write_features
 from serve_fakes import PLENTY, client_of
 from tiny_runs import QUIET, tiny_settings, tiny_world
 from witness import FolderWitness
@@ -107,7 +107,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     train(store, TINY, place / "run", options=QUIET)
     features = write_features(place / "features", FILMS)
     with pytest.MonkeyPatch.context() as patch:
-        known_encoders(patch, FakeJoint())
+        every_name_loads(patch, FakeJoint())
         patch.setattr(os, "fsync", lambda descriptor: None)  # nothing here survives a crash
         build_index(place / "index", [features.path], ZeroShot(FakeJoint()))
         shutil.copytree(place / "features", place / "index/features")
