@@ -7,6 +7,7 @@ from pathlib import Path
 
 # The tensors of the tests are tiny: more threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HOLMES_HEAR", "off")  # only the tests of words recognise any: it takes seconds a film
 
 import pytest
 from hypothesis import settings

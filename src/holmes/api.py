@@ -258,6 +258,7 @@ def build_index(
     workers: int | None = None,
     progress: bool = False,
     device: str = "auto",
+    hear: bool = True,
 ) -> BuildSummary:
     """Make an index of videos, or continue an unfinished one; `holmes.open_index` then searches it.
 
@@ -273,18 +274,24 @@ def build_index(
         workers: Processes that decode; by default one per core.
         progress: Draw progress bars.
         device: auto, cpu, cuda or cuda:N, for the model and its encoders.
+        hear: Make subtitles, speech and text on screen searchable, where the packages of [heard] are
+            installed.
 
     Example:
         >>> summary = holmes.build_index("NEW_INDEX", ["film.mp4", "more/"])
         >>> summary.added, summary.failures
         (2, ())
     """
+    from holmes.heard.listen import Hearing
     from holmes.index.embedders.loading import load_embedder
     from holmes.index.ingest.builder import build_index as build
 
     named = [videos] if isinstance(videos, str | Path) else list(videos)
     embedder = load_embedder(model, visual, text, device)
-    return build(path, named, embedder, rate=rate, fast=fast, workers=workers, progress=progress)
+    hearing = Hearing.default() if hear else None
+    return build(
+        path, named, embedder, rate=rate, fast=fast, workers=workers, progress=progress, hearing=hearing
+    )
 
 
 def find(

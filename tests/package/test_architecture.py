@@ -30,6 +30,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "encoders": {"config", "similarity", *LEAVES},
     "data": {"config", *LEAVES},
     "media": {"config", "data", *LEAVES},
+    # What videos say and show in letters, as passages.
+    "heard": {"media", *LEAVES},
     # Worlds made on purpose: planted as features, rendered as video files.
     "worlds": {"config", "data", "media", *LEAVES},
     "evaluation": {"config", "data", "encoders", *MATHS, *LEAVES},
@@ -41,17 +43,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {*MATHS, *LEAVES},
     # An index: files below the engine that searches them, below the answers; ingest stands beside both.
     "index": set(),
-    "index.storage": {"media", *LEAVES},
+    "index.storage": {"heard", "media", *LEAVES},
     "index.embedders": {"data", "encoders", "evidence", "media", *LEAVES},
-    "index.engine": {"evidence", "index.storage", *LEAVES},
-    "index.ingest": {"data", "media", "index.embedders", "index.storage", *LEAVES},
-    "index.answer": {"data", "evidence", "media", "similarity", *INDEX - {"index.answer"}, *LEAVES},
+    "index.engine": {"evidence", "heard", "index.storage", *LEAVES},
+    "index.ingest": {"data", "heard", "media", "index.embedders", "index.storage", *LEAVES},
+    "index.answer": {"data", "evidence", "heard", "media", "similarity", *INDEX - {"index.answer"}, *LEAVES},
     # What was found, for other programs: timelines, clips as files, chapters.
     "editing": {"evidence", "media", *INDEX, *LEAVES},
     # The client of a server only reads answers over HTTP; the rest is the page and its API.
-    "serve": {"config", "data", "editing", "encoders", "media", "evidence", *INDEX, *LEAVES},
+    "serve": {"config", "data", "editing", "encoders", "heard", "media", "evidence", *INDEX, *LEAVES},
     # Many machines: shards of an index, and extraction over nodes.
-    "cluster": {"config", "data", "encoders", "media", "evidence", *INDEX, *LEAVES},
+    "cluster": {"config", "data", "encoders", "heard", "media", "evidence", *INDEX, *LEAVES},
     # Figures come from report files: no torch, and so no records either.
     "report.figures": {"errors", "base"},
     # A report's data, as the records that its figures draw.
@@ -63,7 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Adds to the tables of losses, encoders, alignments, forms of evidence and encoders of frames.
     "extend": {*LEAVES, *MATHS, "config", "encoders", "losses", "media", "training"},
     # The public functions: what `import holmes` offers.
-    "api": {*LEAVES, "cluster", "config", "data", "encoders", "evaluation.runs", "training", *INDEX},
+    "api": {*LEAVES, "cluster", "config", "data", "encoders", "heard", "evaluation.runs", "training", *INDEX},
     "cli": {
         *LEAVES,
         *MATHS,
@@ -74,6 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "encoders",
         "evaluation",
         "evaluation.confidence",
+        "heard",
     }
     | {"evaluation.runs", "editing", "extend", *INDEX, "losses", "media", "report", "report.figures", "serve"}
     | {"reproduce", "training", "worlds"},

@@ -12,13 +12,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holmes.base.printing import printable
-from holmes.cli.options import Form, IndexFolder, RayAddress, check_form, counted, say, say_files, show
+from holmes.cli.options import (
+    Form,
+    IndexFolder,
+    NoScreenText,
+    NoSpeech,
+    NoSubtitles,
+    RayAddress,
+    Speech,
+    check_form,
+    counted,
+    hearing_of,
+    say,
+    say_files,
+    show,
+)
 from holmes.cli.searches import AllowHost, Command, Webhook, report_matches
 
 if TYPE_CHECKING:
     from holmes.index.answer.base import SearchIndex
     from holmes.index.answer.notify import Notifier
     from holmes.index.ingest.builder import BuildSummary
+    from holmes.index.ingest.hearing import HearSummary
     from holmes.index.ingest.sync import SyncSummary
 
 
@@ -27,6 +42,7 @@ def report_sync(index: Path, summary: SyncSummary, quiet: bool) -> None:
         return
     say_files(summary.partial, summary.failures)
     _say_known(summary)
+    say_words(summary.words)
     for name in summary.removed:
         say(f"removed {name}")
     for name in summary.away:
@@ -51,6 +67,7 @@ def _say_known(summary: BuildSummary) -> None:
 def report(index: Path, summary: BuildSummary) -> None:
     say_files(summary.partial, summary.failures)
     _say_known(summary)
+    say_words(summary.words)
     moved = f"{len(summary.moved)} moved, " if summary.moved else ""
     say(
         f"{counted(summary.added, 'video')} added, {moved}{summary.unchanged} already there, "
@@ -58,6 +75,18 @@ def report(index: Path, summary: BuildSummary) -> None:
     )
     if summary.failures:
         raise typer.Exit(1)
+
+
+def say_words(summary: HearSummary | None) -> None:
+    """What was heard, where anything was."""
+    if summary is None or not (summary.heard or summary.failures):
+        return
+    for each in summary.notes:
+        say(f"{each.source}: {each.reason}")
+    for each in summary.failures:
+        say(f"not heard: {each.source}: {each.reason}")
+    passages = counted(summary.passages, "passage")
+    say(f"{counted(summary.heard, 'video')} heard: {passages}; {len(summary.failures)} failed")
 
 
 def print_json(value: object) -> None:
@@ -105,13 +134,22 @@ def build(
         int | None, typer.Option(min=1, metavar="N", help="Make a sharded index, for several machines.")
     ] = None,
     ray: RayAddress = None,
+    speech: Speech = None,
+    no_speech: NoSpeech = False,
+    no_screen_text: NoScreenText = False,
+    no_subtitles: NoSubtitles = False,
 ) -> None:
-    """Make an index of videos; run it again to continue an unfinished one."""
+    """Make an index of videos; run it again to continue an unfinished one.
+
+    Subtitles, speech and text on screen are made searchable too, where the packages of holmes-video[heard]
+    are installed.
+    """
     from holmes.index.embedders.loading import load_embedder
     from holmes.index.ingest.builder import build_index
 
     embedder = load_embedder(model, visual, text)
     how: dict[str, Any] = {"rate": rate, "fast": fast, "workers": workers, "progress": True}
+    how["hearing"] = hearing_of(speech, no_speech, no_screen_text, no_subtitles)
     if ray is not None:
         from holmes.cluster.extract import executor_at
 
@@ -131,6 +169,10 @@ def add(
     model: Moved = None,
     fast: Fast = False,
     workers: Workers = None,
+    speech: Speech = None,
+    no_speech: NoSpeech = False,
+    no_screen_text: NoScreenText = False,
+    no_subtitles: NoSubtitles = False,
 ) -> None:
     """Add videos to an index; those that have changed since they were added are renewed."""
     from holmes.index.embedders.loading import recorded_embedder
@@ -138,7 +180,9 @@ def add(
     from holmes.index.storage.manifest import read_manifest
 
     embedder = recorded_embedder(read_manifest(index).model, model)
-    report(index, add_videos(index, videos, embedder, fast=fast, workers=workers, progress=True))
+    how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": True}
+    how["hearing"] = hearing_of(speech, no_speech, no_screen_text, no_subtitles)
+    report(index, add_videos(index, videos, embedder, **how))
 
 
 @app.command()
@@ -160,6 +204,10 @@ def sync(
     fast: Fast = False,
     model: Moved = None,
     workers: Workers = None,
+    speech: Speech = None,
+    no_speech: NoSpeech = False,
+    no_screen_text: NoScreenText = False,
+    no_subtitles: NoSubtitles = False,
 ) -> None:
     """Make an index match folders: it follows new, changed, moved and deleted videos.
 
@@ -171,10 +219,12 @@ def sync(
     from holmes.index.ingest.sync import sync_index, watch_folders
 
     matches = Matches(index, model, make_notifier(command, webhook, allow_host or ()))
+    hearing = hearing_of(speech, no_speech, no_screen_text, no_subtitles)
 
     def look() -> SyncSummary:
         shown = sys.stderr.isatty()
-        return sync_index(index, folders, model=model, fast=fast, workers=workers, progress=shown)
+        how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": shown, "hearing": hearing}
+        return sync_index(index, folders, model=model, **how)
 
     if not watch:
         summary = look()
@@ -220,6 +270,52 @@ class Matches:
             report_matches(self.opened, self.index, self.notifier)
         except HolmesError as error:
             say(f"the saved searches were not asked: {error}")
+
+
+@app.command()
+def hear(
+    index: IndexFolder,
+    workers: Workers = None,
+    speech: Speech = None,
+    no_speech: NoSpeech = False,
+    no_screen_text: NoScreenText = False,
+    no_subtitles: NoSubtitles = False,
+) -> None:
+    """Add what videos say and show in letters to an index, sharded or not; pictures are not read again.
+
+    Run it again to continue. Videos whose words are there already are skipped, unless their file, their
+    subtitles or these options have changed.
+    """
+    from holmes.cluster.write import hear_any
+
+    hearing = hearing_of(speech, no_speech, no_screen_text, no_subtitles, asked=True)
+    summary = hear_any(index, hearing, workers=workers, progress=True)
+    say_words(summary)
+    say(f"{counted(summary.heard, 'video')} heard, {summary.unchanged} already heard: {index}")
+    if summary.failures:
+        raise typer.Exit(1)
+
+
+transcripts = typer.Typer(help="Correct what a video says.", no_args_is_help=True)
+app.add_typer(transcripts, name="transcript")
+
+
+@transcripts.command("set")
+def set_transcript(
+    index: IndexFolder,
+    video: Annotated[str, typer.Argument(metavar="VIDEO", help="A path, or a file name of the index.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The right words: .srt, .vtt, .ass or Whisper's .json.")
+    ],
+) -> None:
+    """Set the transcript of a video; it is kept when the video is heard again."""
+    from holmes.cluster.write import set_any_words
+
+    kept = set_any_words(index, video, file)
+    for note in kept.notes:
+        say(note)
+    said = [passage for passage in kept.passages if not passage.source.is_written]
+    say(f"{counted(len(said), 'line')}: {kept.source}")
 
 
 @app.command()
@@ -306,6 +402,10 @@ def info(
     table.add_row("on disk", f"{about.bytes / 2**20:,.1f} MiB in {counted(len(store.segments), 'segment')}")
     digest = str(model.get("digest"))[:12]
     table.add_row("model", Text(printable(f"{model.get('name')} ({model.get('kind')}, {digest})")))
+    if heard := store.heard_videos:
+        passages = counted(about.passages or 0, "passage")
+        table.add_row("words", f"{counted(heard, 'video')} heard, {passages}")
+        table.add_row("heard by", Text(printable(", ".join(store.heard_sources) or "nothing said or shown")))
     table.add_row("features", Text(printable(f"{backbone.get('name')}, {extraction.get('rate')} per second")))
     Console(highlight=False).print(table)
 

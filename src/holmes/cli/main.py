@@ -35,6 +35,7 @@ from holmes.cli import (
     serve,
     sweep,
     train,
+    transcript,
     try_model,
     tune,
 )
@@ -105,6 +106,7 @@ app.add_typer(index.app, name="index")
 app.add_typer(searches.app, name="searches")
 app.command()(search.search)
 app.command()(cut.cut)
+app.command()(transcript.transcript)
 app.command()(export.export)
 app.command()(chapters.chapters)
 app.command()(serve.serve)

@@ -17,7 +17,7 @@ from holmes.errors import HolmesError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from holmes.index.answer.answers import Answer, Hit
+    from holmes.index.answer.answers import Answer, Hit, Quote
     from holmes.index.answer.base import SearchIndex
     from holmes.results import Json
 
@@ -241,6 +241,24 @@ def _hit(rank: int, hit: Hit, duration: float) -> Iterator[Text]:
     if others:
         line.append("  also " + ", ".join(_clock(moment.start) for moment in others), style="dim")
     yield line
+    for quote in hit.quotes:
+        yield _quote(quote)
+
+
+def _quote(quote: Quote) -> Text:
+    """Such as: said at 1:23: "… the engine of the red tractor would not start …", its words marked."""
+    from rich.text import Text
+
+    from holmes.heard.formats import clock
+    from holmes.index.answer.words import excerpt
+
+    text, marks = excerpt(quote)
+    line = Text(f"     {quote.kind} at {clock(quote.passage.start)}: “")
+    done = 0
+    for start, end in marks:
+        line.append(printable(text[done:start])).append(printable(text[start:end]), style="bold yellow")
+        done = end
+    return line.append(printable(text[done:])).append("”")
 
 
 def timeline(hit: Hit, duration: float) -> Text:

@@ -42,9 +42,9 @@ def copy_snapshot(location: Location, name: str, digest: str, cache: Path) -> Pa
     """The folder in the cache that has the snapshot; files that are missing there are copied."""
     folder, at = cached_folder(location, name, cache), location / name
     manifest = _manifest(at, folder, digest)
-    for entry in manifest.segments:
-        for file, expected in entry.files.items():
-            part = f"{SEGMENTS}/{entry.name}/{file}"
+    for segment, files in manifest.folders.items():
+        for file, expected in files.items():
+            part = f"{SEGMENTS}/{segment}/{file}"
             target = inside(folder, part)
             if _is_whole(target, expected.sha256):
                 continue

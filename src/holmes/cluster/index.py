@@ -8,7 +8,7 @@ did not reply.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,13 @@ from holmes.cluster.query import query_shards
 from holmes.cluster.shard import Shard, to_arrays
 from holmes.cluster.snapshots import Snapshot
 from holmes.cluster.wire import call
-from holmes.cluster.write import add_to_shards, calibrate_shards, remove_from_shards, sync_shards
+from holmes.cluster.words import search_words, without_shards
+from holmes.cluster.write import add_to_shards, calibrate_shards, hear_any, remove_from_shards, sync_shards
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Diagnosis, Judge
 from holmes.evidence.kinds import SMALL_GROUP
+from holmes.heard.listen import Hearing
+from holmes.heard.passages import Heard
 from holmes.index.answer import searcher
 from holmes.index.answer.answering import compose_answers, compose_hits, in_order, judge_answers
 from holmes.index.answer.answers import Answer, Hit, Timeline
@@ -38,11 +41,13 @@ from holmes.index.answer.base import Captions, Paths, SearchIndex, paths_of, uni
 from holmes.index.answer.calibration import CalibrationSummary, captions_of
 from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.answer.searcher import Index
+from holmes.index.answer.words import Words
 from holmes.index.embedders.loading import Model
 from holmes.index.embedders.protocol import Embedder, readable
 from holmes.index.engine.nearest import Nearest
 from holmes.index.engine.scan import Probes, make_probes
 from holmes.index.ingest.builder import BuildSummary
+from holmes.index.ingest.hearing import HearSummary
 from holmes.index.ingest.sync import SyncSummary
 from holmes.index.storage.store import IndexDescription
 from holmes.records import QueryEmbedding
@@ -91,7 +96,8 @@ class ShardedIndex(SearchIndex):
             some = request.some(slice(start, start + QUERIES_PER_CALL))
             enough = max(request.top, SMALL_GROUP)
             probes, count = now.probes(some.sentences), now.judge.candidates
-            judging = _Judging(some, now)
+            words = search_words(now, some.sentences, now.text_evidence, probes, names)
+            judging = _Judging(some, now, words)
             results = query_shards(now, probes, enough, count, names, now.duplicates.alike, judging)
             answers += compose_answers(
                 some,
@@ -104,8 +110,14 @@ class ShardedIndex(SearchIndex):
                 duplicates=now.duplicates,
                 frames_of_hits=results.frames,
                 missing=results.missing,
+                words=judging.words,
             )
         return answers
+
+    def transcript(self, video: str) -> Heard | None:
+        now = self.current
+        shard = self._owner(now, video)
+        return now.call_surely({shard: call(Shard.transcript, video)})[shard]
 
     def _look_alikes(self, video: str, time: float, top: int) -> tuple[Hit, ...]:
         now = self.current
@@ -166,6 +178,7 @@ class ShardedIndex(SearchIndex):
         self, videos: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
     ) -> BuildSummary:
         how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress}
+        how["hearing"] = Hearing.default()
         summary = add_to_shards(self._folder("add"), paths_of(videos), self.embedder, **how)
         self.refresh()
         return summary
@@ -179,7 +192,13 @@ class ShardedIndex(SearchIndex):
         self, folders: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
     ) -> SyncSummary:
         how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress}
+        how["hearing"] = Hearing.default()
         summary = sync_shards(self._folder("sync"), paths_of(folders), self.embedder, **how)
+        self.refresh()
+        return summary
+
+    def hear(self, *, workers: int | None = None, progress: bool = False) -> HearSummary:
+        summary = hear_any(self._folder("hear"), workers=workers, progress=progress)
         self.refresh()
         return summary
 
@@ -224,12 +243,15 @@ class _Judging:
 
     request: SearchRequest
     now: Snapshot
+    words: Words | None = None
     diagnoses: Sequence[Diagnosis] = ()  # of those that were judged last
 
-    def __call__(self, nearest: Nearest) -> Nearest:
+    def __call__(self, nearest: Nearest, gone: Collection[int] = ()) -> Nearest:
+        if self.words is not None and gone:
+            self.words = without_shards(self.words, gone)
         judge, in_parts = self.now.judge, self.now.shards.in_parts
-        self.diagnoses = judge_answers(self.request, nearest, judge, in_parts)
-        return in_order(nearest, self.diagnoses, judge.candidates, in_parts)
+        self.diagnoses = judge_answers(self.request, nearest, judge, in_parts, words=self.words)
+        return in_order(nearest, self.diagnoses, judge.candidates, in_parts, self.words)
 
 
 CACHE = "~/.cache/holmes/shards"  # on every node

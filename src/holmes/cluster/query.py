@@ -10,7 +10,7 @@ Q queries, H hits, K best parts, U queries for which some shard may have more
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -75,12 +75,12 @@ def query_shards(
     candidates: int,
     names: Names,
     alike: Alike | None = None,
-    judged: Callable[[Nearest], Nearest] | None = None,
+    judged: Callable[[Nearest, Collection[int]], Nearest] | None = None,
 ) -> Results:
     """The nearest videos of all shards, and the moments of the hits.
 
     `alike` says how many first hits may be the same; their frames are fetched with their moments.
-    `judged` puts the nearest videos in the order of their probability.
+    `judged` puts the nearest videos in the order of their probability; it is told which shards are missing.
 
     A shard that replies only to the first of the two calls is left out, so that every hit has its moments.
     """
@@ -93,7 +93,8 @@ def query_shards(
         missing = tuple(shard for shard in shards if shard not in replies)
         nearest, lost = _nearest(snapshot, probes, amount, names, replies, amounts)
         if not lost:
-            nearest = nearest if judged is None else judged(nearest)
+            gone = {number for number, shard in enumerate(shards) if shard not in replies}
+            nearest = nearest if judged is None else judged(nearest, gone)
             videos, frames, lost = _videos(snapshot, shards, to_arrays(probes), nearest, alike)
         if not lost:
             return Results(snapshot, shards, nearest, videos, frames, missing)

@@ -18,13 +18,17 @@ from numpy.typing import NDArray
 from holmes.cluster.cache import cached_folder, delete_others, open_snapshot
 from holmes.cluster.location import Location
 from holmes.errors import HolmesError
+from holmes.evidence.sources import TextEvidence
+from holmes.heard.passages import Heard
 from holmes.index.answer.answering import Found
 from holmes.index.answer.answers import Timeline
 from holmes.index.answer.duplicates import MeanFrame, MomentFrames, moment_frames, sample_mean_frames
 from holmes.index.answer.searcher import Index
 from holmes.index.answer.timeline import find_moments, frame_at, timeline_of
+from holmes.index.answer.words import Speaking
 from holmes.index.engine.exact_sums import ScoreSums
 from holmes.index.engine.nearest import nearest_videos
+from holmes.index.engine.passages import Counts, WordQuery
 from holmes.index.engine.scan import Probes
 from holmes.index.storage.codes import ProbeCodes
 from holmes.index.storage.store import IndexStore
@@ -163,6 +167,29 @@ class Shard:
             frames = frames_to_float16(moment_frames(video, moments[0])) if with_frames else None
             found.append(((video.name, moments), frames))
         return found
+
+    def has_words(self, digest: str) -> str | None:
+        """The encoder of what its passages mean; None where it has no passages."""
+        passages = self._at(digest).passages
+        return passages.encoder if passages else None
+
+    def count_words(self, digest: str, queries: Sequence[WordQuery]) -> Counts:
+        return self._at(digest).passages.count(queries)
+
+    def speaking(
+        self,
+        digest: str,
+        queries: Sequence[WordQuery],
+        counts: Counts,
+        weights: TextEvidence,
+        probes: ProbeArrays,
+        names: Collection[str] | None,
+    ) -> list[list[Speaking]]:
+        """The videos whose words speak for each query; numbers of parts and videos are the shard's own."""
+        return self._at(digest).speaking(queries, counts, weights, from_arrays(probes), names)
+
+    def transcript(self, digest: str, video: str) -> Heard | None:
+        return self._at(digest).store.heard(video)
 
     def frames(self, digest: str, hits: Sequence[tuple[int, Moment]]) -> list[MomentFrames]:
         """The frames of moments, each in the video of a part."""

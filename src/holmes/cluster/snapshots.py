@@ -13,7 +13,8 @@ from holmes.cluster.shard import Shard
 from holmes.cluster.wire import Call, call
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Judge
-from holmes.index.answer.confidence import choose_judge, own_calibration
+from holmes.evidence.sources import TextEvidence
+from holmes.index.answer.confidence import choose_judge, own_calibration, text_evidence_of
 from holmes.index.answer.duplicates import DuplicateFinder, merge_samples
 from holmes.index.embedders.loading import Model, recorded_embedder
 from holmes.index.embedders.protocol import Embedder
@@ -85,6 +86,15 @@ class Snapshot:
     @cached_property
     def _durations(self) -> dict[str, dict[str, float]]:
         return self.call_all(Shard.durations)
+
+    @cached_property
+    def word_encoders(self) -> dict[str, str | None]:
+        """The encoder of what each shard's passages mean; None where a shard has no passages."""
+        return self.call_all(Shard.has_words)
+
+    @cached_property
+    def text_evidence(self) -> TextEvidence:
+        return text_evidence_of(self.shards.calibration, FILE_NAME)
 
     def call_all(
         self, method: Callable[Concatenate[Any, str, P], R], *arguments: P.args, **named: P.kwargs

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import islice
@@ -29,22 +29,27 @@ from holmes.cluster.manifest import (
     ShardEntry,
     Shards,
     check_belongs,
+    is_sharded,
     read_shards,
     write_shards,
 )
 from holmes.cluster.shard import Shard, to_arrays
 from holmes.cluster.snapshots import Snapshot
 from holmes.errors import HolmesError
+from holmes.heard.listen import HeardFile, Hearing
+from holmes.heard.passages import HEARD
 from holmes.index.answer.calibration import CalibrationSummary, learn
 from holmes.index.answer.confidence import FILE, calibration_of, read_values, write_values
 from holmes.index.answer.confidence import FILE as CALIBRATION
 from holmes.index.embedders.loading import Model
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.ingest.builder import BuildSummary, add_videos, first_manifest
+from holmes.index.ingest.hearing import HearSummary, hear_index, set_words
 from holmes.index.ingest.sync import SyncSummary, sync_index
 from holmes.index.storage.maintenance import feature_faults, is_linked
 from holmes.index.storage.manifest import CODES, Manifest, damaged, read_manifest
 from holmes.index.storage.manifest import FILE_NAME as INDEX_FILE
+from holmes.index.storage.passages import StoredWords
 from holmes.index.storage.segments import StoredVideo, video_key
 from holmes.index.storage.snapshots import drop_snapshots, take_snapshot
 from holmes.index.storage.store import FEATURES, IndexStore, fitting, no_video_fits
@@ -101,7 +106,7 @@ def _split(store: IndexStore, out: Path, count: int, progress: bool) -> Shards:
     names: list[list[str]] = [[] for _ in range(count)]
     for name in store.places:
         names[shard_of(name, count)].append(name)
-    empty = replace(store.manifest, generation=0, segments=())
+    empty = replace(store.manifest, generation=0, segments=(), passages=())
     calibration = read_values(store.path / CALIBRATION)
     with progress_bar("splitting", len(store), progress=progress) as advance:
         for number, own in enumerate(names):
@@ -116,6 +121,10 @@ def _split(store: IndexStore, out: Path, count: int, progress: bool) -> Shards:
                     for segment in store.segments:
                         segment.release_pages()
                     advance(len(some))
+                for heard in store.passages:
+                    words = [video for video in heard.live(heard.entry) if video.name in writer.store]
+                    if words:
+                        writer.hear(words, heard.entry.encoder)
     _take_features(store.path / FEATURES, out / FEATURES)
     return publish_shards(out, calibration=calibration)
 
@@ -148,7 +157,9 @@ def create_shards(path: Path, manifest: Manifest, count: int) -> None:
     check_count(count)
     names = [shard_name(number) for number in range(count)]
     if path.exists():
-        strange = [e.name for e in path.iterdir() if e.name not in (*names, FEATURES) and e.name[0] != "."]
+        strange = [
+            e.name for e in path.iterdir() if e.name not in (*names, FEATURES, HEARD) and e.name[0] != "."
+        ]
         if not path.is_dir() or strange:
             raise HolmesError(f"{path} exists and is not empty; choose another folder for the shards.")
     for name in names:
@@ -198,13 +209,14 @@ def _found(path: Path) -> list[str]:
 def _entry(path: Path, name: str) -> ShardEntry:
     digest, store = take_snapshot(path / name), IndexStore.open(path / name)
     files = [segment.files for segment in store.manifest.segments]
+    sizes = [file.bytes for files_of in store.manifest.folders.values() for file in files_of.values()]
     return ShardEntry(
         name=name,
         sha256=digest,
         videos=len(store),
         parts=sum(segment.live_parts(segment.entry) for segment in store.segments),
         seconds=sum(store.durations.values()),
-        bytes=sum(file.bytes for entry in files for file in entry.values()),
+        bytes=sum(sizes),
         codes=sum(entry[CODES].bytes for entry in files),
     )
 
@@ -254,6 +266,14 @@ class ShardsWriter:
             self._writers[number].add(group, own)
         self.remove(old for old in leaving if self._holder(old) is not None)
 
+    def hear(self, videos: Sequence[StoredWords], encoder: str) -> None:
+        """As `IndexWriter.hear`; words go to the shard of their video."""
+        groups: dict[int, list[StoredWords]] = {}
+        for video in videos:
+            groups.setdefault(self._number(video.name), []).append(video)
+        for number, group in sorted(groups.items()):
+            self._writers[number].hear(group, encoder)
+
     def remove(self, names: Iterable[str]) -> None:
         groups: dict[int, list[str]] = {}
         for name in names:
@@ -297,6 +317,11 @@ class WrittenShards:
         found = (store.stamp(name) for store in self._stores)
         return next((stamp for stamp in found if stamp is not None), None)
 
+    def heard_stamp(self, name: str) -> str | None:
+        """What a video's words were made from, None where it was never heard."""
+        found = (store.heard_stamp(name) for store in self._stores)
+        return next((stamp for stamp in found if stamp is not None), None)
+
     def __getitem__(self, name: str) -> StoredVideo:
         for store in (self._stores[shard_of(name, len(self._stores))], *self._stores):
             with suppress(KeyError):
@@ -315,6 +340,7 @@ def build_shards(
     workers: int | None = None,
     progress: bool = False,
     executor: Executor | None = None,
+    hearing: Hearing | None = None,
 ) -> BuildSummary:
     """Make a sharded index of `videos`, or add them to one, and publish it."""
     path, videos = Path(path), list(videos)
@@ -337,6 +363,7 @@ def build_shards(
         progress=progress,
         executor=executor,
         writer=ShardsWriter,
+        hearing=hearing,
     )
     publish_shards(path)
     return summary
@@ -415,3 +442,33 @@ def check_shards(path: Path) -> Shards:
     if faults:
         raise damaged(path, "; ".join(fault.rstrip(".") for fault in faults))
     return shards
+
+
+def hear_any(
+    path: Path, hearing: Hearing | None = None, *, workers: int | None = None, progress: bool = False
+) -> HearSummary:
+    """Hear the videos of an index, sharded or not; see `hear_index`."""
+    sharded = is_sharded(Location(path))
+    writer: Callable[[Path], Any] = ShardsWriter if sharded else IndexWriter
+    summary = hear_index(path, hearing, workers=workers, progress=progress, writer=writer)
+    if sharded:
+        publish_shards(path)
+    return summary
+
+
+def set_any_words(path: Path, video: str, file: Path) -> HeardFile:
+    """Set the transcript of a video of an index, sharded or not, by a subtitle file."""
+    sharded = is_sharded(Location(path))
+    writer: Callable[[Path], Any] = ShardsWriter if sharded else IndexWriter
+    with writer(path) as opened:
+        places = opened.store.places
+        names = fitting(places, lambda: places, video)
+        if not names:
+            raise no_video_fits(path, video)
+        if len(names) > 1:
+            raise HolmesError(f"'{video}' fits {len(names)} videos, such as {names[0]}; name one of them.")
+        seconds = opened.store[names[0]].duration
+    kept = set_words(path, names[0], file, seconds, writer)
+    if sharded:
+        publish_shards(path)
+    return kept

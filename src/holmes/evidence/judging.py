@@ -7,24 +7,32 @@ Q queries, K candidates (best first; of a judgement, videos, most probable first
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from holmes.evidence import wording
 from holmes.evidence.calibration import Calibration
 from holmes.evidence.distribution import (
     EXPECT_MISSING,
+    Absence,
     Background,
     GalleryDistribution,
+    ScoreEvidence,
+    background,
+    contrast,
     gallery_distribution,
+    guessed_background,
 )
-from holmes.evidence.film_parts import best_by_video, count_videos, sum_by_video
+from holmes.evidence.film_parts import best_by_video, count_videos, first_of_each, sum_by_video
 from holmes.evidence.kinds import AnswerKind, fit_word, kinds_of
 from holmes.evidence.quantities import Quantities, candidate_quantities
+from holmes.evidence.sources import Fused, Told, fuse_sources
 from holmes.records import Scores
 
 TOPS = (5, 10)  # "the answer is among the top k"
@@ -44,6 +52,7 @@ class Candidates:
     video_QK: Tensor | None = None  # whose part each candidate is, where they are parts
     video_parts_QK: Tensor | None = None  # how many parts of that video were compared
     copies_Q: Tensor | None = None  # how many of the first videos show the very same moment, where any do
+    told: Told | None = None  # what some videos say and show in letters, where an index knows
     not_here_below: float | None = None  # "not here" if it is less probable that the video is here
     expect_missing: float = EXPECT_MISSING  # the stated share of queries whose video is not here
 
@@ -60,6 +69,7 @@ class Judgement:
     fit_QK: Tensor  # the probability that each fits
     kinds_Q: Tensor  # AnswerKind
     group_Q: Tensor  # how many of the first videos a sentence on the kind is about
+    log_sources_QK3: Tensor | None = None  # the evidence of each source, where there are several
 
     @property
     def here_Q(self) -> Tensor:
@@ -86,6 +96,16 @@ def judge(queries: Candidates, calibration: Calibration) -> Judgement:
         parts_QK = None if queries.video_parts_QK is None else queries.video_parts_QK[:, :count]
         gallery, score_QK = gallery.merged(video_QK, parts_QK), best_by_video(score_QK, video_QK)
         videos_Q = count_videos(video_QK)
+    sources_QK3 = None
+    if queries.told is not None:
+        told_score_QM = calibration.score(queries.told.scores)
+        log_vacuity_Q = math.log(queries.videos) - gallery.log_strength_Q
+        none_Q = calibration.absence.none(log_vacuity_Q, queries.videos, EXPECT_MISSING)
+        fused = join_told(
+            gallery, none_Q, score_QK, told_score_QM, queries, queries.told, calibration.evidence
+        )
+        score_QK = torch.cat([score_QK, told_score_QM.to(score_QK.dtype)], 1)
+        gallery, videos_Q, sources_QK3 = fused.gallery, fused.videos_Q, fused.log_sources_QK3
     order_QK = gallery.log_alpha_QK.argsort(dim=1, descending=True, stable=True)
     gallery, score_QK = gallery.taken(order_QK), score_QK.gather(1, order_QK)
     probability_QK = gallery.probability_QK
@@ -100,7 +120,36 @@ def judge(queries: Candidates, calibration: Calibration) -> Judgement:
         fit_QK=calibration.fits(score_QK, probability_QK),
         kinds_Q=kinds_Q,
         group_Q=group_Q,
+        log_sources_QK3=None if sources_QK3 is None else sources_QK3.gather(1, as_index(order_QK, 3)),
     )
+
+
+def join_told(
+    gallery: GalleryDistribution,
+    none_Q: Tensor,
+    score_QK: Tensor,
+    told_score_QM: Tensor,
+    queries: Candidates,
+    told: Told,
+    evidence: ScoreEvidence,
+) -> Fused:
+    """The distribution over the candidates' videos, which `gallery` has, and those that words speak for."""
+    count = score_QK.shape[1]
+    video_QK = told.candidate_QK[:, :count]
+    if queries.video_QK is not None:  # candidates are parts: the columns are their videos, then nothing
+        first_QK = first_of_each(video_QK)
+        at_QK = torch.where(first_QK, first_QK.cumsum(1) - 1, count)  # one more takes what is not wanted
+        columns = torch.full((len(video_QK), count + 1), -1, dtype=video_QK.dtype, device=video_QK.device)
+        video_QK = columns.scatter(1, at_QK, video_QK)[:, :count]
+    all_scores = queries.all_scores or guessed_background(score_QK, queries.videos)
+    sharpness_Q = evidence.sharpness(contrast(score_QK.amax(1), all_scores, queries.videos))
+    alpha_QM = evidence.log_alpha(told_score_QM, sharpness_Q).double().exp()
+    alpha_QM = alpha_QM + (told.parts_QM - 1).clamp(min=0)  # its other parts have about no evidence
+    return fuse_sources(gallery, video_QK, told, alpha_QM.log(), none_Q, queries.expect_missing)
+
+
+def as_index(order_QK: Tensor, size: int) -> Tensor:
+    return order_QK.unsqueeze(2).expand(-1, -1, size)
 
 
 @dataclass(frozen=True)
@@ -120,6 +169,8 @@ class Diagnosis:
     here: float | None = None  # the probability that the right video is in the collection
     fits: tuple[str, ...] = field(default=(), repr=False)  # how well each video fits, in words
     order: tuple[int, ...] = field(default=(), repr=False)  # the videos' ranks by score, most probable first
+    # The log evidence of each video by what is seen, said and written; empty where only pictures count.
+    sources: tuple[tuple[float, float, float], ...] = field(default=(), repr=False)
 
 
 class Judge(Protocol):
@@ -150,15 +201,52 @@ class UncalibratedJudge:
             "conflict": rounded(quantities.conflict_Q),
             "agreement": rounded(quantities.agreement_Q),
         }
+        if queries.told is not None:
+            order_Q, sources_Q, beliefs_QK = _guessed_order(queries, queries.told, beliefs_QK)
+        else:
+            order_Q, sources_Q = [()] * len(beliefs_QK), [()] * len(beliefs_QK)
         return [
             Diagnosis(
                 tuple(beliefs),
                 {name: column[q] for name, column in columns.items()},
                 explanation=wording.UNCALIBRATED,
                 advice=wording.CALIBRATE,
+                order=order_Q[q],
+                sources=sources_Q[q],
             )
             for q, beliefs in enumerate(beliefs_QK)
         ]
+
+
+GUESSED = ScoreEvidence(temperature=0.4, offset=3.0)  # in deviations: of models that were never calibrated
+
+
+def _guessed_order(
+    queries: Candidates, told: Told, beliefs: list[list[float]]
+) -> tuple[list[tuple[int, ...]], list[tuple[tuple[float, float, float], ...]], list[list[float]]]:
+    """The order of the videos, the evidence of each source and the beliefs, where nothing was calibrated."""
+    score_QK = queries.scores.frame_QV + queries.scores.clip_QV
+    told_score_QM = told.scores.frame_QV + told.scores.clip_QV
+    known = background(score_QK)
+    deviation_Q1 = known.deviation_Q.clamp(min=1e-6).unsqueeze(1)
+    score_QK, told_score_QM = (
+        (each - known.mean_Q.unsqueeze(1)) / deviation_Q1 for each in (score_QK, told_score_QM)
+    )
+    unit = Background(torch.zeros_like(known.mean_Q), torch.ones_like(known.mean_Q))
+    gallery = gallery_distribution(score_QK, queries.videos, GUESSED, Absence(), unit)
+    gallery = gallery.merged(queries.video_QK, queries.video_parts_QK)
+    scaled = replace(queries, all_scores=unit)
+    fused = join_told(gallery, gallery.none_Q, score_QK, told_score_QM, scaled, told, GUESSED)
+    order_QK = fused.gallery.log_alpha_QK.argsort(dim=1, descending=True, stable=True)
+    sources_QK3 = fused.log_sources_QK3.gather(1, as_index(order_QK, 3))
+    padded = [row + [0.0] * (order_QK.shape[1] - len(row)) for row in beliefs]
+    counts = fused.videos_Q.tolist()
+    orders = [tuple(row[:n]) for row, n in zip(order_QK.tolist(), counts, strict=True)]
+    sources = [
+        tuple((seen, said, written) for seen, said, written in row[:n])
+        for row, n in zip(rounded(sources_QK3), counts, strict=True)
+    ]
+    return orders, sources, [[row[at] for at in order] for row, order in zip(padded, orders, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -176,6 +264,7 @@ class CalibratedJudge:
         judged = judge(queries, self.calibration)
         quantities, shown = judged.quantities, judged.score_QK.shape[1]
         belief_QK = sum_by_video(quantities.fused.belief_QV[:, :shown], queries.video_QK)
+        belief_QK = F.pad(belief_QK, (0, shown - belief_QK.shape[1]))  # videos that only words speak for
         belief_QK = belief_QK.gather(1, judged.order_QK)
         second = min(1, shown - 1)
         columns = {
@@ -191,6 +280,8 @@ class CalibratedJudge:
             "about_equal": judged.gallery.about_equal_Q,
         }
         rows = zip(*(rounded(column) for column in columns.values()), strict=True)
+        sources = judged.log_sources_QK3
+        sources_Q = [()] * len(belief_QK) if sources is None else rounded(sources)
         return [
             _describe(
                 AnswerKind(kind),
@@ -201,8 +292,9 @@ class CalibratedJudge:
                 beliefs[:n],
                 fits[:n],
                 order[:n],
+                own[:n],
             )
-            for kind, group, none, row, probabilities, beliefs, fits, order, n in zip(
+            for kind, group, none, row, probabilities, beliefs, fits, order, own, n in zip(
                 judged.kinds_Q.tolist(),
                 judged.group_Q.tolist(),
                 rounded(judged.gallery.none_Q),
@@ -211,6 +303,7 @@ class CalibratedJudge:
                 rounded(belief_QK),
                 rounded(judged.fit_QK),
                 judged.order_QK.tolist(),
+                sources_Q,
                 judged.videos_Q.tolist(),
                 strict=True,
             )
@@ -236,6 +329,7 @@ def _describe(
     beliefs: list[float],
     fits: list[float],
     order: list[int],
+    sources: Sequence[Sequence[float]],
 ) -> Diagnosis:
     here = 1 - none  # a sentence made from it later has the same numbers
     explanation, advice = wording.explain(kind, group, probabilities, 1 - here)
@@ -253,4 +347,5 @@ def _describe(
         fits=tuple(fit_word(fit, kind, rank < group) for rank, fit in enumerate(fits)),
         order=tuple(order),
         quantities=quantities,
+        sources=tuple((seen, said, written) for seen, said, written in sources),
     )

@@ -66,6 +66,11 @@ def not_all_searched(missing: Sequence[str]) -> str:
     return f"This counts only what was searched: {named} did not answer."
 
 
+def nobody_says(phrases: Sequence[str]) -> str:
+    """What an answer says first if no video has the quoted words."""
+    return f"No video says or shows {' or '.join(f'“{phrase}”' for phrase in phrases)}."
+
+
 def percent(probability: float) -> str:
     """Rounded, but never to a certainty that nobody has."""
     if 0 < probability < 0.01:

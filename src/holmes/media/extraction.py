@@ -84,16 +84,18 @@ def _size(source: Path) -> int:
 
 
 @contextmanager
-def film_bar(waiting: list[Path], reused: int, progress: bool) -> Iterator[FilmProgress]:
+def film_bar(
+    waiting: list[Path], reused: int, progress: bool, what: str = "extracting"
+) -> Iterator[FilmProgress]:
     """Progress that is shown, if asked for, on standard error."""
     counted = FilmProgress(waiting)
     if not progress or not waiting:
         yield counted
         return
     if (report := listener()) is not None:
-        total = reused + len(waiting)
+        total, doing = reused + len(waiting), "" if what == "extracting" else f"{what}: "
         counted.follow = lambda: report(
-            f"{reused + counted.videos} of {total} videos", round(100 * counted.share), 100
+            f"{doing}{reused + counted.videos} of {total} videos", round(100 * counted.share), 100
         )
         yield counted
         return
@@ -108,7 +110,7 @@ def film_bar(waiting: list[Path], reused: int, progress: bool) -> Iterator[FilmP
 
     columns: tuple[Any, ...] = (TextColumn("{task.description}"), BarColumn(bar_width=10), Words())
     with Progress(*columns, console=Console(stderr=True)) as display:
-        task = display.add_task("extracting", total=counted.total)
+        task = display.add_task(what, total=counted.total)
         counted.follow = lambda: display.update(task, completed=counted.bytes_done)
         yield counted
 

@@ -16,6 +16,7 @@ from typing import Any
 from holmes.base.processes import Child, Message, Parent
 from holmes.base.progress import reported_to
 from holmes.errors import HolmesError
+from holmes.heard.listen import Hearing
 from holmes.index.embedders.loading import recorded_embedder
 from holmes.index.ingest.builder import BuildSummary, add_videos
 from holmes.index.ingest.sync import sync_index
@@ -177,6 +178,7 @@ def add_to_index(
     summary: BuildSummary
     try:
         embedder = recorded_embedder(read_manifest(Path(index)).model, model)
+        how["hearing"] = Hearing.default()
         if follow:
             summary = sync_index(index, paths, model=embedder, progress=True, **how)
         else:

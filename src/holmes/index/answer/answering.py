@@ -24,6 +24,7 @@ from holmes.index.answer.answers import Answer, Hit
 from holmes.index.answer.duplicates import DuplicateFinder, FramesOfHits
 from holmes.index.answer.languages import with_language
 from holmes.index.answer.request import SearchRequest
+from holmes.index.answer.words import Words, with_quotes
 from holmes.index.engine.nearest import Nearest
 from holmes.moments import Moment
 from holmes.records import Scores
@@ -34,9 +35,17 @@ Found = tuple[str, tuple[Moment, ...]]  # a video's name and its moments
 @torch.inference_mode()  # which every operation begins sooner in
 @one_thread_per_operation()  # on so little, threads do nothing but wait for each other
 def judge_answers(
-    request: SearchRequest, nearest: Nearest, judge: Judge, in_parts: bool, copies_Q: Tensor | None = None
+    request: SearchRequest,
+    nearest: Nearest,
+    judge: Judge,
+    in_parts: bool,
+    copies_Q: Tensor | None = None,
+    words: Words | None = None,
 ) -> Sequence[Diagnosis]:
-    """One diagnosis for each sentence; `copies_Q` says how many first hits are copies, where any are."""
+    """One diagnosis for each sentence; `copies_Q` says how many first hits are copies, where any are.
+
+    `words` is what videos say and show in letters, where an index knows that.
+    """
     compared, count = nearest.all_scores, judge.candidates
     queries = Candidates(
         Scores(nearest.frame_QK[:, :count].double(), nearest.clip_QK[:, :count].double()),
@@ -45,20 +54,31 @@ def judge_answers(
         video_QK=nearest.video_QK[:, :count] if in_parts else None,
         video_parts_QK=nearest.video_parts_QK[:, :count] if in_parts else None,
         copies_Q=copies_Q,
+        told=None if words is None else words.told(nearest),
         not_here_below=request.not_here_below,
         expect_missing=request.missing_share,
     )
     alone = nearest.hit_score_QH.shape[1] < 2  # of a single video nothing can be said but that it is one
     plain = (alone and isinstance(judge, CalibratedJudge)) or not compared.count
     if plain:
-        return [Diagnosis(said.beliefs, said.quantities) for said in UncalibratedJudge()(queries)]
+        return [
+            Diagnosis(said.beliefs, said.quantities, sources=said.sources)
+            for said in UncalibratedJudge()(queries)
+        ]
     return judge(queries)
 
 
-def in_order(nearest: Nearest, diagnoses: Sequence[Diagnosis], candidates: int, in_parts: bool) -> Nearest:
+def in_order(
+    nearest: Nearest,
+    diagnoses: Sequence[Diagnosis],
+    candidates: int,
+    in_parts: bool,
+    words: Words | None = None,
+) -> Nearest:
     """The same with its hits in the order of their probability.
 
-    Hits are the candidates' videos, most probable first, and behind them those that are no candidates.
+    Hits are the candidates' videos, most probable first, and behind them those that are no candidates. Videos
+    that `words` speak for, and that are no candidates by their pictures, have their numbers behind those.
     """
     ranked = [diagnosis.order for diagnosis in diagnoses]
     hits = nearest.hit_QH.shape[1]
@@ -68,9 +88,21 @@ def in_order(nearest: Nearest, diagnoses: Sequence[Diagnosis], candidates: int, 
     hit_QH, score_QH = nearest.hit_QH.clone(), nearest.hit_score_QH.clone()
     for q, order in enumerate(ranked):
         first_K = slice(None) if video_QK is None else first_of_each(video_QK[q : q + 1])[0]
-        best = torch.tensor(order[:hits], dtype=torch.int64)
-        for whole_QH, part_QK in ((hit_QH, nearest.parts_QK), (score_QH, nearest.score_QK)):
-            whole_QH[q, : len(best)] = part_QK[q, :candidates][first_K][best]
+        part_K, score_K = (rows_QK[q, :candidates] for rows_QK in (nearest.parts_QK, nearest.score_QK))
+        known, count = (part_K[first_K].tolist(), score_K[first_K].tolist()), len(part_K)
+        spoken = () if words is None else words.speaking[q]
+        best = [
+            (known[0][at], known[1][at])
+            if at < count
+            else (spoken[at - count].part, spoken[at - count].score)
+            for at in order[:hits]
+        ]
+        if any(at >= count for at in order[:hits]):  # the others follow, each video once
+            taken = {int(part) for part, _ in best}
+            rest = zip(nearest.hit_QH[q].tolist(), nearest.hit_score_QH[q].tolist(), strict=True)
+            best = [*best, *(each for each in rest if each[0] not in taken)][:hits]
+        hit_QH[q, : len(best)] = torch.tensor([part for part, _ in best], dtype=hit_QH.dtype)
+        score_QH[q, : len(best)] = torch.tensor([score for _, score in best], dtype=score_QH.dtype)
     return replace(nearest, hit_QH=hit_QH, hit_score_QH=score_QH)
 
 
@@ -88,6 +120,7 @@ def compose_answers(
     duplicates: DuplicateFinder,
     frames_of_hits: FramesOfHits,
     missing: Sequence[str] = (),
+    words: Words | None = None,
 ) -> list[Answer]:
     """One answer for each sentence, from hits in the order of their probability.
 
@@ -95,7 +128,7 @@ def compose_answers(
     """
     copies_Q = duplicates.copies(nearest.hit_score_QH, frames_of_hits)
     if bool((copies_Q > 1).any()):
-        diagnoses = judge_answers(request, nearest, judge, in_parts, copies_Q)
+        diagnoses = judge_answers(request, nearest, judge, in_parts, copies_Q, words)
     answers = []
     for q, diagnosis in enumerate(diagnoses):
         least = request.abstain_below
@@ -106,7 +139,15 @@ def compose_answers(
             )
         abstained = least is not None and (diagnosis.probability or 0.0) < least
         hits = () if abstained else compose_hits(q, diagnosis, nearest, request.top, found)
+        if words is not None and diagnosis.sources:
+            spoken, query = words.by_name(q), words.queries[q]
+            sources = (*diagnosis.sources, *([None] * len(hits)))
+            hits = tuple(
+                with_quotes(hit, spoken.get(hit.video), sources[rank], query) for rank, hit in enumerate(hits)
+            )
         told = with_names(diagnosis, hits)
+        if words is not None and (unsaid := words.missed_quotes(q)):
+            told = replace(told, explanation=f"{wording.nobody_says(unsaid)} {told.explanation}")
         told = with_language(told, request.sentences[q], model)
         told = with_missing(told, missing)
         answers.append(Answer(request.sentences[q], told, hits, abstained, tuple(missing)))

@@ -11,8 +11,21 @@ from numpy.typing import NDArray
 
 from holmes.evidence import wording
 from holmes.evidence.judging import Diagnosis
+from holmes.heard.passages import Passage
 from holmes.moments import Moment
 from holmes.results import Json
+
+
+@dataclass(frozen=True)
+class Quote:
+    """What is said or written in a video and fits a sentence."""
+
+    kind: str  # said or written
+    passage: Passage
+    marks: tuple[tuple[int, int], ...] = ()  # the sentence's words in its text, from and to, by characters
+
+    def to_dict(self) -> Json:
+        return {"kind": self.kind, **self.passage.to_dict(), "marks": [list(mark) for mark in self.marks]}
 
 
 @dataclass(frozen=True)
@@ -25,8 +38,13 @@ class Hit:
     probability: float | None  # that it is the right one; None where the model was never calibrated
     moments: tuple[Moment, ...]  # best first
     fit: str | None = None  # how well it fits: fits, may fit, nearest; None where it was not judged
+    because: tuple[str, ...] = ("seen",)  # what speaks for it: seen, said, written
+    quotes: tuple[Quote, ...] = ()  # what is said or written in it, the strongest first
 
     def to_dict(self) -> Json:
+        """`because` and `quotes` are there only if words were searched too."""
+        words: Json = {"because": list(self.because), "quotes": [quote.to_dict() for quote in self.quotes]}
+        none: Json = {}
         return {
             "video": self.video,
             "score": self.score,
@@ -35,6 +53,7 @@ class Hit:
             "fit": self.fit,
             "moments": [moment.to_dict() for moment in self.moments],
             "gone": self.gone,
+            **(words if self.quotes or self.because != ("seen",) else none),
         }
 
     def __str__(self) -> str:

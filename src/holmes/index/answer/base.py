@@ -14,6 +14,7 @@ from torch.nn.functional import normalize
 from holmes.errors import HolmesError
 from holmes.evidence import wording
 from holmes.evidence.judging import Diagnosis
+from holmes.heard.passages import Heard
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.request import SearchRequest
 from holmes.index.embedders.protocol import Embedder
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from holmes.index.answer.calibration import CalibrationSummary
     from holmes.index.answer.composed import ComposedQuery
     from holmes.index.ingest.builder import BuildSummary
+    from holmes.index.ingest.hearing import HearSummary
     from holmes.index.ingest.sync import SyncSummary
     from holmes.media.picture_file import Picture
 
@@ -208,6 +210,15 @@ class SearchIndex(ABC):
             True
         """
 
+    def transcript(self, video: str) -> Heard | None:
+        """What a video says and shows in letters; None where it was never heard.
+
+        Example:
+            >>> index.transcript(index.videos[0]) is None
+            True
+        """
+        raise HolmesError(f"{self._where} does not give out transcripts.")
+
     def duration(self, video: str) -> float:
         """The seconds of one video."""
         seconds = self.durations.get(video)
@@ -284,6 +295,19 @@ class SearchIndex(ABC):
             0
         """
         raise self._unchangeable("sync")
+
+    def hear(self, *, workers: int | None = None, progress: bool = False) -> HearSummary:
+        """Make subtitles, speech and text on screen of all videos searchable; pictures are not read again.
+
+        Args:
+            workers: Processes that recognise; by default one per core.
+            progress: Draw progress bars.
+
+        Example:
+            >>> index.hear().heard
+            3
+        """
+        raise self._unchangeable("hear")
 
     def calibrate(self, rows: Captions) -> CalibrationSummary:
         """Fit the probabilities to sentences whose videos are known; about forty sentences are enough.

@@ -13,6 +13,7 @@ from holmes.base.manifests import checksum
 from holmes.errors import HolmesError
 from holmes.evidence.calibration import Calibration, read_calibration
 from holmes.evidence.judging import CalibratedJudge, Judge, UncalibratedJudge
+from holmes.evidence.sources import TextEvidence, read_text_evidence
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.engine.scan import Probes, make_probes
 
@@ -64,6 +65,14 @@ def own_calibration(values: Any, digest: str, path: Path | str) -> Calibration |
         return None  # earlier versions kept a guess here, marked as rough
     try:
         return read_calibration(values, digest)
+    except HolmesError:
+        raise _damaged(path) from None
+
+
+def text_evidence_of(values: Any, path: Path | str) -> TextEvidence:
+    """How strongly words count: as the file says, or else as it is shipped."""
+    try:
+        return read_text_evidence(values.get("text") if isinstance(values, dict) else None)
     except HolmesError:
         raise _damaged(path) from None
 

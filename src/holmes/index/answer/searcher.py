@@ -18,12 +18,23 @@ from holmes.base.devices import device_named
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Judge
 from holmes.evidence.kinds import SMALL_GROUP
+from holmes.evidence.sources import TextEvidence
+from holmes.heard.listen import Hearing
+from holmes.heard.passages import Heard
 from holmes.index.answer.answering import Found, compose_answers, compose_hits, in_order, judge_answers
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.base import Captions, Paths, SearchIndex, paths_of, unit_vectors
 from holmes.index.answer.calibration import CalibrationSummary, captions_of, learn
 from holmes.index.answer.composed import ComposedQuery, answer_composed
-from holmes.index.answer.confidence import FILE, as_probes, calibration_of, judge_of, write_values
+from holmes.index.answer.confidence import (
+    FILE,
+    as_probes,
+    calibration_of,
+    judge_of,
+    read_values,
+    text_evidence_of,
+    write_values,
+)
 from holmes.index.answer.duplicates import (
     DuplicateFinder,
     FramesOfHits,
@@ -33,12 +44,15 @@ from holmes.index.answer.duplicates import (
 )
 from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.answer.timeline import find_moments, frame_at, timeline_of
+from holmes.index.answer.words import Speaking, Words, find_speaking, word_queries
 from holmes.index.embedders.loading import Model, recorded_embedder
 from holmes.index.embedders.protocol import Embedder, readable
 from holmes.index.engine.gallery import Gallery, open_gallery
 from holmes.index.engine.nearest import Nearest, nearest_videos
+from holmes.index.engine.passages import Counts, PassageIndex, WordQuery
 from holmes.index.engine.scan import Probes, make_probes
 from holmes.index.ingest.builder import BuildSummary, add_videos
+from holmes.index.ingest.hearing import HearSummary, hear_index
 from holmes.index.ingest.sync import SyncSummary, sync_index
 from holmes.index.storage.manifest import read_manifest
 from holmes.index.storage.segments import StoredVideo
@@ -87,8 +101,9 @@ class Index(SearchIndex):
                 self.gallery, probes.to(self.device), enough, self.judge.candidates, allowed_S
             ).to("cpu")
             in_parts, judge = self.gallery.in_parts, self.judge
-            diagnoses = judge_answers(some, nearest, judge, in_parts)
-            nearest = in_order(nearest, diagnoses, judge.candidates, in_parts)
+            words = self._words(some, probes)
+            diagnoses = judge_answers(some, nearest, judge, in_parts, words=words)
+            nearest = in_order(nearest, diagnoses, judge.candidates, in_parts, words)
             found = self._finder(nearest, probes)
             answers += compose_answers(
                 some,
@@ -100,6 +115,7 @@ class Index(SearchIndex):
                 in_parts=in_parts,
                 duplicates=self.duplicates,
                 frames_of_hits=self._frames_of_hits(nearest, found),
+                words=words,
             )
         return answers
 
@@ -107,6 +123,36 @@ class Index(SearchIndex):
         if not len(self.store):
             raise HolmesError(f"{self.store.path} contains no videos; add some with 'holmes index add'.")
         return answer_composed(self, query, top, None if filter is None else self.parts_of(filter))
+
+    def _words(self, request: SearchRequest, probes: Probes) -> Words | None:
+        """What videos say and show in letters; None where the index has no passages."""
+        if not self.passages:
+            return None
+        allowed = request.filter
+        if isinstance(allowed, str):
+            allowed = self.store.matching(allowed)
+        queries = word_queries(request.sentences, self.passages.encoder)
+        counts = self.passages.count(queries)
+        speaking = self.speaking(queries, counts, self.text_evidence, probes, allowed)
+        return Words(queries, tuple(map(tuple, speaking)))
+
+    def speaking(
+        self,
+        queries: Sequence[WordQuery],
+        counts: Counts,
+        weights: TextEvidence,
+        probes: Probes,
+        allowed: Collection[str] | None,
+    ) -> list[list[Speaking]]:
+        """The videos whose words speak for each query."""
+        asked = probes.to(self.device)
+        return find_speaking(
+            self.store, self.passages, self.gallery, asked, queries, counts, weights, allowed
+        )
+
+    def transcript(self, video: str) -> Heard | None:
+        self._stored(video)
+        return self.store.heard(video)
 
     def _look_alikes(self, video: str, time: float, top: int) -> tuple[Hit, ...]:
         probes = self._probes_like(video, time)
@@ -130,7 +176,13 @@ class Index(SearchIndex):
         self, videos: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
     ) -> BuildSummary:
         summary = add_videos(
-            self.store.path, paths_of(videos), self.embedder, fast=fast, workers=workers, progress=progress
+            self.store.path,
+            paths_of(videos),
+            self.embedder,
+            fast=fast,
+            workers=workers,
+            progress=progress,
+            hearing=Hearing.default(),
         )
         self.refresh()
         return summary
@@ -152,7 +204,13 @@ class Index(SearchIndex):
             fast=fast,
             workers=workers,
             progress=progress,
+            hearing=Hearing.default(),
         )
+        self.refresh()
+        return summary
+
+    def hear(self, *, workers: int | None = None, progress: bool = False) -> HearSummary:
+        summary = hear_index(self.store.path, workers=workers, progress=progress)
         self.refresh()
         return summary
 
@@ -183,7 +241,7 @@ class Index(SearchIndex):
         )
 
     def close(self) -> None:
-        for name in ("gallery", "duplicates", "_own_judge", "embedder"):
+        for name in ("gallery", "duplicates", "_own_judge", "embedder", "passages", "text_evidence"):
             self.__dict__.pop(name, None)
 
     @property
@@ -194,7 +252,7 @@ class Index(SearchIndex):
         if read_manifest(self.store.path) == self.store.manifest:
             return False
         store = IndexStore.open(self.store.path)
-        stale = ["gallery", "duplicates", "_own_judge"]
+        stale = ["gallery", "duplicates", "_own_judge", "passages", "text_evidence"]
         if store.manifest.model != self.store.manifest.model:  # it was removed and built again
             stale += ["embedder"]
         self.store = store
@@ -213,6 +271,14 @@ class Index(SearchIndex):
     @cached_property
     def _own_judge(self) -> Judge:
         return judge_of(self.store.path, self.embedder)
+
+    @cached_property
+    def passages(self) -> PassageIndex:
+        return PassageIndex(self.store)
+
+    @cached_property
+    def text_evidence(self) -> TextEvidence:
+        return text_evidence_of(read_values(self.store.path / FILE), self.store.path / FILE)
 
     @cached_property
     def gallery(self) -> Gallery:

@@ -15,6 +15,8 @@ import numpy as np
 
 from holmes.base.progress import progress_bar
 from holmes.errors import HolmesError
+from holmes.heard.listen import HeardFolder, Hearing
+from holmes.heard.passages import HEARD
 from holmes.index.embedders.loading import (
     Model,
     check_same_encoder,
@@ -33,6 +35,7 @@ from holmes.index.ingest.file_identity import (
     old_name,
     recognise,
 )
+from holmes.index.ingest.hearing import HearSummary, hear_files
 from holmes.index.ingest.parts import embed_videos
 from holmes.index.ingest.skipped import record_skipped
 from holmes.index.storage.maintenance import sweep_parts
@@ -152,6 +155,7 @@ class BuildSummary:
     partial: tuple[Failure, ...] = ()  # added, though some of the file could not be read
     moved: tuple[Moved, ...] = ()  # recognised at a new path, and not extracted again
     duplicates: tuple[Duplicate, ...] = ()  # the same content as another video: skipped
+    words: HearSummary | None = None  # what was heard; None where nothing was to be
 
     def to_dict(self) -> Json:
         plain: Json = plainly(asdict(self))
@@ -168,14 +172,14 @@ def build_index(
     workers: int | None = None,
     progress: bool = False,
     executor: Executor | None = None,
+    hearing: Hearing | None = None,
 ) -> BuildSummary:
     """Make an index of `videos` (files, folders, or feature folders), or continue an unfinished one."""
     path, videos = Path(path), list(videos)
     if not (path / FILE_NAME).exists():
         create_index(path, first_manifest(videos, embedder, rate))
-    return add_videos(
-        path, videos, embedder, rate=rate, fast=fast, workers=workers, progress=progress, executor=executor
-    )
+    how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress, "executor": executor}
+    return add_videos(path, videos, embedder, rate=rate, hearing=hearing, **how)
 
 
 def first_manifest(videos: list[Path | str], embedder: Embedder, rate: float | None) -> Manifest:
@@ -205,13 +209,18 @@ def add_videos(
     progress: bool = False,
     executor: Executor | None = None,
     writer: Callable[[Path], Any] = IndexWriter,
+    hearing: Hearing | None = None,
 ) -> BuildSummary:
-    """Extract what is new or changed, embed it and add it, as the videos finish.
+    """Extract what is new or changed, embed it and add it, as the videos finish; then hear them.
 
     `executor` extracts in place of processes of this machine, `writer` writes to something like an index.
+    `hearing` says what to listen for; without it, nothing is heard.
     """
     folders, files = _split_sources(videos)
     how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress, "executor": executor}
+    how["hearing"] = hearing
+    if hearing is not None:
+        hearing.check()
     with open_session(path, embedder, rate=rate, writer=writer, **how) as session:
         for features in folders:
             _check_features(features, session.writer.store.manifest)
@@ -232,6 +241,7 @@ class Session:
     workers: int | None
     progress: bool
     executor: Executor | None = None
+    hearing: Hearing | None = None
 
     def add_features(self, features: FeatureFolder) -> None:
         """All videos of a feature folder."""
@@ -261,6 +271,10 @@ class Session:
         pending.commit()
         failures = (*failures, *pending.failures)
         record_skipped(self.path, failures, pending.partial, self.writer.store.places)
+        words = None
+        if files and self.hearing is not None and self.hearing.any:
+            here = [file for file in files if str(file) in self.writer.store]
+            words = hear_files(self.writer, self.path, here, self.hearing, self.workers, self.progress)
         renewed = sum(1 for move in moved if move.before == move.now)
         return BuildSummary(
             added=pending.added - len(moved) + renewed,
@@ -269,6 +283,7 @@ class Session:
             partial=tuple(pending.partial),
             moved=tuple(move for move in moved if move.before != move.now),
             duplicates=tuple(found.duplicates),
+            words=words,
         )
 
     def _move(self, moved: list[Moved], features: FeatureFolder) -> None:
@@ -279,8 +294,12 @@ class Session:
             self.pending.offer(features.move(move.id, move.now), features)
         self.pending.commit()
         self.pending.instead_of = {}
+        heard = HeardFolder(self.path / HEARD)
+        for move in moved:
+            heard.move(Path(move.before), Path(move.now))
         for move in left:
             features.file(move.id).unlink(missing_ok=True)
+            heard.file(Path(move.before)).unlink(missing_ok=True)
 
     def _extract(self, files: list[Path], features: FeatureFolder) -> tuple[Failure, ...]:
         if not files:
@@ -315,6 +334,7 @@ def open_session(
     progress: bool = False,
     executor: Executor | None = None,
     writer: Callable[[Path], Any] = IndexWriter,
+    hearing: Hearing | None = None,
 ) -> Iterator[Session]:
     """An index to add to, with the model it was made with; `model` is that model, or where it is now."""
     path = Path(path)
@@ -324,7 +344,7 @@ def open_session(
         embedder = embedder or recorded_embedder(manifest.model, model)
         check_same_model(manifest.model, embedder)
         pending = PendingVideos(opened, embedder)
-        yield Session(path, opened, embedder, pending, fast, workers, progress, executor)
+        yield Session(path, opened, embedder, pending, fast, workers, progress, executor, hearing)
 
 
 def feature_folder(session: Session) -> FeatureFolder:

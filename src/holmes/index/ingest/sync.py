@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holmes.errors import HolmesError
+from holmes.heard.listen import Hearing
 from holmes.index.embedders.loading import Model
 from holmes.index.ingest.builder import BuildSummary, Session, feature_folder, open_session
 from holmes.index.ingest.file_identity import FeatureCatalogue
@@ -47,13 +48,14 @@ def sync_index(
     workers: int | None = None,
     progress: bool = False,
     writer: Callable[[Path], Any] = IndexWriter,
+    hearing: Hearing | None = None,
 ) -> SyncSummary:
     """Make the index hold just the videos that `folders` hold; videos from elsewhere stay as they are."""
     path, roots = Path(path), [os.path.abspath(folder) for folder in folders]
     for root in roots:
         if not os.path.isdir(root):
             raise HolmesError(f"{root} does not exist; nothing was changed. Is its disk or share connected?")
-    how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress}
+    how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress, "hearing": hearing}
     with open_session(path, model=model, writer=writer, **how) as session:
         seen, unreadable = _list_videos(roots)
         _refuse_empty(roots, seen, session)

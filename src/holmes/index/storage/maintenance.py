@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from holmes.errors import HolmesError
+from holmes.heard.passages import HEARD
 from holmes.index.storage.manifest import read_manifest
 from holmes.index.storage.store import FEATURES, IndexStore
 from holmes.index.storage.writer import IndexWriter
@@ -56,6 +57,10 @@ def compact_index(path: Path | str) -> int:
             _sweep_unfinished(features)
             for id in set(features.ids()) - kept:
                 features.file(id).unlink(missing_ok=True)
+        if not (path / HEARD).is_symlink():
+            for file in (path / HEARD).glob("*.json"):
+                if file.stem not in kept:
+                    file.unlink(missing_ok=True)
     return max(0, before - _size(path))
 
 

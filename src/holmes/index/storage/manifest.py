@@ -26,6 +26,10 @@ ROWS, CODES, PARTS = "rows.f16", "codes.i8", "parts.f32"
 SPANS, VIDEOS, NAMES = "spans.f32", "videos.bin", "names.bin"
 FILES = (ROWS, CODES, PARTS, SPANS, VIDEOS, NAMES)
 SUMS = "sums.i64"  # not in segments of earlier versions
+# The files of a segment of passages; see `passages.py`.
+PASSAGES, VECTORS, PASSAGE_NUMBERS = "passages.sqlite", "vectors.i8", "numbers.f32"
+OWNERS, KINDS = "owners.i32", "kinds.i8"
+PASSAGE_FILES = (PASSAGES, VECTORS, PASSAGE_NUMBERS, OWNERS, KINDS)
 TEXTS = ("kind", "name", "digest", "visual", "text", "text_digest")  # what is written about a model
 
 
@@ -58,6 +62,35 @@ class SegmentEntry:
 
 
 @dataclass(frozen=True)
+class PassageEntry:
+    """An immutable segment of passages, and which of its videos have been removed since."""
+
+    name: SegmentName
+    videos: Count
+    passages: Count
+    width: Annotated[int, Within(0, 2**20)]  # of the vectors; 0 where there are none
+    encoder: str  # the digest of the text encoder that made the vectors
+    files: dict[str, FileEntry]
+    removed: tuple[Count, ...] = ()  # positions inside the segment, ascending
+
+    def __post_init__(self) -> None:
+        if any(at >= self.videos for at in self.removed) or len(set(self.removed)) < len(self.removed):
+            raise HolmesError(f"'removed' names videos that segment {self.name} does not have.")
+        if self.files.keys() != set(PASSAGE_FILES):
+            raise HolmesError(
+                f"segment {self.name} does not list the files of passages: {', '.join(PASSAGE_FILES)}."
+            )
+
+    @property
+    def live(self) -> int:
+        return self.videos - len(self.removed)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files.values())
+
+
+@dataclass(frozen=True)
 class Manifest:
     """Everything about an index but its embeddings."""
 
@@ -67,9 +100,11 @@ class Manifest:
     clips: Side  # rows of the clip branch, the same for every video
     generation: Count = 0  # grows by one with every change
     segments: tuple[SegmentEntry, ...] = field(default=())
+    passages: tuple[PassageEntry, ...] = field(default=())  # earlier versions wrote none
 
     def __post_init__(self) -> None:
-        twice = [name for name, times in Counter(entry.name for entry in self.segments).items() if times > 1]
+        names = Counter([entry.name for entry in self.segments] + [entry.name for entry in self.passages])
+        twice = [name for name, times in names.items() if times > 1]
         if twice:
             raise HolmesError(f"it names segment {twice[0]} twice.")
         for what in TEXTS:
@@ -83,6 +118,11 @@ class Manifest:
     @property
     def videos(self) -> int:
         return sum(segment.live for segment in self.segments)
+
+    @property
+    def folders(self) -> dict[str, dict[str, FileEntry]]:
+        """The files of every segment, of pictures and of passages, by the segment's name."""
+        return {e.name: e.files for e in self.segments} | {e.name: e.files for e in self.passages}
 
 
 class IndexFormat(FileFormat):

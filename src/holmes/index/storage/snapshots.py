@@ -56,7 +56,7 @@ def snapshot_segments(index: Path) -> set[str]:
     names: set[str] = set()
     for path in index.glob(PATTERN):
         try:
-            names |= {entry.name for entry in read_manifest(index, path.name).segments}
+            names |= read_manifest(index, path.name).folders.keys()
         except HolmesError:
             continue
     return names

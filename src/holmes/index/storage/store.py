@@ -15,13 +15,16 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
 from holmes.errors import HolmesError
+from holmes.heard.passages import Heard, WordSource
 from holmes.index.storage.manifest import Manifest, damaged, read_manifest
+from holmes.index.storage.passages import PassageSegment
 from holmes.index.storage.segments import Segment, StoredVideo
 from holmes.results import Json
 
@@ -47,6 +50,7 @@ class IndexDescription:
     extraction: Json  # how videos became features: backbone, rate
     segments: int | None = None  # None for a sharded index
     shards: int | None = None  # None for a single index
+    passages: int | None = None  # of the words that are said and shown; None where none were heard
 
     def to_dict(self) -> Json:
         """Plain JSON values; `segments` or `shards` is omitted where it is None."""
@@ -56,24 +60,42 @@ class IndexDescription:
 class IndexStore:
     """What one manifest names, for reading. Unaffected by later changes; `open` again to see them."""
 
-    def __init__(self, path: Path, manifest: Manifest, opened: Iterable[Segment] = ()) -> None:
+    def __init__(
+        self,
+        path: Path,
+        manifest: Manifest,
+        opened: Iterable[Segment] = (),
+        opened_passages: Iterable[PassageSegment] = (),
+    ) -> None:
         self.path, self.manifest = path, manifest
         known = {segment.entry.name: segment for segment in opened}
+        heard = {segment.entry.name: segment for segment in opened_passages}
         self.segments = [
             known[entry.name].with_entry(entry)
             if entry.name in known
             else Segment(path / SEGMENTS / entry.name, entry, manifest.width, manifest.clips)
             for entry in manifest.segments
         ]
+        self.passages = [
+            heard[entry.name].with_entry(entry)
+            if entry.name in heard
+            else PassageSegment(path / SEGMENTS / entry.name, entry)
+            for entry in manifest.passages
+        ]
 
     @classmethod
-    def open(cls, path: Path | str, opened: Iterable[Segment] = ()) -> IndexStore:
+    def open(
+        cls,
+        path: Path | str,
+        opened: Iterable[Segment] = (),
+        opened_passages: Iterable[PassageSegment] = (),
+    ) -> IndexStore:
         """What the manifest names now; segments that were opened before are not opened again."""
         path = Path(path)
         for attempt in range(OPEN_ATTEMPTS):
             manifest = read_manifest(path)
             try:
-                return cls(path, manifest, opened)
+                return cls(path, manifest, opened, opened_passages)
             except FileNotFoundError as error:
                 missing = error.filename
                 # A writer may have replaced segments since the manifest was read; then there is a newer one.
@@ -145,16 +167,46 @@ class IndexStore:
             videos=len(self),
             hours=sum(self.durations.values()) / 3600,
             removed=sum(len(segment.removed) for segment in manifest.segments),
-            bytes=sum(segment.bytes for segment in manifest.segments),
+            bytes=sum(file.bytes for files in manifest.folders.values() for file in files.values()),
             width=manifest.width,
             model=manifest.model,
             extraction=manifest.extraction,
             segments=len(manifest.segments),
+            passages=sum(entry.passages for entry in manifest.passages) or None,
         )
+
+    def heard(self, name: str) -> Heard | None:
+        """What a video says and shows in letters; None where it was never heard."""
+        for segment in self.passages:
+            if name in segment.positions:
+                return segment.heard(segment.positions[name])
+        return None
+
+    @property
+    def heard_videos(self) -> int:
+        """How many videos have been heard."""
+        return sum(entry.live for entry in self.manifest.passages)
+
+    @cached_property
+    def heard_sources(self) -> list[str]:
+        """What gave the passages, such as "speech (Whisper tiny.en …)", the most common first."""
+        found: Counter[str] = Counter()
+        for segment in self.passages:
+            for at in segment.positions.values():
+                for source, origin in segment.heard(at).sources.items():
+                    known = origin if source in (WordSource.SPEECH.value, WordSource.SCREEN.value) else ""
+                    found[f"{source} ({known})" if known else source] += 1
+        return [f"{source}: {counted}" for source, counted in found.most_common()]
+
+    def heard_stamp(self, name: str) -> str | None:
+        """What a video's words were made from; None where it was never heard."""
+        found = (segment.stamps[name] for segment in self.passages if name in segment.positions)
+        return next(found, None)
 
     def faults(self) -> list[str]:
         """What is wrong with the files; reads all of them."""
-        return [fault for segment in self.segments for fault in segment.faults()]
+        faults = [fault for segment in self.segments for fault in segment.faults()]
+        return faults + [fault for segment in self.passages for fault in segment.faults()]
 
 
 def fitting(held: Container[str], every: Callable[[], Iterable[str]], pattern: str) -> list[str]:

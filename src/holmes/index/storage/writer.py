@@ -15,20 +15,24 @@ from typing import IO, Any
 
 from holmes.base.files import inside
 from holmes.errors import HolmesError
+from holmes.heard.passages import HEARD
 from holmes.index.storage.lock import LOCK, lock_folder, lock_index
 from holmes.index.storage.manifest import (
     FILE_NAME,
     Manifest,
+    PassageEntry,
     SegmentEntry,
     damaged,
     read_manifest,
     write_manifest,
 )
+from holmes.index.storage.passages import PassageSegment, StoredWords, write_passages
 from holmes.index.storage.segments import TILE, Segment, StoredVideo, write_segment
 from holmes.index.storage.snapshots import snapshot_segments
 from holmes.index.storage.store import FEATURES, SEARCHES, SEGMENTS, SKIPPED, IndexStore
 
 UNFINISHED = f".{FILE_NAME}.*.part"  # a manifest that a killed process was writing
+SEGMENT_PASSAGES = 2**20  # in a full segment of passages: half a GB
 SEGMENT_PARTS = 4096  # of videos, in a full segment: half a GB at 160 rows of 384
 
 
@@ -53,9 +57,8 @@ def _is_leftover(entry: Path) -> bool:
     """What there may be before there is a manifest."""
     if entry.name == SEGMENTS:
         return entry.is_dir() and not any(entry.iterdir())
-    return entry.name in (LOCK, FEATURES, SKIPPED, SEARCHES, f"{SEARCHES}.lock") or fnmatch.fnmatch(
-        entry.name, UNFINISHED
-    )
+    known = (LOCK, FEATURES, HEARD, SKIPPED, SEARCHES, f"{SEARCHES}.lock")
+    return entry.name in known or fnmatch.fnmatch(entry.name, UNFINISHED)
 
 
 class IndexWriter:
@@ -101,6 +104,29 @@ class IndexWriter:
             with self._change():
                 self._add_segment(group, instead_of or {})
 
+    def hear(self, videos: Sequence[StoredWords], encoder: str) -> None:
+        """Set what videos of this index say and show; `encoder` is the digest of what made the vectors."""
+        names = {video.name for video in videos}
+        absent = sorted(names - self.store.find_all(names).keys())
+        if absent:
+            raise HolmesError(f"{self.path} contains no video named '{absent[0]}'.")
+        if len(names) < len(videos):
+            raise HolmesError("a video was given twice.")
+        with self._change():
+            kept, count = self._without_words(names), sum(len(video.passages) for video in videos)
+            segments = {segment.entry.name: segment for segment in self.store.passages}
+            group = list(videos)
+            while kept:
+                entry = kept[-1]
+                fits = entry.passages <= count and entry.passages + count <= SEGMENT_PASSAGES
+                if entry.encoder != encoder or not (fits or not entry.live):
+                    break
+                self._refuse_damage([segments[entry.name]])
+                group = [*segments[entry.name].live(kept.pop()), *group]
+                count += entry.passages
+            entries = [*kept, self._write_words(group, encoder)]
+            self._commit(self.store.manifest.segments, entries)
+
     def remove(self, names: Iterable[str]) -> None:
         """Mark videos as removed; `compact` frees their space."""
         names = set(names)
@@ -110,7 +136,7 @@ class IndexWriter:
                 f"{self.path} contains no video named '{absent[0]}'; 'holmes index info --json' lists them."
             )
         with self._change():
-            self._commit(self._without(names))
+            self._commit(self._without(names), self._without_words(names))
 
     def compact(self) -> None:
         """Rewrite into few full segments without the removed videos, and free their space."""
@@ -125,7 +151,19 @@ class IndexWriter:
             entries.append(self._write(group, number))
             for segment in self.store.segments:
                 segment.release_pages()
-        self._commit(entries)
+        self._commit(entries, self._compacted_words(len(entries)))
+
+    def _compacted_words(self, number: int) -> list[PassageEntry]:
+        """The segments of passages without removed videos; those that have none are kept."""
+        entries = []
+        for segment in self.store.passages:
+            if not segment.entry.removed:
+                entries.append(segment.entry)
+            elif segment.entry.live:
+                self._refuse_damage([segment])
+                number += 1
+                entries.append(self._write_words(segment.live(segment.entry), segment.entry.encoder, number))
+        return entries
 
     def _add_segment(self, videos: list[StoredVideo], instead_of: Mapping[str, str]) -> None:
         """Merge neighbours that are not larger than the new segment into it, so that there are never many."""
@@ -139,9 +177,36 @@ class IndexWriter:
                 break
             self._refuse_damage([segment])
             videos, parts = [*segment.live(kept.pop()), *videos], parts + old
-        self._commit([*kept, self._write(videos)])
+        renamed = {old: new for new, old in instead_of.items() if new in {video.name for video in videos}}
+        entries = [*kept, self._write(videos)]
+        self._commit(entries, self._moved_words(names, renamed))
 
-    def _refuse_damage(self, segments: Sequence[Segment]) -> None:
+    def _moved_words(self, names: set[str], renamed: Mapping[str, str]) -> list[PassageEntry]:
+        """The passages' entries when these videos were replaced: a moved video takes its words along."""
+        moved: list[StoredWords] = []
+        encoder = ""
+        for segment in self.store.passages:
+            wanted = renamed.keys() & segment.positions.keys()
+            if wanted:
+                encoder = segment.entry.encoder
+                live = {video.name: video for video in segment.live(segment.entry)}
+                moved += [replace(live[old], name=renamed[old]) for old in sorted(wanted)]
+        entries = self._without_words({*names, *renamed})
+        return [*entries, self._write_words(moved, encoder, 1)] if moved else entries
+
+    def _without_words(self, names: set[str]) -> list[PassageEntry]:
+        """The entries of passages with these videos marked as removed."""
+        entries = []
+        for segment in self.store.passages:
+            gone = [segment.positions[name] for name in names & segment.positions.keys()]
+            removed = tuple(sorted([*segment.entry.removed, *gone]))
+            entries.append(replace(segment.entry, removed=removed))
+        return entries
+
+    def _write_words(self, videos: Sequence[StoredWords], encoder: str, number: int = 0) -> PassageEntry:
+        return write_passages(self._new_folder(number), videos, encoder)
+
+    def _refuse_damage(self, segments: Sequence[Segment | PassageSegment]) -> None:
         """Verify segments before they are copied: damaged rows would get a checksum that calls them sound."""
         faults = [fault for segment in segments for fault in segment.faults()]
         if faults:
@@ -163,18 +228,23 @@ class IndexWriter:
             _, rows, width = video.rows_SPD.shape
             if width != manifest.width or not 0 <= rows - manifest.clips - video.frames < TILE:
                 raise HolmesError(f"the embeddings of {video.name} do not have the index's width and clips.")
-        # Names are never used twice: they hold the generation that first names them.
-        folder = self.path / SEGMENTS / f"{manifest.generation + 1:08d}{number:04d}"
+        folder = self._new_folder(number)
         try:
-            folder.mkdir()
-            self._made[folder.name] = os.open(folder, os.O_DIRECTORY)
             return write_segment(folder, videos)
-        except FileExistsError:
-            raise self._replaced() from None
         except OSError as error:
             if error.filename is None:
                 error.filename = str(folder)  # a full disk does not say where
             raise
+
+    def _new_folder(self, number: int) -> Path:
+        """A folder for a segment. Its name holds the generation that first has it, so none is used twice."""
+        folder = self.path / SEGMENTS / f"{self.store.manifest.generation + 1:08d}{number:04d}"
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            raise self._replaced() from None
+        self._made[folder.name] = os.open(folder, os.O_DIRECTORY)
+        return folder
 
     @contextmanager
     def _change(self) -> Iterator[None]:
@@ -192,10 +262,11 @@ class IndexWriter:
         finally:
             self._close_made()
 
-    def _commit(self, entries: Sequence[SegmentEntry]) -> None:
+    def _commit(self, entries: Sequence[SegmentEntry], passages: Sequence[PassageEntry]) -> None:
         live = tuple(entry for entry in entries if entry.live)
+        heard = tuple(entry for entry in passages if entry.live)
         manifest = self.store.manifest
-        changed = replace(manifest, segments=live, generation=manifest.generation + 1)
+        changed = replace(manifest, segments=live, passages=heard, generation=manifest.generation + 1)
         try:
             write_manifest(self.path, changed, self._refuse_replaced)
         except FileNotFoundError:  # the folder was replaced after the last check: the new one lacks our file
@@ -211,11 +282,14 @@ class IndexWriter:
             os.close(self._made.popitem()[1])
 
     def _reopen(self) -> None:
-        self.store = IndexStore.open(self.path, self.store.segments if hasattr(self, "store") else ())
+        before = self.store if hasattr(self, "store") else None
+        self.store = IndexStore.open(
+            self.path, before.segments if before else (), before.passages if before else ()
+        )
 
     def _sweep(self) -> None:
         """Delete what no manifest names: replaced segments, and what a killed writer left."""
-        named = {entry.name for entry in self.store.manifest.segments} | snapshot_segments(self.path)
+        named = self.store.manifest.folders.keys() | snapshot_segments(self.path)
         for name in set(os.listdir(self._segments)) - named:
             shutil.rmtree(name, ignore_errors=True, dir_fd=self._segments)
         for name in fnmatch.filter(os.listdir(self._folder), UNFINISHED):

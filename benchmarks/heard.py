@@ -1,0 +1,234 @@
+"""Seen, said and written: does the fusion find what each source alone finds, and is its probability true?
+
+    python benchmarks/heard.py WORLD [--films 120] [--calibration-films 60] [--fit]
+
+Two worlds of films with known facts are rendered, seen and heard by the real recognisers: one to fit on, and
+one, with other films and other facts, to report on. `--fit` prints the numbers that are shipped as
+`TextEvidence`. Run it again to continue: films and what was heard in them are kept in WORLD.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from holmes.evidence.sources import HeldOut, TextEvidence, fit_text_evidence
+from holmes.heard.listen import Hearing
+from holmes.index.answer.searcher import Index, open_single_index
+from holmes.index.answer.words import word_queries
+from holmes.index.embedders.loading import load_embedder
+from holmes.index.engine.passages import PassageIndex
+from holmes.index.ingest.builder import build_index
+from holmes.worlds.rendered.facts import FactQuery, plan_facts, render_facts
+
+KINDS = ("seen", "said", "quoted", "written", "seen and said", "seen and written", "said and written")
+RRF = 60.0
+BINS = 10
+
+
+def world(folder: Path, films: int, seed: int) -> tuple[Index, list[FactQuery]]:
+    """An index of a rendered world, and its queries."""
+    planned, queries = plan_facts(films, seed)
+    paths = render_facts(folder / "films", planned, seed)
+    build_index(folder / "index", paths, load_embedder("pocket"), progress=True, hearing=Hearing())
+    return open_single_index(folder / "index", device="cpu"), queries
+
+
+def name_of(video: str) -> str:
+    return Path(video).stem
+
+
+def silent(index: Index) -> Index:
+    """The same index, which has heard nothing."""
+    other = replace(index)
+    empty = PassageIndex(index.store)
+    empty.segments = []
+    other.__dict__["passages"] = empty
+    return other
+
+
+def rankings(index: Index, texts: Sequence[str]) -> dict[str, list[dict[str, float]]]:
+    """The score of every video by each source alone: seen, said, written."""
+    everything = len(index)
+    seen = [
+        {name_of(hit.video): hit.probability or 0.0 for hit in answer}
+        for answer in silent(index).search_many(texts, everything)
+    ]
+    queries = word_queries(texts, index.passages.encoder)
+    counts = index.passages.count(queries)
+    found = index.passages.find(queries, counts, index.text_evidence, None, everything)
+    words = [
+        [{name_of(each.video): each.log_evidence[kind] for each in row} for row in found] for kind in (0, 1)
+    ]
+    return {"seen": seen, "said": words[0], "written": words[1]}
+
+
+def best(scores: dict[str, float]) -> str | None:
+    finite = {name: score for name, score in scores.items() if np.isfinite(score)}
+    return max(finite, key=lambda name: (finite[name], name)) if finite else None
+
+
+def reciprocal(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for scores in rows:
+        finite = [name for name, score in scores.items() if np.isfinite(score)]
+        for rank, name in enumerate(sorted(finite, key=lambda n: (-scores[n], n)), 1):
+            total[name] = total.get(name, 0.0) + 1 / (RRF + rank)
+    return total
+
+
+def weighted(rows: Sequence[dict[str, float]], weights: Sequence[float]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for scores, weight in zip(rows, weights, strict=True):
+        finite = {name: score for name, score in scores.items() if np.isfinite(score)}
+        if not finite:
+            continue
+        low, high = min(finite.values()), max(finite.values())
+        for name, score in finite.items():
+            total[name] = total.get(name, 0.0) + weight * (score - low) / max(high - low, 1e-9)
+    return total
+
+
+def held_out(index: Index, queries: Sequence[FactQuery]) -> tuple[HeldOut, HeldOut]:
+    """Queries as the fit wants them: with their film, and with their film taken away."""
+    asked = [query for query in queries if query.film is not None and query.kind != "quoted"]
+    names = sorted(index.videos)
+    place = {name_of(name): at for at, name in enumerate(names)}
+    owner = [place[str(query.film)] for query in asked]
+    texts = [query.text for query in asked]
+    words = word_queries(texts, index.passages.encoder)
+    counts = index.passages.count(words)
+    found = index.passages.find(words, counts, TextEvidence(), None, len(names))
+    features = torch.zeros(len(asked), len(names), 2, 3)
+    has = torch.zeros(len(asked), len(names), 2, dtype=torch.bool)
+    for q, row in enumerate(found):
+        for each in row:
+            for kind, values in enumerate(each.features):
+                if values:
+                    features[q, place[name_of(each.video)], kind] = torch.tensor(values)
+                    has[q, place[name_of(each.video)], kind] = True
+    pictures, parts = silent(index), []
+    for gone in (False, True):
+        seen, none = torch.zeros(len(asked), len(names)), torch.zeros(len(asked))
+        for q, query in enumerate(asked):
+            others = [name for name in names if not (gone and name_of(name) == query.film)]
+            answer = pictures.search(query.text, len(names), filter=others if gone else None)
+            none[q] = 1 - (answer.diagnosis.here or 0.0)
+            for hit in answer:
+                seen[q, place[name_of(hit.video)]] = hit.probability or 0.0
+        parts.append(HeldOut(seen, none, features, has, torch.tensor(owner)))
+    return parts[0], parts[1]
+
+
+def choose_weights(
+    rows: dict[str, list[dict[str, float]]], queries: Sequence[FactQuery]
+) -> tuple[float, ...]:
+    """The weights of the plain sum that find most first, on the world to fit on."""
+    grid = [(1.0, said, written) for said in (0.5, 1, 2, 4, 8) for written in (0.5, 1, 2, 4, 8)]
+    asked = [q for q, query in enumerate(queries) if query.film is not None]
+
+    def right(weights: tuple[float, ...]) -> int:
+        return sum(best(weighted([rows[s][q] for s in rows], weights)) == queries[q].film for q in asked)
+
+    return max(grid, key=right)
+
+
+def calibration_error(probability: Sequence[float], right: Sequence[bool]) -> float:
+    p, r = np.array(probability), np.array(right, float)
+    bins = np.minimum((p * BINS).astype(int), BINS - 1)
+    return float(
+        sum(abs(p[bins == b].mean() - r[bins == b].mean()) * (bins == b).mean() for b in set(bins.tolist()))
+    )
+
+
+def report(index: Index, queries: Sequence[FactQuery], weights: tuple[float, ...]) -> dict[str, Any]:
+    texts = [query.text for query in queries]
+    rows = rankings(index, texts)
+    answers = index.search_many(texts, len(index))
+    methods: dict[str, list[str | None]] = {s: [best(row) for row in rows[s]] for s in rows}
+    methods["RRF"] = [best(reciprocal([rows[s][q] for s in rows])) for q in range(len(queries))]
+    methods["weighted sum"] = [
+        best(weighted([rows[s][q] for s in rows], weights)) for q in range(len(queries))
+    ]
+    methods["fused"] = [name_of(answer[0].video) for answer in answers]
+    table = {
+        kind: {
+            method: float(
+                np.mean([found[q] == queries[q].film for q in range(len(queries)) if queries[q].kind == kind])
+            )
+            for method, found in methods.items()
+        }
+        for kind in KINDS
+    }
+    first = [answer[0].probability or 0.0 for answer in answers]
+    right = [found == query.film for found, query in zip(methods["fused"], queries, strict=True)]
+    pictures = silent(index).search_many(texts, 1)
+    alone = [answer[0].probability or 0.0 for answer in pictures]
+    alone_right = [name_of(a[0].video) == q.film for a, q in zip(pictures, queries, strict=True)]
+    inside = [
+        any(m.start < query.end and query.start < m.end for m in answer[0].moments[:1])
+        and abs(answer[0].moments[0].start - query.start) <= 2.0
+        for answer, query, ok in zip(answers, queries, right, strict=True)
+        if ok and query.kind in ("said", "quoted", "written")
+    ]
+    absent = [
+        answer.diagnosis.here or 0.0 for answer, q in zip(answers, queries, strict=True) if q.film is None
+    ]
+    return {
+        "videos": len(index),
+        "queries": len(queries),
+        "R@1": table,
+        "ECE of fused": calibration_error(first, right),
+        "ECE of pictures alone": calibration_error(alone, alone_right),
+        "moments inside": float(np.mean(inside)),
+        "mean P(here) of absent": float(np.mean(absent)),
+        "mean P(here) of present": float(
+            np.mean([a.diagnosis.here or 0.0 for a, q in zip(answers, queries, strict=True) if q.film])
+        ),
+        "weights": weights,
+    }
+
+
+def show(found: dict[str, Any]) -> None:
+    methods = ("seen", "said", "written", "RRF", "weighted sum", "fused")
+    print(f"{found['videos']} films, {found['queries']} queries; R@1 in percent")
+    print("| query | " + " | ".join(methods) + " |\n|" + " --- |" * (len(methods) + 1))
+    for kind, row in found["R@1"].items():
+        print(f"| {kind} | " + " | ".join(f"{100 * row[method]:.0f}" for method in methods) + " |")
+    for name, value in found.items():
+        if name not in ("R@1", "videos", "queries"):
+            print(f"{name}: {value if isinstance(value, tuple) else round(value, 3)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("world", type=Path)
+    parser.add_argument("--films", type=int, default=120)
+    parser.add_argument("--calibration-films", type=int, default=60)
+    parser.add_argument("--fit", action="store_true", help="fit the numbers of TextEvidence, and use them")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    asked = parser.parse_args()
+    fitting, queries = world(asked.world / "fit", asked.calibration_films, 1)
+    if asked.fit:
+        fitted = fit_text_evidence(*held_out(fitting, queries))
+        print(fitted)
+        fitting.__dict__["text_evidence"] = fitted
+    weights = choose_weights(rankings(fitting, [query.text for query in queries]), queries)
+    index, queries = world(asked.world / "report", asked.films, 2)
+    if asked.fit:
+        index.__dict__["text_evidence"] = fitted
+    found = report(index, queries, weights)
+    show(found)
+    if asked.json:
+        asked.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

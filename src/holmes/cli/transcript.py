@@ -1,0 +1,51 @@
+"""`holmes transcript`: what a video says and shows in letters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holmes.base.printing import printable
+from holmes.errors import HolmesError, unknown
+
+FORMS = ("txt", "srt", "vtt", "json")
+
+
+def transcript(
+    index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index, sharded or not.")],
+    video: Annotated[str, typer.Argument(metavar="VIDEO", help="A path, or a file name of the index.")],
+    format: Annotated[
+        str, typer.Option(metavar="FORMAT", help="txt for people, srt or vtt for players, or json.")
+    ] = "txt",
+) -> None:
+    """Print what a video says and shows in letters, with times."""
+    from holmes.cluster.index import open_index
+    from holmes.heard.formats import to_srt, to_text, to_vtt
+    from holmes.index.storage.store import fitting, no_video_fits
+
+    if format not in FORMS:
+        raise unknown("format", format, FORMS)
+    opened = open_index(index, device="cpu")
+    names = fitting(opened.durations, lambda: opened.durations, video)
+    if not names:
+        raise no_video_fits(index, video)
+    if len(names) > 1:
+        raise HolmesError(f"'{video}' fits {len(names)} videos, such as {names[0]}; name one of them.")
+    heard = opened.transcript(names[0])
+    if heard is None:
+        raise HolmesError(f"{names[0]} was never heard; 'holmes index hear {index}' does that.")
+    if format == "json":
+        passages = [passage.to_dict() for passage in heard.passages]
+        about = {"video": names[0], "sources": heard.sources, "notes": list(heard.notes)}
+        typer.echo(json.dumps({**about, "passages": passages}, indent=1))
+        return
+    if format == "txt":
+        for note in heard.notes:
+            typer.echo(f"({printable(note)})", err=True)
+        for line in to_text(heard):
+            typer.echo(printable(line))
+        return
+    typer.echo(to_srt(heard) if format == "srt" else to_vtt(heard), nl=False)

@@ -1,0 +1,269 @@
+"""A world of films with three kinds of facts: what is seen, what is said, and what is written.
+
+Every film has a scene, a sentence and a sign of its own, and shares another scene, sentence and sign with
+other films; what it shares is told apart only by two kinds of facts together. All is decided by the seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from holmes.worlds.rendered import scene_words
+from holmes.worlds.rendered.paint import paint_scene
+from holmes.worlds.rendered.spoken import DrawnSign, SpokenLine, write_spoken_film
+from holmes.worlds.rendered.voice import VOICES
+
+SIZE, FRAMES_PER_SECOND = (320, 240), 6
+SCENE_SECONDS = 5.0
+SHARED_BY = 3  # films that share a scene, a sentence or a sign
+WHO = [
+    "my grandfather",
+    "her uncle",
+    "the captain",
+    "our teacher",
+    "the gardener",
+    "a young lawyer",
+    "the baker",
+    "his sister",
+    "the mayor",
+    "a tired nurse",
+    "the old painter",
+    "my neighbour",
+    "the pilot",
+    "a famous singer",
+    "the farmer",
+    "our landlord",
+]
+# What was done, and the same in other words.
+DID = (
+    ("repaired clocks", "mended watches"),
+    ("collected stamps", "gathered postage stamps"),
+    ("lost a silver key", "could not find a key made of silver"),
+    ("planted twelve apple trees", "put a dozen fruit trees into the ground"),
+    ("wrote a letter to the king", "sent a message to the monarch"),
+    ("sold the red bicycle", "got money for a bike"),
+    ("found a map of the island", "discovered a chart of the isle"),
+    ("cooked soup for the soldiers", "made dinner for the troops"),
+    ("built a bridge across the river", "constructed a crossing over the stream"),
+    ("bought seven yellow umbrellas", "purchased rain shades"),
+    ("taught children to swim", "gave swimming lessons"),
+    ("broke the kitchen window", "smashed a pane of glass"),
+    ("painted the ceiling blue", "coloured the roof of the room"),
+    ("studied the stars", "observed the night sky"),
+    ("won a medal for dancing", "received a prize as a dancer"),
+    ("missed the last train", "came too late for the railway"),
+    ("kept bees on the roof", "raised honey insects"),
+    ("forgot the password", "did not remember the secret word"),
+)
+WHERE = [
+    "in the village",
+    "near the lighthouse",
+    "before the war",
+    "after the storm",
+    "at the hospital",
+    "in the library",
+    "on the mountain",
+    "during the winter",
+    "behind the church",
+    "at the market",
+    "in the desert",
+    "by the canal",
+]
+PLACES = [
+    "HARBOUR",
+    "MUSEUM",
+    "STATION",
+    "BAKERY",
+    "THEATRE",
+    "AIRPORT",
+    "GARDEN",
+    "SCHOOL",
+    "CASTLE",
+    "TUNNEL",
+    "FACTORY",
+    "BRIDGE",
+]
+STATES = [
+    "CLOSED UNTIL MONDAY",
+    "OPEN DAILY",
+    "NO ENTRY",
+    "TICKETS HERE",
+    "UNDER REPAIR",
+    "FREE PARKING",
+    "BEWARE OF DOG",
+    "STAFF ONLY",
+    "MIND THE GAP",
+    "TURN LEFT",
+]
+
+
+@dataclass(frozen=True)
+class Look:
+    colour: str
+    shape: str
+    background: str
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that is true of a film between two times."""
+
+    kind: str  # seen, said or written
+    text: str
+    other_words: str  # the same, as a person might remember it
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class FactFilm:
+    """A film: its own facts, and those that it shares."""
+
+    name: str
+    looks: tuple[Look, Look]
+    own: tuple[Fact, ...]  # seen, said, written
+    shared: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class FactQuery:
+    kind: str  # seen, said, quoted, written, seen and said, seen and written, said and written; or absent
+    text: str
+    film: str | None  # None where no film is meant
+    start: float = 0.0
+    end: float = 0.0
+
+
+def plan_facts(films: int, seed: int = 0) -> tuple[list[FactFilm], list[FactQuery]]:
+    """Films and the queries about them; a quarter as many queries again are about no film."""
+    rng = np.random.default_rng(seed)
+    absent = max(1, films)
+    looks = _looks(rng, films)
+    said = _distinct(rng, films + absent, len(WHO), len(DID), len(WHERE))
+    signs = _distinct(rng, films + absent, len(PLACES), len(STATES), 90)
+    groups = -(-films // SHARED_BY)
+    shared_looks = [looks[int(at)] for at in rng.integers(0, len(looks), groups)]
+    shared_said = _distinct(np.random.default_rng(seed + 1000), groups, len(WHO), len(DID), len(WHERE))
+    shared_signs = _distinct(np.random.default_rng(seed + 2000), groups, len(PLACES), len(STATES), 90)
+    # Another order for each kind: two shared facts of different kinds belong to one film only.
+    order = [rng.permutation(films) for _ in range(3)]
+    half, whole = SCENE_SECONDS, 2 * SCENE_SECONDS
+    planned = []
+    for at in range(films):
+        group = [int(order[kind][at]) // SHARED_BY for kind in range(3)]
+        own = (
+            _seen(looks[at], 0.0, half, rng),
+            _said(said[at], 0.2, half),
+            _written(signs[at], 0.0, half),
+        )
+        shared = (
+            _seen(shared_looks[group[0]], half, whole, rng),
+            _said(shared_said[group[1]], half + 0.1, whole),
+            _written(shared_signs[group[2]], half, whole),
+        )
+        planned.append(FactFilm(f"film{at:03}", (looks[at], shared_looks[group[0]]), own, shared))
+    queries = [query for film in planned for query in _queries(film)]
+    for at in range(absent):
+        fact = _said(said[films + at], 0, 0) if at % 2 else _written(signs[films + at], 0, 0)
+        queries.append(FactQuery("absent", _asked(fact), None))
+    return planned, queries
+
+
+def render_facts(folder: Path, films: list[FactFilm], seed: int = 0) -> list[Path]:
+    """The films as files; those that are there are kept."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for at, film in enumerate(films):
+        path = folder / f"{film.name}.mp4"
+        paths.append(path)
+        if path.exists():
+            continue
+        rng = np.random.default_rng([seed, at])
+        motions = tuple(scene_words.MOTIONS)
+        frames = [
+            paint_scene(
+                look.colour,
+                look.shape,
+                look.background,
+                motions[int(rng.integers(len(motions)))],
+                round(SCENE_SECONDS * FRAMES_PER_SECOND),
+                SIZE,
+                rng,
+            )
+            for look in film.looks
+        ]
+        voice = VOICES[int(rng.integers(len(VOICES)))]
+        facts = (*film.own, *film.shared)
+        part = path.with_suffix(".part.mp4")
+        write_spoken_film(
+            part,
+            np.concatenate(frames),
+            FRAMES_PER_SECOND,
+            lines=[SpokenLine(fact.start, f"{fact.text}.", voice) for fact in facts if fact.kind == "said"],
+            signs=[DrawnSign(fact.start, fact.end, fact.text) for fact in facts if fact.kind == "written"],
+        )
+        part.replace(path)
+    return paths
+
+
+def _queries(film: FactFilm) -> list[FactQuery]:
+    seen, said, written = film.own
+    seen2, said2, written2 = film.shared
+
+    def of(kind: str, text: str, fact: Fact) -> FactQuery:
+        return FactQuery(kind, text, film.name, fact.start, fact.end)
+
+    quoted = " ".join(said.text.split()[-4:])
+    return [
+        of("seen", seen.other_words, seen),
+        of("said", _asked(said), said),
+        of("said", said.other_words, said),
+        of("quoted", f'"{quoted}"', said),
+        of("written", _asked(written), written),
+        of("seen and said", f"{seen2.other_words} while someone says {said2.text}", said2),
+        of("seen and written", f"{seen2.other_words} and a sign reads {written2.text.lower()}", written2),
+        of("said and written", f"someone says {said2.text} and a sign reads {written2.text.lower()}", said2),
+    ]
+
+
+def _asked(fact: Fact) -> str:
+    return f"someone says {fact.text}" if fact.kind == "said" else f"a sign that reads {fact.text.lower()}"
+
+
+def _seen(look: Look, start: float, end: float, rng: np.random.Generator) -> Fact:
+    shapes, backgrounds = scene_words.SHAPES[look.shape], scene_words.BACKGROUNDS[look.background]
+    text = f"a {look.colour} {shapes[int(rng.integers(len(shapes)))]} "
+    text += backgrounds[int(rng.integers(len(backgrounds)))]
+    return Fact("seen", text, text, start, end)
+
+
+def _said(at: tuple[int, int, int], start: float, end: float) -> Fact:
+    did, other = DID[at[1]]
+    text = f"{WHO[at[0]]} {did} {WHERE[at[2]]}"
+    return Fact("said", text, f"someone says that {WHO[at[0]]} {other} {WHERE[at[2]]}", start, end)
+
+
+def _written(at: tuple[int, int, int], start: float, end: float) -> Fact:
+    text = f"{PLACES[at[0]]} {STATES[at[1]]} {at[2] + 10}"
+    return Fact("written", text, f"a sign that reads {text.lower()}", start, end)
+
+
+def _looks(rng: np.random.Generator, count: int) -> list[Look]:
+    every = [
+        Look(c, s, b)
+        for c in scene_words.COLOURS
+        for s in scene_words.SHAPES
+        for b in scene_words.BACKGROUNDS
+    ]
+    return [every[int(at)] for at in rng.permutation(len(every))[:count]]
+
+
+def _distinct(rng: np.random.Generator, count: int, *sizes: int) -> list[tuple[int, int, int]]:
+    """Different triples."""
+    total = int(np.prod(sizes))
+    chosen = rng.permutation(total)[:count]
+    first, second, third = (axis.tolist() for axis in np.unravel_index(chosen, sizes))
+    return list(zip(first, second, third, strict=True))

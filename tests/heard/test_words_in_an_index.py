@@ -1,0 +1,206 @@
+"""Words in an index: kept, searched, corrected, moved, removed, split and checked like its pictures."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import holmes
+from holmes.cli.main import app
+from holmes.cluster.index import open_index
+from holmes.cluster.write import hear_any, set_any_words, split_index
+from holmes.errors import HolmesError
+from holmes.heard.listen import Hearing
+from holmes.index.storage.maintenance import compact_index, index_faults
+from holmes.index.storage.manifest import PASSAGES
+from holmes.index.storage.store import IndexStore
+from spoken_films import film
+
+WORDS = {
+    "boat": "The captain painted the old boat in the harbour",
+    "clock": "My grandfather repaired clocks near the lighthouse",
+    "train": "Nobody told us that the last train was cancelled",
+    "bees": "She keeps <b>bees</b> on the roof \x1b[31mof the bank",
+}
+ONLY_SUBTITLES = Hearing(speech="", screen=False)
+
+
+def subtitle(video: Path, text: str) -> None:
+    video.with_suffix(".srt").write_text(f"1\n00:00:01,000 --> 00:00:03,000\n{text}\n")
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("films")
+    looks = ["circle", "star", "heart", "square"]
+    for (name, text), shape in zip(WORDS.items(), looks, strict=True):
+        film(folder / f"{name}.mp4", 4.0, scene=("red", shape, "sea", "left"))
+        subtitle(folder / f"{name}.mp4", text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, films: Path) -> Path:
+    """An index as earlier versions made it, then heard."""
+    path = tmp_path_factory.mktemp("indexes") / "index"
+    holmes.build_index(path, films, hear=False)
+    before = json.loads((path / "manifest.json").read_text())
+    assert before["passages"] == []
+    features = {file: file.stat().st_mtime_ns for file in (path / "features").rglob("*.safetensors")}
+    summary = hear_any(path, ONLY_SUBTITLES)
+    assert summary.heard == 4 and summary.passages == 4 and not summary.failures
+    assert {file: file.stat().st_mtime_ns for file in features} == features  # pictures were not read again
+    return path
+
+
+@pytest.fixture
+def index(tmp_path: Path, built: Path) -> Path:
+    shutil.copytree(built, tmp_path / "index")
+    return tmp_path / "index"
+
+
+def found(path: Path, sentence: str) -> list[str]:
+    return [Path(hit.video).stem for hit in open_index(path, device="cpu").search(sentence, 4)]
+
+
+def test_what_is_said_is_found_and_quoted(built: Path) -> None:
+    index = open_index(built, device="cpu")
+    answer = index.search("someone repairs a clock near the lighthouse")
+    hit = answer[0]
+    assert Path(hit.video).stem == "clock" and hit.because[0] == "said"
+    (quote,) = hit.quotes
+    marked = {quote.passage.text[start:end] for start, end in quote.marks}
+    assert {"repaired", "clocks", "lighthouse"} <= marked
+    assert hit.moments[0].start <= 1.0 and hit.moments[0].end >= 3.0
+    assert hit.probability is not None and hit.probability > 0.6
+    plain = json.loads(json.dumps(hit.to_dict()))
+    assert plain["because"][0] == "said" and plain["quotes"][0]["source"] == "subtitles"
+
+
+def test_quoted_words_must_be_there_one_after_the_other(built: Path) -> None:
+    index = open_index(built, device="cpu")
+    assert Path(index.search('"last train was"')[0].video).stem == "train"
+    unsaid = index.search('"train last was"')
+    assert unsaid.diagnosis.explanation.startswith("No video says or shows “train last was”.")
+    assert not any(hit.quotes and "exact" in hit.because for hit in unsaid)
+    stem = index.search('"clock near"')  # only "clocks near" is said
+    assert stem.diagnosis.explanation.startswith("No video says")
+
+
+def test_a_query_that_no_word_fits_is_answered_by_pictures_alone(built: Path, tmp_path: Path) -> None:
+    silent = tmp_path / "silent"
+    shutil.copytree(built, silent)
+    manifest = json.loads((silent / "manifest.json").read_text())
+    from dataclasses import replace
+
+    from holmes.index.storage.manifest import read_manifest, write_manifest
+
+    assert manifest["passages"]
+    write_manifest(silent, replace(read_manifest(silent), passages=()))
+    sentence = "xyzzy"
+    heard, seen = (open_index(path, device="cpu").search(sentence, 4) for path in (built, silent))
+    assert [hit.video for hit in heard] == [hit.video for hit in seen]
+    for one, other in zip(heard, seen, strict=True):
+        assert one.probability == pytest.approx(other.probability, abs=0.03)
+
+
+def test_operators_of_the_full_text_index_are_plain_words(built: Path) -> None:
+    index = open_index(built, device="cpu")
+    for sentence in (
+        'NEAR("a b", 5) OR *',
+        "text: ^boat AND NOT",
+        '" OR 1=1 --',
+        "'; DROP TABLE words;",
+        "“”",
+    ):
+        assert len(index.search(sentence)) > 0
+
+
+def test_words_go_with_their_video_and_come_back(index: Path) -> None:
+    with open_index(index, device="cpu") as opened:
+        (name,) = opened.remove("boat.mp4")
+        assert all(Path(hit.video).stem != "boat" for hit in opened.search("painted the old boat"))
+    store = IndexStore.open(index)
+    assert store.heard_videos == 3 and store.heard(name) is None
+    compact_index(index)
+    assert IndexStore.open(index).manifest.passages[0].videos == 3
+    assert not list((index / "heard").glob("boat*"))
+    holmes.open_index(index).add(name)
+    assert hear_any(index, ONLY_SUBTITLES).heard == 1
+    assert found(index, "painted the old boat")[0] == "boat"
+    assert hear_any(index, ONLY_SUBTITLES).unchanged == 4
+
+
+def test_a_moved_film_keeps_its_words(tmp_path: Path, films: Path) -> None:
+    folder, path = tmp_path / "films", tmp_path / "index"
+    shutil.copytree(films, folder)
+    holmes.build_index(path, folder, hear=False)
+    set_any_words(path, "clock.mp4", films / "clock.srt")
+    (folder / "clock.mp4").rename(folder / "renamed.mp4")
+    holmes.open_index(path).sync(folder)
+    assert found(path, "repaired clocks")[0] == "renamed"
+    heard = open_index(path).transcript(str(folder / "renamed.mp4"))
+    assert heard is not None and "corrected" in heard.sources
+
+
+def test_a_correction_is_searched_and_survives_another_hearing(index: Path, tmp_path: Path) -> None:
+    right = tmp_path / "right.vtt"
+    right.write_text(
+        "WEBVTT\n\n00:01.000 --> 00:02.000\nThe submarine sank\n\n09:00.000 --> 09:01.000\nlate\n"
+    )
+    kept = set_any_words(index, "bees.mp4", right)
+    assert kept.notes == ("1 of 2 lines of right.vtt begin after the film ends",)
+    assert found(index, "the submarine sank")[0] == "bees"
+    hear_any(index, ONLY_SUBTITLES)
+    assert found(index, "the submarine sank")[0] == "bees"
+    with pytest.raises(HolmesError, match="no video"):
+        set_any_words(index, "nothing.mp4", right)
+
+
+def test_shards_answer_as_one_index_does(index: Path, tmp_path: Path) -> None:
+    shards = tmp_path / "shards"
+    split_index(index, shards, 3)
+    one, many = open_index(index, device="cpu"), open_index(shards, device="cpu")
+    for sentence in ("grandfather repaired clocks", '"last train was"', "a red star over the sea", "xyzzy"):
+        assert many.search(sentence, 4).to_dict() == one.search(sentence, 4).to_dict()
+    video = one.videos[0]
+    assert many.transcript(video) == one.transcript(video)
+    assert hear_any(shards, ONLY_SUBTITLES).heard == 4  # the shards keep no files of what was heard
+
+
+def test_damage_is_found_and_is_one_line(index: Path) -> None:
+    store = IndexStore.open(index)
+    file = store.passages[0].folder / PASSAGES
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 2000] = b"\xff" * 2000
+    file.write_bytes(content)
+    assert any("checksum" in fault for fault in index_faults(index)[1])
+    file.write_bytes(content[:-100])
+    with pytest.raises(HolmesError) as told:
+        open_index(index)
+    assert "bytes" in str(told.value) and "\n" not in str(told.value)
+
+
+def test_transcripts_are_printed_as_text(built: Path) -> None:
+    runner = CliRunner()
+    plain = runner.invoke(app, ["transcript", str(built), "bees.mp4"])
+    assert plain.exit_code == 0 and "0:01  She keeps bees on the roof" in plain.output
+    assert "\x1b" not in plain.output and "<b>" not in plain.output
+    for form, begins in (("srt", "1\n00:00:01,000 --> "), ("vtt", "WEBVTT\n"), ("json", "{")):
+        shown = runner.invoke(app, ["transcript", str(built), "bees.mp4", "--format", form])
+        assert shown.exit_code == 0 and shown.output.startswith(begins)
+    found = runner.invoke(app, ["search", str(built), "the captain painted a boat", "--top", "1"])
+    assert "said at 0:01: “The captain painted the old boat" in found.output
+    info = runner.invoke(app, ["index", "info", str(built)])
+    assert "4 videos heard, 4 passages" in info.output and "subtitles: 4" in info.output
+
+
+def test_an_index_that_was_never_heard_says_so(tmp_path: Path, films: Path) -> None:
+    holmes.build_index(tmp_path / "index", films / "boat.mp4", hear=False)
+    with pytest.raises(HolmesError, match="never heard"):
+        CliRunner().invoke(app, ["transcript", str(tmp_path / "index"), "boat.mp4"], catch_exceptions=False)
+    assert open_index(tmp_path / "index").transcript(str(films / "boat.mp4")) is None
