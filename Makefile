@@ -27,6 +27,10 @@ browser:
 	  { apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1 || \
 	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1; }; } || \
 	echo "no chromium: the tests of the page will be skipped (apt-get install chromium)"
+	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing nginx" && \
+	  apt-get install -y -qq --no-install-recommends nginx-light >/dev/null 2>&1; } || \
+	echo "no nginx: the tests of the proxy will be skipped (apt-get install nginx-light)"
 
 # Up to four processes run the tests, file by file: the tests of a file share what they prepare.
 PARALLEL := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder

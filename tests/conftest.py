@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 # The tensors of the tests are tiny: more threads would only wait for each other.
@@ -107,6 +108,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name what was not tested, instead of only counting it."""
+    if shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin") is None:
+        terminalreporter.section("the server behind a proxy was not tested", yellow=True)
+        terminalreporter.write_line("There is no nginx here: 'apt-get install nginx-light'.")
     if chromium() is None:
         terminalreporter.section("the page was not tested", yellow=True)
         terminalreporter.write_line(

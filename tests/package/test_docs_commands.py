@@ -44,6 +44,9 @@ ELSEWHERE = {
     "holmes serve INDEX": "does not end; tests/serve/test_serve_cli.py starts it and asks",
     'holmes searches add INDEX "a dog runs on the beach"': "tests/index/test_saved_searches.py saves some",
     "holmes serve FILMS=INDEX HOME=INDEX2": "does not end; tests/serve/test_serve_libraries.py asks both",
+    "holmes serve INDEX --token TOKEN --name films.lan --proxy 127.0.0.1 --uploads FOLDER": (
+        "does not end; tests/serve/test_serve_proxy.py asks it through a proxy"
+    ),
     "holmes serve INDEX --uploads FOLDER": "does not end; tests/serve/test_serve_uploads.py sends files",
     "holmes mcp INDEX": "does not end; tests/serve/test_agents.py starts it and asks",
     "holmes index sync INDEX FOLDER --watch": "does not end; tests/index/test_index_library.py looks twice",

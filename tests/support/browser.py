@@ -57,7 +57,7 @@ def serving(index: Any, settings: Any) -> Iterator[str]:
     listening = socket.create_server(("127.0.0.1", 0))
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     app = index if isinstance(index, Libraries) else create_app(index, settings)
-    server = uvicorn.Server(configured(app, settings.limits, timeout_graceful_shutdown=2))
+    server = uvicorn.Server(configured(app, settings.limits, settings.proxies, timeout_graceful_shutdown=2))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     while not server.started:

@@ -37,6 +37,13 @@ def serve(
         list[str] | None,
         typer.Option(help="A host name under which the server is known, such as films.lan. Repeatable."),
     ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A reverse proxy, or its network, that says who asks (X-Forwarded-For). Repeatable.",
+        ),
+    ] = None,
     manage: Annotated[bool, typer.Option("--manage", help="Allow adding and removing videos.")] = False,
     add_from: Annotated[
         list[Path] | None,
@@ -75,12 +82,16 @@ def serve(
         from holmes.serve.server import serve as run
     except ImportError:
         raise missing_packages("the page", "fastapi", "uvicorn") from None
-    from holmes.serve.settings import LEAST_TOKEN, Limits, ServeSettings, is_loopback
+    from holmes.serve.settings import LEAST_TOKEN, Limits, ServeSettings, TrustedProxies, is_loopback
 
     if token is not None and len(token) < LEAST_TOKEN:
         raise HolmesError(f"the token has {len(token)} characters; use at least {LEAST_TOKEN}.")
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(24)
+    try:
+        TrustedProxies(proxy or ())
+    except ValueError as error:
+        raise HolmesError(f"--proxy: {error}; write an address, or a network such as 10.0.0.0/8.") from None
     paths = libraries_of(index)
     opened = {
         library: open_index(path, device=device, model=model, ray=ray, copies=copies, cache=cache)
@@ -94,6 +105,7 @@ def serve(
         manage=manage,
         add_from=tuple(add_from or ([Path.home()] if is_loopback(host) else [])),
         uploads=uploads,
+        proxies=tuple(proxy or ()),
         limits=Limits(upload=int(largest_upload * 2**30)),
     )
     shown = f"[{host}]" if ":" in host else host

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from holmes.serve.settings import Limits
+from holmes.serve.settings import Limits, TrustedProxies
 
 REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n"
@@ -40,8 +40,8 @@ def client_name(address: str | None) -> str:
 class Connections:
     """Every open connection of a server."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, limits: Limits, proxies: Sequence[str] = ()) -> None:
+        self.limits, self.proxies = limits, TrustedProxies(proxies)
         self.open: Counter[str] = Counter()
         self.waiting: dict[LimitedProtocol, None] = {}  # without a complete request, the oldest first
 
@@ -51,7 +51,7 @@ class Connections:
 
     def admit(self, client: str) -> bool:
         """Whether one more connection may stay; it may displace an older one that waits."""
-        if self.open[client] > self.limits.connections_per_address:
+        if self.open[client] > self.limits.connections_per_address and client not in self.proxies:
             return self._displace(lambda held: held.address == client)
         if self.open.total() > self.limits.connections:
             return self._displace(lambda held: True)

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holmes.serve.connections import client_name
 from holmes.serve.metrics import Metrics
-from holmes.serve.settings import ServeSettings, is_loopback
+from holmes.serve.settings import ServeSettings, TrustedProxies, is_loopback
 from holmes.serve.turns import Caller
 
 log = logging.getLogger("holmes.serve")
@@ -75,7 +75,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics, rates: Rates) -> None:
         self.app, self.settings, self.metrics, self.rates = app, settings, metrics, rates
-        self.names = own_names(settings)
+        self.names, self.proxies = own_names(settings), TrustedProxies(settings.proxies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -85,6 +85,9 @@ class Guard:
                 await self.app(scope, receive, send)
             return
         began, status = time.perf_counter(), 500
+        if self.settings.proxies and scope.get("client"):
+            peer, port = scope["client"]
+            scope["client"] = self.proxies.client(peer, Headers(scope=scope).get("x-forwarded-for", "")), port
 
         async def guarded(message: Message) -> None:
             nonlocal status

@@ -6,7 +6,7 @@ import logging
 import resource
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,7 +58,7 @@ def serve(
             app = create_libraries(index, settings, joined=both.joined, why_apart=both.why_apart, model=model)
         else:
             app = create_app(index, settings, model=model)
-        Server(configured(app, settings.limits), ready).run(sockets=[listening])
+        Server(configured(app, settings.limits, settings.proxies), ready).run(sockets=[listening])
 
 
 class Server(uvicorn.Server):
@@ -74,11 +74,15 @@ class Server(uvicorn.Server):
             self.ready()
 
 
-def configured(app: Any, limits: Limits, **more: Any) -> uvicorn.Config:
-    """uvicorn with the server's limits."""
+def configured(app: Any, limits: Limits, proxies: Sequence[str] = (), **more: Any) -> uvicorn.Config:
+    """uvicorn with the server's limits.
+
+    uvicorn's `limit_concurrency` stays unset: it would answer 503 to everybody once somebody has opened so
+    many connections. `Connections` closes those that wait longest instead, by address and in all.
+    """
     return uvicorn.Config(
         app,
-        http=Connections(limits).protocol(),  # type: ignore[arg-type]
+        http=Connections(limits, proxies).protocol(),  # type: ignore[arg-type]
         h11_max_incomplete_event_size=limits.header,
         timeout_keep_alive=limits.idle_seconds,  # type: ignore[arg-type]
         access_log=False,  # uvicorn's own log would record what people ask

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+MOST_HOPS = 10  # proxies between a client and the server
 LEAST_TOKEN = 16  # characters; fewer could be guessed
 
 
@@ -58,8 +60,36 @@ class ServeSettings:
     names: tuple[str, ...] = ()  # further host names the server is known by
     manage: bool = False  # whether videos may be added and removed
     add_from: tuple[Path, ...] = ()  # folders from which videos may be added, besides those in the index
+    proxies: tuple[str, ...] = ()  # addresses or networks whose X-Forwarded-For is believed
     uploads: Path | None = None  # where sent files go; None takes none
     limits: Limits = field(default_factory=Limits)
+
+
+class TrustedProxies:
+    """Proxies in front of the server, by address or network such as 172.16.0.0/12."""
+
+    def __init__(self, named: Sequence[str]) -> None:
+        self._networks = [ipaddress.ip_network(each, strict=False) for each in named]
+
+    def __contains__(self, address: str | None) -> bool:
+        try:
+            parsed = ipaddress.ip_address(address or "")
+        except ValueError:
+            return False
+        return any(parsed in network for network in self._networks)
+
+    def client(self, peer: str, forwarded: str) -> str:
+        """Who asks: the last address of X-Forwarded-For that no proxy has, if the peer is a proxy."""
+        if peer not in self:
+            return peer
+        for each in reversed(forwarded.split(",")[-MOST_HOPS:]):
+            try:
+                address = str(ipaddress.ip_address(each.strip()))
+            except ValueError:
+                return peer
+            if address not in self:
+                return address
+        return peer
 
 
 def is_loopback(host: str) -> bool:
