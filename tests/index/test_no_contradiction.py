@@ -27,7 +27,7 @@ WORDS = {
 BEGINNINGS = {
     "precise": r"(Likely|Best guess): the first hit|\w+ videos show the same moment",
     "several_fit": r"(\d+%|over 99%) that it is one of (two|three|four|five|six) videos, ",
-    "too_little": r"Too many videos are possible\. ",
+    "too_little": r"Not enough to tell\. ",
     "not_here": r"(Likely|Perhaps) not in your collection: ",
 }
 

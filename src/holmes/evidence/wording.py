@@ -45,7 +45,7 @@ def explain(
             asked = f"{which_of(names, group)} " if len(names) > 1 else ""
             return f"{shown} {missing}", f"{asked}{ADD_A_DETAIL}"
         case AnswerKind.TOO_LITTLE:
-            return f"Too many videos are possible. The likeliest is {first}, {leads}. {missing}", SAY_MORE
+            return f"Not enough to tell. The likeliest is {first}, {leads}. {missing}", SAY_MORE
     word = "Likely" if none >= LIKELY else "Perhaps"
     return (
         f"{word} not in your collection: {percent(none)}. The nearest is {first}, {leads}.",
