@@ -220,7 +220,7 @@ def answers(index: Index, asked: list[Asked], films: list[Film]) -> Iterator[Ans
     """As the index gives them, but with moments only where they are looked at: growing them takes longest."""
     for start in range(0, len(asked), AT_ONCE):
         some = asked[start : start + AT_ONCE]
-        request = SearchRequest([one.caption for one in some], TOP)
+        request = SearchRequest([one.caption for one in some], TOP, expect_missing=0)  # each has its film
         probes = index._probes(request.sentences)
         judge, in_parts = index.judge, index.gallery.in_parts
         nearest = nearest_videos(index.gallery, probes, TOP, judge.candidates)
@@ -260,7 +260,7 @@ def summary(found: dict[str, np.ndarray]) -> dict[str, Any]:
         "moment found, %": 100 * np.mean(found["inside"][looked]),
         "both, %": 100 * np.mean(found["inside"][looked] * found["first"][looked]),
         "mean probability, %": 100 * np.mean(found["sure"]),
-        "said less right": f"{100 * beyond:+.1f} ± {100 * beyond_wide:.1f}",
+        "predicted − observed": f"{100 * beyond:+.1f} ± {100 * beyond_wide:.1f}",
         "calibration error": calibration_error(found["sure"], found["first"]),
         "sentences": len(found["first"]),
     }

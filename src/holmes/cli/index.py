@@ -437,7 +437,7 @@ def calibrate(
                 f"{found.noticed:.0%} with their video taken away, {found.mistaken:.0%} with it."
             )
     if summary.after is not None:
-        say("After: by cross-validation, each sentence judged without the sentences about its video.")
+        say("'After' is cross-validated: each sentence is judged without the sentences about its video.")
     if summary.sentences < ENOUGH:
         say(f"With fewer than {ENOUGH} sentences the probabilities may be off by ten points or more.")
 

@@ -44,7 +44,7 @@ class Calibration:
     absence_slope: Annotated[float, Within(0, 1e6)] = 0.0
     absence_middle: Number = 0.0
     absence_size_power: Power = 0.0
-    # log-odds that a video fits which is not the one that is meant: fit_shift + fit_slope · log evidence
+    # log-odds that a video fits which is not the one that is meant: fit_shift + fit_slope · log α
     fit_shift: Number = -20.0
     fit_slope: Number = 0.0
 
@@ -69,10 +69,9 @@ class Calibration:
             videos=self.videos,
         )
 
-    def fits(self, score_QK: Tensor, probability_QK: Tensor) -> Tensor:
+    def fits(self, log_alpha_QK: Tensor, probability_QK: Tensor) -> Tensor:
         """The probability that each video fits: it is the one, or it is not and fits all the same."""
-        evidence_QK = (score_QK - self.score_offset) / self.score_temperature
-        other_QK = torch.sigmoid(self.fit_shift + self.fit_slope * evidence_QK)
+        other_QK = torch.sigmoid(self.fit_shift + self.fit_slope * log_alpha_QK)
         return probability_QK + (1 - probability_QK) * other_QK
 
     def score(self, scores: Scores) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from holmes.evidence.calibration import Calibration
-from holmes.evidence.distribution import EXPECT_MISSING, Background, background, fit_distribution
+from holmes.evidence.distribution import EXPECT_MISSING, Background, background, contrast, fit_distribution
 from holmes.evidence.judging import Candidates, Judgement, judge
 from holmes.evidence.logistic import fit_logistic
 from holmes.evidence.quantities import fit_temperature
@@ -75,9 +75,10 @@ def fit_fitting(fitted: Calibration, score_QV: Tensor, owner_Q: Tensor, also_fit
     fits_QN = also_fits_QV.gather(1, best.indices)
     if fits_QN.sum() < FEWEST_FITTING:
         return fitted
-    evidence_P = ((best.values - fitted.score_offset) / fitted.score_temperature).flatten()
+    shown = contrast(score_QV.amax(1), background(score_QV), score_QV.shape[1])
+    log_alpha_P = fitted.evidence.log_alpha(best.values, fitted.evidence.sharpness(shown)).flatten()
     line_2 = fit_logistic(
-        torch.stack([torch.ones_like(evidence_P), evidence_P], 1), fits_QN.flatten(), FIT_PRIOR
+        torch.stack([torch.ones_like(log_alpha_P), log_alpha_P], 1), fits_QN.flatten(), FIT_PRIOR
     )
     shift, slope = line_2.tolist()
     return replace(fitted, fit_shift=shift, fit_slope=slope)

@@ -91,10 +91,12 @@ def judge(queries: Candidates, calibration: Calibration) -> Judgement:
         queries.expect_missing,
     )
     videos_Q = torch.full((len(score_QK),), score_QK.shape[1], device=score_QK.device)
+    log_alpha_QK = gallery.log_alpha_QK
     if queries.video_QK is not None:
         video_QK = queries.video_QK[:, :count]
         parts_QK = None if queries.video_parts_QK is None else queries.video_parts_QK[:, :count]
         gallery, score_QK = gallery.merged(video_QK, parts_QK), best_by_video(score_QK, video_QK)
+        log_alpha_QK = best_by_video(log_alpha_QK, video_QK)  # a film fits as well as its best part
         videos_Q = count_videos(video_QK)
     sources_QK3 = None
     if queries.told is not None:
@@ -117,7 +119,7 @@ def judge(queries: Candidates, calibration: Calibration) -> Judgement:
         order_QK=order_QK,
         videos_Q=videos_Q,
         score_QK=score_QK,
-        fit_QK=calibration.fits(score_QK, probability_QK),
+        fit_QK=calibration.fits(log_alpha_QK.gather(1, order_QK), probability_QK),
         kinds_Q=kinds_Q,
         group_Q=group_Q,
         log_sources_QK3=None if sources_QK3 is None else sources_QK3.gather(1, as_index(order_QK, 3)),
