@@ -225,7 +225,7 @@ def ask(parts: Demo) -> None:
         fits = f", true of {len(typical.also_fits)} more" if typical.also_fits else ", and true of no other"
         say("")
         say(f'{name}, written for {typical.video}{fits}: "{typical.text}"')
-        search(parts.index, typical.text, top=3, filter=tests)
+        search(index=parts.index, sentence=typical.text, top=3, filter=tests)
         answers = index.search_many([caption.text for caption in of_kind], 1, filter=tests)
         said = [answer.diagnosis.kind for answer in answers]
         counts = (said.count(answer_kind.name.lower()) for answer_kind in AnswerKind)

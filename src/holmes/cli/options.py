@@ -182,7 +182,7 @@ def with_options(command: Callable[..., None], group: type[Any]) -> Callable[...
 
     @wraps(command)
     def run(**values: Any) -> None:
-        command(group(**{name: values.pop(name) for name in shared}), **values)
+        command(group(**{name: values.pop(name) for name in shared if name in values}), **values)
 
     required = [each for each in shared.values() if each.default is each.empty]
     others = [each for each in shared.values() if each.default is not each.empty]
