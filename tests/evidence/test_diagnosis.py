@@ -172,8 +172,7 @@ def test_how_well_a_video_fits_in_words():
         (
             AnswerKind.TOO_LITTLE,
             0,
-            "Not enough to tell. The likeliest is a.mp4, 40%. 22% that it is not in your "
-            "collection.",
+            "Not enough to tell. The likeliest is a.mp4, 40%. 22% that it is not in your collection.",
         ),
         (AnswerKind.NOT_HERE, 0, "Perhaps not in your collection: 22%. The nearest is a.mp4, 40%."),
     ],
