@@ -21,14 +21,16 @@ TUNED = "softmax_entropy_tuned"  # knows our fitted temperature: it is shown, bu
 
 
 def tables(found: list[dict[str, Any]]) -> dict[str, str]:
+    """Each table in Markdown. What needs known answers or large galleries is of the planted world alone."""
+    planted = [of_one for of_one in found if of_one["world"] == "planted"] or found
     return {
         "confidence": joined(found, confidence_table),
         "verdict": verdict_table(found),
         "parts": joined(found, parts_markdown),
         "several": joined(found, several_table),
-        "hard": joined(found, hard_table),
-        "kinds": joined(found, kinds_table),
-        "galleries": joined(found, galleries_table),
+        "hard": joined(planted, hard_table),
+        "kinds": joined(planted, kinds_table),
+        "galleries": joined(planted, galleries_table),
         "abstention": abstention_table(found),
     }
 
