@@ -1,6 +1,6 @@
 // What was found, saved: a clip of a hit, or all moments as a timeline, markers, chapters or a reel with titles.
 
-import { Problem, address } from "./api.js";
+import { Problem, address, at } from "./api.js";
 import { button, bytes, clock, counted, h, plain, say } from "./dom.js";
 import { addCardAction, addExport } from "./places.js";
 
@@ -16,7 +16,7 @@ document.head.append(h("link", { rel: "stylesheet", href: style }));
 // Fetches a file and hands it to the browser; `progress(bytes)` is called while it comes.
 async function save(path, { signal, body, progress = () => {} } = {}) {
   const sent = body ? { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" } } : {};
-  const response = await fetch(path, { credentials: "same-origin", signal, ...sent }).catch((error) => {
+  const response = await fetch(at(path), { credentials: "same-origin", signal, ...sent }).catch((error) => {
     throw error.name === "AbortError" ? error : new Problem("The server does not answer. Is it still running?", 0);
   });
   if (response.status === 401) document.dispatchEvent(new CustomEvent("locked"));
