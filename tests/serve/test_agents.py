@@ -7,22 +7,22 @@ import base64
 import io
 import os
 import socket
-import subprocess
 import sys
-import time
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import av
 import pytest
+import uvicorn
 from mcp import Client, StdioServerParameters
 from PIL import Image
 
 from holmes.cli.mcp import mcp
 from holmes.errors import HolmesError
 from holmes.index.answer.searcher import Index
-from holmes.serve.agents.server import make_server
+from holmes.serve.agents.server import http_app, make_server
 from serve_fakes import FakeDiagnose, build, open_fake
 
 SRC = str(Path(__file__).parents[2] / "src")
@@ -140,6 +140,7 @@ def test_without_a_transcript_it_says_so(index: Index) -> None:
     assert found["passages"] == [] and "no transcript" in found["next_step"]
 
 
+VALID = b"Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\nContent-Length: 2"
 COMMAND = """
 import sys
 from index_fakes import FakeJoint
@@ -176,30 +177,26 @@ def test_the_command_speaks_over_pipes(index: Index) -> None:
     asyncio.run(asyncio.wait_for(meet(), 60))
 
 
-def test_the_command_speaks_over_http_to_this_machine_only(index: Index) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-c", COMMAND, str(index.store.path), "--http"]
+def test_it_speaks_http_to_this_machine_only(index: Index) -> None:
     with pytest.raises(HolmesError, match="this machine only"):
         mcp(index.store.path, http=True, host="0.0.0.0")
-    process = subprocess.Popen([*command, "--port", str(port)], env=environment(), stderr=subprocess.DEVNULL)
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    app = http_app(make_server(index), "127.0.0.1", port)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
     try:
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            with socket.socket() as knock:
-                if knock.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
 
         async def meet() -> None:
             async with Client(f"http://127.0.0.1:{port}/mcp") as client:
                 await conversation(client)
 
         asyncio.run(asyncio.wait_for(meet(), 60))
-        with socket.create_connection(("127.0.0.1", port)) as foreign:
-            foreign.sendall(b"POST /mcp HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 2\r\n\r\n{}")
-            assert foreign.recv(100).split()[1] in (b"421", b"403", b"400")
+        for header in (b"Host: evil.example", b"Host: 127.0.0.1:%d\r\nOrigin: http://evil.example" % port):
+            with socket.create_connection(("127.0.0.1", port)) as foreign:
+                foreign.sendall(b"POST /mcp HTTP/1.1\r\n" + header + b"\r\n" + VALID + b"\r\n\r\n{}")
+                assert foreign.recv(100).split()[1] in (b"421", b"403")
     finally:
-        process.kill()
-        process.wait()
+        server.should_exit = True
+        thread.join(20)

@@ -119,10 +119,17 @@ def make_server(index: SearchIndex, clips: Path | None = None) -> Any:
     return server
 
 
-def run_http(server: Any, host: str, port: int) -> None:
-    """Serve over HTTP at /mcp; other names and other sites' pages are refused."""
+def http_app(server: Any, host: str, port: int) -> Any:
+    """The server at /mcp; requests to other names, and from other sites' pages, are refused."""
     own = f"[{host}]" if ":" in host else host
     named = [f"{name}:{port}" for name in (own, "localhost", "127.0.0.1")]
     origins = [f"http://{name}" for name in named]
     security = TransportSecuritySettings(allowed_hosts=named, allowed_origins=origins)
-    server.run("streamable-http", host=host, port=port, transport_security=security)
+    return server.streamable_http_app(host=host, transport_security=security)
+
+
+def run_http(server: Any, host: str, port: int) -> None:
+    """Serve over HTTP until Ctrl-C."""
+    import uvicorn
+
+    uvicorn.run(http_app(server, host, port), host=host, port=port, log_level="warning")
