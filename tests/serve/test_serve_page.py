@@ -628,7 +628,7 @@ def page_manifest(address: str) -> dict[str, Any]:
     with urlopen(f"{address}/static/app.webmanifest") as answer:
         described: dict[str, Any] = json.load(answer)
     for icon in described["icons"]:
-        with urlopen(address + icon["src"]) as answer:
+        with urlopen(f"{address}/static/{icon['src']}") as answer:
             assert answer.headers["content-type"] == icon["type"]
     return described
 
