@@ -510,11 +510,13 @@ def test_a_video_has_a_view_of_its_own(page: Any) -> None:
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("Space")
     until(page, "document.querySelector('.stage video').paused")
+    page.keyboard.press(".")
+    page.wait_for_timeout(500)
     for key, moved in ((".", 0.1), (".", 0.1), (",", -0.1)):  # ten frames a second
         before = position(page)
         page.keyboard.press(key)
-        until(page, "!document.querySelector('.stage video').seeking")
-        assert position(page) - before == pytest.approx(moved, abs=0.06), key
+        page.wait_for_timeout(250)
+        assert position(page) - before == pytest.approx(moved, abs=0.05), key
     page.keyboard.press(">")
     assert page.evaluate("document.querySelector('.stage video').playbackRate") == 1.25
     page.get_by_label("Volume").fill("0.5")

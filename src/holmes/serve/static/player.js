@@ -75,11 +75,14 @@ export class Player {
     if (target !== undefined) this.play(target);
   }
 
-  // One frame on or back: to the middle of the next one, so that rounding cannot show the same frame again.
-  step(direction) {
+  // One frame on or back: to the middle of the next one, so that rounding cannot show the same frame again. Where it does all
+  // the same, frames last longer than was thought.
+  step(direction, tries = 0) {
     this.video.pause();
-    const now = this.last ?? this.video.currentTime;
-    this.video.currentTime = Math.max(0, now + (direction + 0.5) * this.frame);
+    const before = this.last;
+    const again = () => { if (this.last === before && before !== undefined && tries < 5) { this.frame *= 1.5; this.step(direction, tries + 1); } };
+    this.video.addEventListener("seeked", () => setTimeout(again, 60), { once: true });
+    this.video.currentTime = Math.max(0, (before ?? this.video.currentTime) + (direction + 0.5) * this.frame);
   }
 
   faster(direction) {
