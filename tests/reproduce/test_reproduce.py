@@ -177,7 +177,7 @@ def test_better_recipes_and_baselines_are_trained_to_the_page(charades, tmp_path
 def compile_latex(tables, folder):
     """Every table in one document, with a real TeX."""
     if shutil.which("pdflatex") is None:
-        pytest.skip("no pdflatex: apt-get install texlive-latex-base texlive-latex-extra")
+        pytest.skip("no pdflatex: apt-get install texlive-latex-base texlive-latex-recommended")
     inputs = "".join(f"\\input{{{path}}}\n" for path in sorted(tables.glob("*.tex")))
     head = "\\documentclass{article}\n\\usepackage{booktabs, array}\n\\begin{document}\n"
     (folder / "all.tex").write_text(f"{head}{inputs}\\end{{document}}\n")

@@ -114,7 +114,7 @@ def test_the_search_finds_good_settings_and_stops_poor_trials(store, tmp_path):
     assert np.median(stopped) < found.best.half
     # What a setting is worth: the made-up figure depends on two alone.
     assert np.mean(found.worth["model.dropout"]) > 0
-    assert found.worth["loss.hard_pool"] == (0.0,) * FOLDS
+    assert found.worth["loss.contrastive_cosine"] == (0.0,) * FOLDS
     assert preset(str(tmp_path / "out" / "best.json")) == found.config
     written = read_json(tmp_path / "out" / "trials.json")
     assert written["best"] == found.best.number and len(written["trials"]) == 40
