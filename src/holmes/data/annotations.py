@@ -135,7 +135,7 @@ def checked(path: Path, kind: Any) -> Any:
 
 
 def refuse_unrelated_annotations(path: Path, captions: Captions) -> None:
-    """Refuse a file of annotations that is about nothing in the collection: it is the wrong file."""
+    """Refuse a file of annotations that names nothing of the collection: it is the wrong file."""
     found = read_annotations([path])
     said = {
         (captions.video_ids[owner], letters_and_digits(text))

@@ -1,7 +1,7 @@
 """The store's features where the model runs: a batch is one gather.
 
-Resident: the rows live on the device as float16. Otherwise the gather reads the mapped files into pinned
-memory and only the batch crosses to the device. Both ways are the same lines.
+If they fit, all rows live on the device as float16. Otherwise the mapped files are read into pinned memory,
+and only the batch is copied to the device. Both ways run the same code.
 
 V videos, Q queries, I items (videos or queries), P positions, F frames, C clips, T tokens, D width
 """
@@ -26,7 +26,7 @@ GIB = 1 << 30
 
 
 class RaggedRows:
-    """Items of different lengths over one array of rows. Item -1 is padding; items not wanted are empty."""
+    """Items of different lengths in one array of rows. Item -1 is padding; items outside splits are empty."""
 
     def __init__(
         self, rows: NDArray[np.float16], offsets: NDArray[np.int64], wanted: NDArray[np.int64], longest: int
@@ -76,8 +76,8 @@ class RaggedRows:
 class FeatureBank:
     """Padded features of any videos and queries of a store, on the device.
 
-    `splits` limits what is resident to their videos and queries (others then come out empty). `resident` None
-    chooses by free memory; `says` describes the choice in a line. Pass indices on `index_device`.
+    `splits` limits what is resident to their videos and queries; all others are empty. `resident` None
+    decides by free memory, and `says` tells the choice in one line. Indices must be on `index_device`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Verify a store: every byte against its checksum, and the promises its readers rely on."""
+"""Verify a store: every byte against its checksum, and what its readers rely on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_checksums(store: Store, progress: bool) -> None:
 
 
 def problems(store: Store) -> Iterator[str]:
-    """Everything that breaks a promise of the format, most basic first."""
+    """Every violation of the format, the most basic first."""
     info = store.info
     shapes = {
         "frames.npy": (store.frames.shape, (info.frame_rows, info.video_width)),

@@ -1,7 +1,7 @@
 """Write a store front to back: resumable while it grows, whole or absent under its name.
 
-The store grows in a hidden neighbour folder. Every commit flushes the arrays and notes how far they are; a
-later writer with the same fingerprint cuts the arrays back to the note and goes on.
+The store grows in a hidden folder beside its final place. Every commit flushes the arrays and records how far
+they are. A later writer with the same fingerprint cuts the arrays back to that record and continues.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class StoreWriter:
         JOURNAL_FORMAT.write(self.folder / JOURNAL, asdict(done))
 
     def finish(self, provenance: dict[str, Any]) -> None:
-        """Write the catalogue, seal with checksums, and give the folder its name."""
+        """Write the catalogue and the checksums, and give the folder its name."""
         catalogue = self.catalogue
         assert self.videos_done == len(catalogue.video_ids) and self.queries_done == len(catalogue.query_ids)
         self.commit()

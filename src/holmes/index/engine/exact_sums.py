@@ -1,7 +1,7 @@
 """Sums of scores that are exact, so that one index and many shards compute the same numbers.
 
-Whole numbers add up to the same whatever the order, so the sums of the shards of an index are those of the
-index.
+Scores are counted in whole steps. Whole numbers add up to the same total in any order, so the sums over
+shards equal the sum over the whole index.
 
 Q queries, S parts of videos
 """

@@ -1,6 +1,6 @@
 """The embeddings of an index where they are searched: mapped from the disk, or resident on a GPU.
 
-What is searched are parts: a short video is one, a long one several.
+The unit of search is a part: a short video is one part, a long video has several.
 
 S parts of videos, P rows of a part, D width
 """
@@ -23,21 +23,21 @@ from holmes.index.storage.checksums import checksums
 from holmes.index.storage.segments import Slab, mapping_of, rows_do_not_match
 from holmes.index.storage.store import IndexStore
 
-SHARE_OF_FREE_MEMORY = 0.8  # of a GPU, which embeddings may fill
-AROUND_ROW = 64 << 10  # bytes that the system maps where a row is read, at most
+SHARE_OF_FREE_MEMORY = 0.8  # of a GPU's memory that embeddings may fill
+AROUND_ROW = 64 << 10  # most bytes that the system maps to read one row
 VERIFIED_AT_ONCE = 64 << 20  # bytes of rows whose checksums are computed together
 MOST_RESIDENT = 256 << 20  # bytes of float16 rows that may stay mapped after a search
 
 
 @dataclass
 class MappedRows:
-    """The files of float16 rows, where they stay on the disk: every search reads a few, each time others."""
+    """Files of float16 rows that stay on the disk. Each search reads a few rows, mostly different ones."""
 
     files: tuple[mmap.mmap, ...] = ()
-    touched: int = 0  # bytes that may have been mapped since they were released
+    touched: int = 0  # bytes that may have been mapped since the last release
 
     def release(self) -> None:
-        """Take them out of this process' memory once there may be many; to map them again takes time."""
+        """Unmap the rows once many are mapped. Not after every search: mapping them again takes time."""
         if self.touched > MOST_RESIDENT:
             self.touched = 0
             for file in self.files:
@@ -66,7 +66,7 @@ class Gallery:
     clips: int
     places_S2: NDArray[np.int64]  # the segment of each part's video and its position there
     video_S: Tensor  # a number for each part's video
-    key_S: Tensor  # orders equal scores, in every index alike; belongs to the video
+    key_S: Tensor  # orders equal scores the same way in every index; one per video
     live_S: Tensor  # false where a video has been removed
     device: torch.device
     mapped_rows: MappedRows = field(default_factory=MappedRows)
@@ -81,7 +81,7 @@ class Gallery:
 
     @cached_property
     def videos(self) -> int:
-        """How many there are, removed ones included."""
+        """How many parts there are, removed ones included."""
         return int(self.video_S.max()) + 1
 
     @cached_property
@@ -105,9 +105,9 @@ def open_gallery(store: IndexStore, device: torch.device) -> Gallery:
     whole = _Described(*(np.concatenate(arrays) for arrays in zip(nothing, *described, strict=True)))
     rows_fit = device.type != "cpu" and _rows_fit(store, device)
     groups = [list(group) for _, group in groupby((slab for _, slab in slabs), _height)]
-    if not rows_fit:  # they stay in mapped files, each slab by itself
+    if not rows_fit:  # the rows stay in mapped files, one slab each
         groups = [[slab] for _, slab in slabs]
-    if rows_fit:  # they are verified now, since a search reads them all
+    if rows_fit:  # verified now, because every search reads all rows
         for _, slab in slabs:
             _verify(store, slab, device)
     firsts = np.cumsum([0, *(sum(len(slab.rows_SPD) for slab in group) for group in groups)]).tolist()

@@ -1,8 +1,8 @@
 """The inner loops of search on a GPU, in Triton, which takes a third of a second to import.
 
-`weighted_best_fused` reads the codes once: the product of a block stays in registers, the maximum of each
-tile of 16 rows is written, a sixteenth of what plain torch writes, and a second pass turns a part's tiles
-into its score. `best_of_pairs_fused` scores chosen parts again, exactly, where they lie, ungathered.
+`weighted_best_fused` reads the codes once. Products stay in registers; only the maximum of each tile of 16
+rows is written, a sixteenth of what plain torch writes. A second pass turns a part's tiles into its score.
+`best_of_pairs_fused` scores chosen parts exactly, reading their rows in place.
 
 R probes, S parts, P rows of a part (frames, then clips), N rows of all parts, or chosen pairs of a query and
 a part, T tiles of a part, or probes of a query, D width

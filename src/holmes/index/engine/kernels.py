@@ -1,7 +1,7 @@
 """The inner loops of search: the best frame and the best clip of every part of a video, for every probe.
 
 The scan multiplies codes in int8 and adds up in int32, without rounding. On a CPU, few probes go through
-NumKong's kernels, which are as fast as the memory, and many through torch's. `gpu_kernel.py` is for GPUs.
+NumKong's kernels, which are as fast as the memory, and many through torch's. `gpu_kernels.py` is for GPUs.
 
 R probes, S parts, P rows of a part (frames, then clips), D width
 """

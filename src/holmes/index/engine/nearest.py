@@ -1,4 +1,4 @@
-"""The best videos of every query, proven: whatever the scan's bound does not rule out is scored exactly.
+"""The best videos of every query. Every part that the scan's bound does not rule out is scored exactly.
 
 Q queries, T probes of a query, S parts of videos, K best parts, M parts scored again, H hits, P rows of a
 part, D width
@@ -19,7 +19,7 @@ from holmes.index.engine.gallery import Gallery
 from holmes.index.engine.rescoring import Pairs, score_pairs
 from holmes.index.engine.scan import Probes, scan
 
-CAUTION = 1.05  # times the usual error of the scan: how far below its bound the last of the best may score
+CAUTION = 1.05  # the K-th best score is guessed at its bound less this many usual errors of the scan
 PAIRS_AT_ONCE = 2**20  # of queries and parts to score again
 QUERIES_PER_THREAD = 4  # queries of one probe each that a thread takes at a time
 
@@ -30,7 +30,7 @@ Scored = tuple[Tensor, Tensor, Tensor, Tensor]  # parts, scores, frame and clip 
 class Nearest:
     """The best parts of every query, best first, the best videos, and what they were chosen from.
 
-    Equal scores are in the order of the gallery's keys, and of one video in order of time.
+    Equal scores are ordered by the gallery's keys, and within a video by time.
     """
 
     parts_QK: Tensor  # numbers in the gallery
@@ -47,7 +47,7 @@ class Nearest:
         return Nearest(*(value.to(device) for value in vars(self).values()))
 
 
-@torch.inference_mode()  # which every operation begins sooner in
+@torch.inference_mode()  # operations start faster in it
 @one_thread_per_operation()  # its pieces run in threads of their own
 def nearest_videos(
     gallery: Gallery, probes: Probes, top: int, candidates: int = 0, allowed_S: Tensor | None = None
@@ -67,9 +67,9 @@ def nearest_videos(
 
 @one_thread_per_operation()  # its pieces run in threads of their own
 def prove_best(gallery: Gallery, probes: Probes, bound_QS: Tensor, top: int) -> Scored:
-    """The best `top` parts, of which none scores more than its bound.
+    """The best `top` parts of every query, given a bound that no part's score exceeds.
 
-    All are scored whose bounds reach what the `top`-th scores; bounds have slack for the rounding of float32.
+    Every part is scored whose bound reaches the `top`-th score. Bounds allow for the rounding of float32.
     """
     at_once = max(1, QUERIES_PER_THREAD // probes.rows_QTD.shape[1])
     step = at_once if gallery.device.type == "cpu" else max(1, len(bound_QS))
@@ -84,7 +84,7 @@ def prove_best(gallery: Gallery, probes: Probes, bound_QS: Tensor, top: int) -> 
 
 
 def _prove(gallery: Gallery, probes: Probes, bound_QS: Tensor, top: int) -> Scored:
-    """`prove_best`, in one thread: what the `top`-th scores is guessed, and more are scored if it is less."""
+    """`prove_best` in one thread: guess the `top`-th score, and score more parts if it turns out lower."""
     first = bound_QS.topk(top)
     if not top:
         nothing_QK = first.values
@@ -106,12 +106,12 @@ def _prove(gallery: Gallery, probes: Probes, bound_QS: Tensor, top: int) -> Scor
 
 
 def _finite(bound: Tensor) -> Tensor:
-    """Bounds that no part is above which was set aside."""
+    """Bounds above those of parts that were set aside, which are -inf."""
     return bound.clamp(min=torch.finfo(bound.dtype).min)
 
 
 def _score(gallery: Gallery, probes: Probes, bound_QS: Tensor, open_QS: Tensor) -> Pairs:
-    """All pairs that are open, with their exact scores; those that were set aside have -inf."""
+    """The exact scores of all open pairs; pairs that were set aside score -inf."""
     found = []
     for start, end in _groups(open_QS.sum(1).tolist()):
         query_N, part_N = open_QS[start:end].nonzero().unbind(1)
@@ -123,14 +123,14 @@ def _score(gallery: Gallery, probes: Probes, bound_QS: Tensor, open_QS: Tensor) 
 
 
 def _groups(pairs_of_queries: list[int]) -> list[tuple[int, int]]:
-    """Queries to score together, from and to: all, as long as their pairs are not too many."""
+    """Ranges of queries to score together, so that no range has too many pairs."""
     group = [total // PAIRS_AT_ONCE for total in accumulate(pairs_of_queries)]
     starts = [q for q in range(len(group)) if q == 0 or group[q] != group[q - 1]]
     return list(pairwise([*starts, len(group)]))
 
 
 def _joined(found: list[Pairs]) -> Pairs:
-    """All of them, a query's in the order of their parts."""
+    """All pairs in one record, those of a query in the order of their parts."""
     if len(found) == 1:
         return found[0]
     query_N, part_N = (torch.cat([getattr(some, name) for some in found]) for name in ("query_N", "part_N"))
@@ -154,7 +154,7 @@ def best_of_each_video(
 ) -> tuple[Tensor, Tensor]:
     """The best part of each of the best videos, and its score, Q × H.
 
-    Where a few long videos hold all of the best parts, they are set aside and the best of the others follow.
+    Where a few long videos own all of the best parts, those videos are set aside and the search goes on.
     """
     parts_QK, score_QK = best[:2]
     if not gallery.in_parts or not hits:

@@ -1,8 +1,8 @@
-"""The scan: the score of every part of every video from codes in int8, and how much more it can be.
+"""The scan: the score of every part from int8 codes, and a bound on its exact score.
 
-Both branches and both kinds of query are one thing here. A query is a few probes, and its score of a part is
-Σ over probes of (frame weight · best frame + clip weight · best clip): one probe with both weights, or for a
-dual query one for each token (frames only) and one for the pooled vector (clips only).
+Both branches and both kinds of query take one form here. A query is a few probes, and it scores a part with
+Σ over probes of (frame weight · best frame + clip weight · best clip). A single query is one probe with both
+weights. A dual query is one probe for each token (frames only) and one for the pooled vector (clips only).
 
 Q queries, T probes of a query, R probes of all queries, S parts of videos, P rows of a part, D width
 """
@@ -45,18 +45,17 @@ class Probes:
 
     @cached_property
     def codes(self) -> ProbeCodes:
-        """All probes, those of one query after the other's, as codes."""
+        """The codes of all probes, query by query."""
         return encode_probes(self.rows_QTD.flatten(0, 1))
 
     @cached_property
     def weights_QT2(self) -> Tensor:
-        """Those of frames and of clips."""
+        """The weights of frames and of clips."""
         return torch.stack([self.frame_weight_QT, self.clip_weight_QT], 2)
 
     @cached_property
     def error_Q3(self) -> Tensor:
-        """How much more a score can be than the scan's: for a part's ρ of frames, for that of clips, and for
-        any part."""
+        """How far an exact score may exceed the scan's: times a part's ρ of frames, its ρ of clips, and 1."""
         error_QT1 = self.codes.error_R2[:, 0].view_as(self.frame_weight_QT).unsqueeze(2)
         of_parts_Q2 = ((1 + error_QT1) * self.weights_QT2).sum(1)
         of_probes_Q = ((LONGEST_ROW * error_QT1 + SLACK) * self.weights_QT2).sum((1, 2))
@@ -102,9 +101,9 @@ def _on_grid(rows_QTD: Tensor, frame_weight_QT: Tensor, clip_weight_QT: Tensor) 
 
 
 def scan(gallery: Gallery, probes: Probes, compared_S: Tensor | None) -> tuple[Tensor, ScoreSums]:
-    """A bound that no part's exact score exceeds, Q × S, and the sums of the scores as the scan sees them.
+    """A bound on the exact score of every part, Q × S, and the sums of the scores that the scan found.
 
-    Parts that are not compared get -inf; `compared_S` is None where all are.
+    Parts that are not compared get -inf. `compared_S` is None if all are compared.
     """
     queries, (codes, weights_R2, owner_R) = len(probes.rows_QTD), _in_use(probes)
     coarse_RD, scale_R1 = codes.codes_R2D[:, 0].contiguous(), codes.scale_R2[:, :1]
