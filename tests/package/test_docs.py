@@ -93,6 +93,17 @@ def test_every_setting_named_beside_a_difference_exists():
         with_changes(PRESETS["tvr"](), {setting: value})
 
 
+def test_every_folder_of_the_source_is_described():
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("## Folders")[2].partition("\n## ")[0]
+    named = {
+        name
+        for row in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    folders = {path.parent.name for path in (ROOT / "src" / "holmes").glob("*/__init__.py")}
+    assert named == folders
+
+
 def test_every_file_of_the_three_flows_exists():
     text = (ROOT / "docs" / "architecture.md").read_text()
     named = re.findall(r"`([\w/]+\.py)`", text)
