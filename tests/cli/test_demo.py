@@ -30,12 +30,13 @@ def test_the_whole_way(
         main.main()
     said = capfd.readouterr()
     assert not ended.value.code, said.err
-    for number in range(1, 9):
-        assert f"[{number}/8]" in said.err
+    for number in range(1, 10):
+        assert f"[{number}/9]" in said.err
     assert "22 videos" in said.err and "base objective" in said.out
     for kind in ("precise", "polysemous", "under-determined"):
         assert f"{kind}, written for test" in said.err
-    assert said.out.count("  score ") == 9, "three hits for each of three sentences"
+    assert said.out.count("  score ") == 11, "three hits for each of three sentences, and two for what is said"
+    assert "said at 0:0" in said.out and "silver key" in said.out  # which no picture shows
     assert (folder / "run" / "report.html").stat().st_size > 10_000
     store, index = Store.open(folder / "store"), IndexStore.open(folder / "index")
     assert len(index) == 22 and store.info.encoders.rate == demo.FRAMES_PER_SECOND

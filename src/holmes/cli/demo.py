@@ -35,6 +35,12 @@ SETTINGS = {
     "held_out": 0.1,
     "beta": 0.1,
 }
+SAID = (
+    "We found a silver key under the floor of the library.",
+    "My grandfather repaired clocks for a living.",
+    "The doctor recommends drinking two litres of water.",
+)
+QUESTION = "someone talks about a key in the library"
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,14 @@ class Demo:
     def index(self) -> Path:
         return self.folder / "index"
 
+    @property
+    def spoken(self) -> Path:
+        return self.folder / "spoken"
+
+    @property
+    def heard_index(self) -> Path:
+        return self.folder / "spoken-index"
+
 
 def demo(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to put everything.")] = Path("demo"),
@@ -89,6 +103,7 @@ def demo(
         ("index the videos (holmes index build)", build),
         ("ask three sentences (holmes search)", ask),
         ("write the report (holmes report)", write_report),
+        ("ask what only speech answers (holmes index build, holmes search)", ask_speech),
     ]
     for number, (what, do) in enumerate(steps, 1):
         with announced(f"[{number}/{len(steps)}] {what}"):
@@ -238,3 +253,43 @@ def write_report(parts: Demo) -> None:
     from holmes.cli.report import report
 
     report(parts.run, compare=parts.base_run)
+
+
+def ask_speech(parts: Demo) -> None:
+    """A few films that look alike and say different things, and a question that only their sound answers."""
+    from holmes.cli.search import search
+    from holmes.heard.listen import Hearing
+    from holmes.index.embedders.loading import load_embedder
+    from holmes.index.ingest.builder import build_index
+
+    hearing = Hearing.available()
+    if not hearing.speech:
+        say("skipped: recognising speech needs packages that are not installed: pip install '.[heard]'")
+        return
+    try:
+        films = render_spoken(parts.spoken)
+    except HolmesError as error:  # without a voice there is nothing to hear
+        say(f"skipped: {error}")
+        return
+    build_index(parts.heard_index, films, load_embedder("pocket"), progress=True, hearing=hearing)
+    say("")
+    say(f'said in one of {len(films)} films that look alike: "{QUESTION}"')
+    search(index=parts.heard_index, sentence=QUESTION, top=2)
+
+
+def render_spoken(folder: Path) -> list[Path]:
+    """The spoken films; those that are there are kept."""
+    import numpy as np
+
+    from holmes.worlds.rendered.paint import paint_scene
+    from holmes.worlds.rendered.spoken import SpokenLine, write_spoken_film
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"film{number}.mp4" for number in range(1, len(SAID) + 1)]
+    frames = paint_scene("red", "circle", "sea", "left", 36, (192, 144), np.random.default_rng(0))
+    for path, sentence in zip(paths, SAID, strict=True):
+        if not path.exists():
+            part = path.with_suffix(".part.mp4")
+            write_spoken_film(part, frames, 6, [SpokenLine(0.3, sentence)])
+            part.replace(path)
+    return paths

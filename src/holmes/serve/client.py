@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from holmes.base.files import open_file, sha256_file
 from holmes.base.progress import progress_bar
+from holmes.base.validation import build
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Diagnosis
-from holmes.index.answer.answers import Answer, Hit, Timeline
+from holmes.heard.passages import Heard, Passage
+from holmes.index.answer.answers import Answer, Hit, Quote, Timeline
 from holmes.index.answer.base import Captions, Paths, SearchIndex, paths_of
 from holmes.index.answer.calibration import CalibrationSummary, captions_of
 from holmes.index.answer.composed import ComposedQuery
@@ -177,6 +179,12 @@ class RemoteIndex(SearchIndex):
         """As every index, but in at most 160 equal steps."""
         check_sentence(sentence)
         return [_timeline(self._get(f"/api/videos/{self._id(name)}/timeline", q=sentence)) for name in videos]
+
+    def transcript(self, video: str) -> Heard | None:
+        plain = self._get(f"/api/videos/{self._id(video)}/transcript")
+        if not plain["heard"]:
+            return None
+        return Heard(tuple(map(_passage, plain["passages"])), dict(plain["sources"]), tuple(plain["notes"]))
 
     def timelines_like(self, video: str, time: float, videos: Sequence[str]) -> list[Timeline]:
         like = self._id(video)
@@ -418,10 +426,27 @@ def _answer(plain: dict[str, Any]) -> Answer:
 def _hit(plain: dict[str, Any]) -> Hit:
     moments = tuple(Moment(each["start"], each["end"], each["score"]) for each in plain["moments"])
     hit = RemoteHit(
-        plain["video"], plain["score"], plain["belief"], plain["probability"], moments, plain.get("fit")
+        plain["video"],
+        plain["score"],
+        plain["belief"],
+        plain["probability"],
+        moments,
+        plain.get("fit"),
+        tuple(plain.get("because") or ("seen",)),
+        tuple(_quote(each) for each in plain.get("quotes") or ()),
     )
     object.__setattr__(hit, "_gone", bool(plain["gone"]))
     return hit
+
+
+def _quote(plain: dict[str, Any]) -> Quote:
+    marks = tuple((int(start), int(end)) for start, end in plain["marks"])
+    return Quote(str(plain["kind"]), _passage(plain), marks)
+
+
+def _passage(plain: dict[str, Any]) -> Passage:
+    passage: Passage = build(Passage, {name: plain[name] for name in ("start", "end", "text", "source")})
+    return passage
 
 
 def _timeline(plain: dict[str, Any]) -> Timeline:

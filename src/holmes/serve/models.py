@@ -61,6 +61,31 @@ class Video(BaseModel):
     note: str | None = Field(None, description="Why the file was read only in part; null if it was not.")
 
 
+class Passage(BaseModel):
+    """What is said or written between two times of a video."""
+
+    start: float = Field(description="Seconds.")
+    end: float
+    text: str
+    source: str = Field(description="corrected, subtitles, embedded, speech or screen.")
+
+
+class Quote(Passage):
+    """A passage that fits the query."""
+
+    kind: str = Field(description="said or written.")
+    marks: list[tuple[int, int]] = Field(description="The query's words in the text, from and to.")
+
+
+class Transcript(BaseModel):
+    """What a video says and shows in letters, in order of time."""
+
+    heard: bool = Field(description="False if the video was never listened to.")
+    passages: list[Passage]
+    sources: dict[str, str] = Field(description="Where the passages come from.")
+    notes: list[str]
+
+
 class Hit(Video):
     video: str = Field(description="The same as name.")
     score: float
@@ -70,6 +95,8 @@ class Hit(Video):
     gone: bool = Field(description="Whether its file is no longer there.")
     moments: list[Moment]
     timeline: Timeline | None = None
+    because: list[str] | None = Field(None, description="What speaks for it: seen, said, written.")
+    quotes: list[Quote] | None = Field(None, description="What is said or written in it.")
 
 
 class Diagnosis(BaseModel):

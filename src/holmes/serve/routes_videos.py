@@ -11,9 +11,11 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
+from holmes.heard.formats import to_srt, to_vtt
+from holmes.heard.passages import Heard
 from holmes.media.playable import Plan
 from holmes.serve.guard import caller_of
-from holmes.serve.models import LIMITS, Like, Playback, Scenes, Timeline, Video, Videos
+from holmes.serve.models import LIMITS, Like, Playback, Scenes, Timeline, Transcript, Video, Videos
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.routes_search import ID, Filters, LikeId, OptionalSentence, Top, asked_like
 from holmes.serve.state import BadRequestError, steps_of
@@ -77,6 +79,25 @@ async def timeline(
         work = partial(state.index.timelines, q, [entry.name])
     (found,) = await state.batcher.do(work, caller_of(request.scope))
     return Json(steps_of(found, entry.duration))
+
+
+@router.get("/api/videos/{id}/transcript", **documented(Transcript, 404), summary="What it says and shows")
+async def transcript(
+    request: Request,
+    id: Id,
+    format: Annotated[
+        Literal["json", "vtt", "srt"], Query(description="vtt and srt are for players.")
+    ] = "json",
+) -> Response:
+    state = state_of(request)
+    heard = await asyncio.to_thread(state.index.transcript, state.catalogue[id].name)
+    found = heard or Heard()
+    if format != "json":
+        text = to_vtt(found) if format == "vtt" else to_srt(found)
+        return Response(text, media_type="text/vtt" if format == "vtt" else "application/x-subrip")
+    passages = [passage.to_dict() for passage in found.passages]
+    about = {"heard": heard is not None, "sources": found.sources, "notes": list(found.notes)}
+    return Json({**about, "passages": passages})
 
 
 @router.get("/api/videos/{id}/scenes", **documented(Scenes, 404), summary="Where its scenes begin")

@@ -8,6 +8,7 @@ import { Player } from "./player.js";
 import { previewOnHover } from "./preview.js";
 import { watchAddress } from "./tile.js";
 import { Strip } from "./timeline.js";
+import { quotes } from "./transcript.js";
 
 const OTHERS = 4; // further moments that are shown
 
@@ -21,7 +22,7 @@ export class Card {
     const best = hit.moments[0] ?? { start: 0, end: hit.duration };
     this.middle = (best.start + best.end) / 2;
     this.poster = this.#picture(best, 480, rank < 6, "poster");
-    this.body = h("div", { class: "body" }, this.#heading(rank), this.strip.element, this.#foot());
+    this.body = h("div", { class: "body" }, this.#heading(rank), this.strip.element, quotes(hit, (time) => this.play(time)) ?? "", this.#foot());
     this.element = h("li", { class: "card", tabIndex: -1, "data-id": hit.id, "aria-label": `${rank}. ${hit.title}` }, this.poster, this.body);
   }
 

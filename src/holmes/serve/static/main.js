@@ -21,6 +21,7 @@ import "./searches.js";
 import { Start } from "./start.js";
 import { Watch } from "./watch.js";
 import "./cut.js"; // saves clips, reels and files for editors
+import "./transcript.js"; // what a film says, beside the player
 
 const LOOK = 3000; // milliseconds between two looks whether the server is back
 const content = document.getElementById("content");
