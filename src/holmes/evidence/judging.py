@@ -103,10 +103,11 @@ def judge(queries: Candidates, calibration: Calibration) -> Judgement:
         told_score_QM = calibration.score(queries.told.scores)
         log_vacuity_Q = math.log(queries.videos) - gallery.log_strength_Q
         none_Q = calibration.absence.none(log_vacuity_Q, queries.videos, EXPECT_MISSING)
-        fused = join_told(
+        fused, log_alpha_QM = join_told(
             gallery, none_Q, score_QK, told_score_QM, queries, queries.told, calibration.evidence
         )
         score_QK = torch.cat([score_QK, told_score_QM.to(score_QK.dtype)], 1)
+        log_alpha_QK = torch.cat([log_alpha_QK, log_alpha_QM.to(log_alpha_QK.dtype)], 1)
         gallery, videos_Q, sources_QK3 = fused.gallery, fused.videos_Q, fused.log_sources_QK3
     order_QK = gallery.log_alpha_QK.argsort(dim=1, descending=True, stable=True)
     gallery, score_QK = gallery.taken(order_QK), score_QK.gather(1, order_QK)
@@ -134,8 +135,11 @@ def join_told(
     queries: Candidates,
     told: Told,
     evidence: ScoreEvidence,
-) -> Fused:
-    """The distribution over the candidates' videos, which `gallery` has, and those that words speak for."""
+) -> tuple[Fused, Tensor]:
+    """The distribution over the candidates' videos, which `gallery` has, and those that words speak for.
+
+    Also the concentrations of the latter by their pictures alone, Q × M.
+    """
     count = score_QK.shape[1]
     video_QK = told.candidate_QK[:, :count]
     if queries.video_QK is not None:  # candidates are parts: the columns are their videos, then nothing
@@ -145,9 +149,9 @@ def join_told(
         video_QK = columns.scatter(1, at_QK, video_QK)[:, :count]
     all_scores = queries.all_scores or guessed_background(score_QK, queries.videos)
     sharpness_Q = evidence.sharpness(contrast(score_QK.amax(1), all_scores, queries.videos))
-    alpha_QM = evidence.log_alpha(told_score_QM, sharpness_Q).double().exp()
-    alpha_QM = alpha_QM + (told.parts_QM - 1).clamp(min=0)  # its other parts have about no evidence
-    return fuse_sources(gallery, video_QK, told, alpha_QM.log(), none_Q, queries.expect_missing)
+    best_QM = evidence.log_alpha(told_score_QM, sharpness_Q)
+    alpha_QM = best_QM.double().exp() + (told.parts_QM - 1).clamp(min=0)  # other parts have about no evidence
+    return fuse_sources(gallery, video_QK, told, alpha_QM.log(), none_Q, queries.expect_missing), best_QM
 
 
 def as_index(order_QK: Tensor, size: int) -> Tensor:
@@ -238,7 +242,7 @@ def _guessed_order(
     gallery = gallery_distribution(score_QK, queries.videos, GUESSED, Absence(), unit)
     gallery = gallery.merged(queries.video_QK, queries.video_parts_QK)
     scaled = replace(queries, all_scores=unit)
-    fused = join_told(gallery, gallery.none_Q, score_QK, told_score_QM, scaled, told, GUESSED)
+    fused, _ = join_told(gallery, gallery.none_Q, score_QK, told_score_QM, scaled, told, GUESSED)
     order_QK = fused.gallery.log_alpha_QK.argsort(dim=1, descending=True, stable=True)
     sources_QK3 = fused.log_sources_QK3.gather(1, as_index(order_QK, 3))
     padded = [row + [0.0] * (order_QK.shape[1] - len(row)) for row in beliefs]
