@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from browser import chromium, launched, serving, until
+from browser import chromium, launched, serving, until, violations
 from holmes.base.progress import progress_bar, reported_to
 from holmes.index.ingest.skipped import read_skipped, record_skipped
 from holmes.index.storage.store import FEATURES, IndexStore
@@ -268,6 +268,7 @@ def test_the_page_shows_progress_and_takes_videos_out(folder: Path, monkeypatch:
             page.fill("#path", path)
             page.get_by_role("button", name="Add", exact=True).click()
             page.wait_for_selector(f".news.problem >> text={problem}")
+        assert violations(page) == []
         page.fill("#path", "")
         page.locator("#path").press_sequentially(str(folder / "mo"), delay=2)
         until(page, f"document.querySelector('#path-list option')?.value === '{folder / 'more'}/'")

@@ -398,6 +398,17 @@ def test_axe_finds_nothing(browser: Any, address: str, scheme: str) -> None:
         page.wait_for_selector(".scenes img")
         page.wait_for_selector(".alike .tile")
         assert violations(page) == []
+        page.goto("/?q=dog&shortest=3600")
+        page.wait_for_selector(".empty >> text=No video matches")
+        assert violations(page) == []
+        page.goto("/watch?video=absent")
+        page.wait_for_selector(".error >> text=This video is not in the index")
+        assert violations(page) == []
+        page.route("**/api/search?*", lambda route: None)  # never answered
+        page.goto("/?q=dog")
+        page.wait_for_selector(".card.ghost")
+        assert violations(page) == []
+        page.unroute("**/api/search?*")
         page.set_viewport_size({"width": 390, "height": 800})
         ask(page, "ship leaves harbour")
         card(page, "ship.mp4").locator(".poster").click()

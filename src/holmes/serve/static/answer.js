@@ -28,7 +28,8 @@ export class Answer {
     this.tools = h("div", { class: "tools" }, this.filters.element, this.found, this.menu);
     this.results = h("div", { class: "results" });
     this.toast = h("div", { class: "toast", "aria-hidden": "true" });
-    this.element = h("div", { class: "search" }, this.tools, this.results, this.toast);
+    this.title = h("h1", { class: "hidden" }, "Search");
+    this.element = h("div", { class: "search" }, this.title, this.tools, this.results, this.toast);
     for (const event of ["away", "back"]) document.addEventListener(event, () => this.#exporting());
   }
 
@@ -150,8 +151,8 @@ export class Answer {
     const lists = (parts.length ? parts : [[0, ""]]).flatMap(([first, name], at) => [
       h("h2", { class: name ? "group" : "hidden" }, name || "Videos found"),
       h("ol", { class: "cards", start: first + 1 }, items.slice(first, parts[at + 1]?.[0]))]);
-    const title = h("h1", { class: "hidden" }, answer.source?.title ?? `Results for ${this.query}`);
-    this.results.replaceChildren(title, ...(answer.source ? [this.#asking(answer.source)] : []), ...(answer.diagnosis && hits.length ? [panel({ ...answer, hits })] : []),
+    this.title.textContent = answer.source?.title ?? `Results for ${this.query}`;
+    this.results.replaceChildren(...(answer.source ? [this.#asking(answer.source)] : []), ...(answer.diagnosis && hits.length ? [panel({ ...answer, hits })] : []),
       ...(items.length ? lists : [this.#none(answer)]));
     this.hits = hits;
     this.#summary(answer);

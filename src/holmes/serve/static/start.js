@@ -25,7 +25,7 @@ export class Start {
       this.examples.replaceChildren(...(examples.length ? [h("h2", {}, "Try one of these"), links(examples)] : []));
     } catch (problem) {
       this.failed = true;
-      this.element.replaceChildren(notice(problem.message, plain("Try again", () => this.read()), { error: true }));
+      this.element.replaceChildren(h("h1", { class: "hidden" }, "Holmes"), notice(problem.message, plain("Try again", () => this.read()), { error: true }));
     }
     return undefined;
   }

@@ -32,7 +32,7 @@ export class Watch {
     } catch (problem) {
       if (run !== this.run) return;
       this.failed = problem.status !== 404;
-      this.element.replaceChildren(notice(problem.status === 404 ? "This video is not in the index." : problem.message,
+      this.element.replaceChildren(h("h1", { class: "hidden" }, "Video"), notice(problem.status === 404 ? "This video is not in the index." : problem.message,
         problem.status === 404 ? h("a", { class: "plain", href: at("/library"), "data-link": true }, "Open the library") : plain("Try again", () => this.read()),
         { error: true }));
     }
