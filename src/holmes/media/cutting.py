@@ -109,9 +109,9 @@ def _copy_start(av: Any, container: Any, second: float) -> float | None:
     """The key frame at or before a second; None where packets cannot be copied into an MP4 file."""
     stream = video_stream(container)
     sound = _sound_stream(container)
-    if stream.codec_context.name not in COPIED or set(container.format.name.split(",")) & set(UNTIMED):
+    if _codec(stream) not in COPIED or set(container.format.name.split(",")) & set(UNTIMED):
         return None
-    if sound is not None and sound.codec_context.name not in COPIED_SOUND:
+    if sound is not None and _codec(sound) not in COPIED_SOUND:
         return None
     origin, key = file_start(container), None
     seek(av, container, second)
@@ -131,6 +131,8 @@ def _copied(av: Any, container: Any, key: float, end: float, out: Any, pieces: b
     origin = file_start(container)
     with av.open(out, "w", format="mp4", options=IN_PIECES if pieces else WHOLE) as output:
         tracks = {video.index: output.add_stream_from_template(video, opaque=True)}
+        if _codec(video) == "hevc":
+            tracks[video.index].codec_context.codec_tag = "hvc1"  # QuickTime plays no other
         if sound is not None:
             tracks[sound.index] = output.add_stream_from_template(sound, opaque=True)
         streams = [each for each in (video, sound) if each is not None]
@@ -396,6 +398,12 @@ def _font(size: int) -> Any:
         return ImageFont.truetype("DejaVuSans.ttf", size)
     except OSError:
         return ImageFont.load_default(size)
+
+
+def _codec(stream: Any) -> str:
+    """The codec's own name: decoders have names of theirs, such as libdav1d for av1."""
+    codec = stream.codec_context.codec
+    return str(getattr(codec, "canonical_name", codec.name))
 
 
 def _sound_stream(container: Any) -> Any:
