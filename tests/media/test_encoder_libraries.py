@@ -245,3 +245,26 @@ def test_a_model_never_runs_code(folders: dict[str, Path], tmp_path: Path) -> No
     (pickled / "open_clip_model.safetensors").rename(pickled / "open_clip_pytorch_model.bin")
     with pytest.raises(HolmesError, match="could run any program when read"):
         load_visual(f"open_clip:{pickled}")
+
+
+def test_the_models_that_can_be_used_here_are_listed(monkeypatch, capsys) -> None:
+    shell = Shell(monkeypatch, capsys)
+    with names_restored():
+        extend.visual_encoder("tint", lambda images: np.ones((len(images), 3)), width=3)
+        code, said, _ = shell("models", "--json")
+    found = {entry["name"]: entry for entry in json.loads(said)}
+    assert code == 0 and found["pocket"]["present"] == found["tint"]["present"] == "yes"
+    assert found["pocket"]["width"] == load_visual("pocket").width
+    assert found["open_clip:PE-Core-L-14-336"]["present"] == "downloaded when first used"
+    assert {"parameters", "languages", "licence", "encodes"} <= found["siglip2-base-patch16-224"].keys()
+    code, said, _ = shell("models")
+    assert code == 0 and "Apache-2.0" in said and "open_clip:ViT-B-16-SigLIP2" in said
+
+
+def test_the_listed_names_of_open_clip_exist() -> None:
+    from holmes.media.backbones.catalogue import PUBLISHED
+    from holmes.media.backbones.openclip import repository_of
+
+    for known in PUBLISHED:
+        if known.name.startswith("open_clip:"):
+            assert repository_of(known.name.removeprefix("open_clip:")) == known.repository

@@ -71,6 +71,42 @@ ELSEWHERE = {
     "--json found.json": "takes a GPU; tests/package/test_benchmarks.py runs it small",
     "holmes evaluate PUBLISHED.ckpt STORE": "needs a published file; tests/encoders/test_released.py has one",
     "holmes index build INDEX VIDEOS… --model RUN": "tests/cli/test_demo.py indexes with a trained run",
+    "pip install '.[encoders]'": "installs packages",
+    **dict.fromkeys(
+        (
+            "holmes index build INDEX VIDEOS… --model open_clip:ViT-B-16-SigLIP2",
+            "holmes extract VIDEOS… --out FEATURES --model clip-vit-base-patch32",
+            "holmes data caption FEATURES CAPTIONS STORE --text clip-vit-base-patch32",
+        ),
+        "needs a download; tests/media/test_encoder_libraries.py has tiny models of every library",
+    ),
+    **dict.fromkeys(
+        (
+            "holmes train STORE --preset clip_b32 --out RUN",
+            "holmes index build INDEX FEATURES --model RUN",
+            "holmes try VIDEOS… --captions CAPTIONS --model clip-vit-base-patch32 --preset clip_b32 --out FOLDER",
+            "holmes index rebuild INDEX --model siglip2-base-patch16-224",
+            "holmes index compare INDEX.before INDEX CAPTIONS",
+        ),
+        "needs a download; tests/index/test_index_models.py does it with a function of its own",
+    ),
+    **dict.fromkeys(
+        (
+            "holmes search INDEX --image photo.jpg",
+            'holmes search INDEX "at night" --image room.jpg',
+            "holmes search INDEX --like beach.mp4@1:23-1:30",
+        ),
+        "needs a picture; tests/index/test_composed_queries.py has some",
+    ),
+    **dict.fromkeys(
+        (
+            "holmes push RUN OWNER/NAME",
+            "holmes index build INDEX VIDEOS… --model hub:OWNER/NAME",
+            "holmes evaluate hub:OWNER/NAME STORE",
+            "holmes train STORE --preset clip_b32 --out RUN --model hub:OWNER/NAME",
+        ),
+        "needs a hub; tests/encoders/test_hub.py has a stand-in",
+    ),
     "holmes index seal SHARDS": "needs changed shards; tests/cluster/test_cluster_shards.py has some",
     "holmes serve SHARDS --ray HOST:6379": ON_RAY,
     "holmes serve SHARDS --ray HOST:6379 --copies 2 --cache /fast/disk": ON_RAY,
