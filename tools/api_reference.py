@@ -71,7 +71,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "BuildSummary", "SyncSummary", "CalibrationSummary", "IndexDescription",
     ),
     "Train and evaluate": (
-        "train", "tune", "evaluate", "compare", "queries", "load_checkpoint", "open_store",
+        "train", "tune", "evaluate", "compare", "queries", "load_checkpoint", "open_store", "push", "pull",
     ),
     "What training and evaluation return": (
         "TrainingResult", "Tuned", "Epoch", "Evaluation", "RunReport", "Interval", "ComparisonReport",

@@ -16,6 +16,7 @@ import holmes
 from holmes import extend
 from holmes.errors import HolmesError
 from holmes.index.embedders.loading import load_embedder
+from holmes.index.ingest.hearing import set_words
 from holmes.index.ingest.rebuild import rebuild_index
 from holmes.index.storage.export import export_parquet
 from holmes.index.storage.store import IndexStore
@@ -118,6 +119,17 @@ def test_videos_that_are_gone_can_be_left_behind(encoders, films: Path, tmp_path
     os.unlink(gone)
     assert rebuild_index(index, load_embedder("mute"), without_missing=True).before is not None
     assert len(IndexStore.open(index)) == 1
+
+
+def test_what_videos_say_is_taken_along(encoders, films: Path, tmp_path: Path):
+    index, told = tmp_path / "index", tmp_path / "told.srt"
+    holmes.build_index(index, films, "tint")
+    told.write_text("1\n00:00:01,000 --> 00:00:02,000\nall aboard\n")
+    name = str(films / "film2.mp4")
+    set_words(index, name, told, 4.0)
+    before = IndexStore.open(index).heard(name)
+    rebuild_index(index, load_embedder("mute"))
+    assert IndexStore.open(index).heard(name) == before and before.passages[0].text == "all aboard"
 
 
 def test_embeddings_as_one_table(encoders, films: Path, tmp_path: Path, monkeypatch, capsys):

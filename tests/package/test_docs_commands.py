@@ -84,7 +84,8 @@ ELSEWHERE = {
         (
             "holmes train STORE --preset clip_b32 --out RUN",
             "holmes index build INDEX FEATURES --model RUN",
-            "holmes try VIDEOS… --captions CAPTIONS --model clip-vit-base-patch32 --preset clip_b32 --out FOLDER",
+            "holmes try VIDEOS… --captions CAPTIONS --model clip-vit-base-patch32 --preset clip_b32 "
+            "--out FOLDER",
             "holmes index rebuild INDEX --model siglip2-base-patch16-224",
             "holmes index compare INDEX.before INDEX CAPTIONS",
         ),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from holmes.errors import HolmesError
+from holmes.heard.passages import HEARD
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.ingest.builder import BuildSummary, build_index
 from holmes.index.storage.lock import lock_index
 from holmes.index.storage.manifest import FILE_NAME, read_manifest
 from holmes.index.storage.store import IndexStore
+from holmes.index.storage.writer import IndexWriter
 from holmes.media.extraction import Failure
 
 NEW, BEFORE = ".rebuilding", ".before"  # what the names of both end with
@@ -75,9 +78,24 @@ def rebuild_index(
     build = replace(build, added=added, failures=(*gone, *build.failures))
     if build.failures and not without_missing:
         return RebuildSummary(build, path, None)
+    _carry_words(path, new)
     with lock_index(path):
         _take_place(path, new, before)
     return RebuildSummary(build, path, before)
+
+
+def _carry_words(path: Path, new: Path) -> None:
+    """Take along what the videos say and show in letters: it does not depend on the model."""
+    store = IndexStore.open(path)
+    if not store.passages:
+        return
+    if (path / HEARD).is_dir():
+        shutil.copytree(path / HEARD, new / HEARD, dirs_exist_ok=True)
+    with IndexWriter(new) as writer:
+        for segment in store.passages:
+            words = [each for each in segment.live(segment.entry) if each.name in writer.store]
+            if words:
+                writer.hear(words, segment.entry.encoder)
 
 
 def _take_place(path: Path, new: Path, before: Path) -> None:

@@ -48,7 +48,7 @@ class ClipBackbone:
         self._longest: int = text.max_position_embeddings
         self.width = joint_width(config)
         self.side: int = getattr(config.vision_config, "image_size", 256)
-        self._precision = half_precision(self.device, parameters_of(self._model))
+        self.precision = half_precision(self.device, parameters_of(self._model))
         self._text_inputs = ["input_ids"] + ["attention_mask"] * (config.model_type in WITH_MASK)
 
     def frames(self, images: Sequence[Image]) -> Matrix:
@@ -96,7 +96,7 @@ class ClipBackbone:
 
         pixels = self._processor(images=[middle(image) for image in images], return_tensors="pt")
         pixels = pixels.to(self.device)
-        with torch.inference_mode(), computing_in(self._precision, self.device):
+        with torch.inference_mode(), computing_in(self.precision, self.device):
             return _unit(_pooled(self._features(pixels)))
 
     def _features(self, pixels: Any) -> Any:

@@ -58,7 +58,7 @@ class OpenClip:
         finally:
             logging.disable(before)
         self._model = model.eval().to(self.device, torch.float32)
-        self._precision = half_precision(self.device, parameters_of(model))
+        self.precision = half_precision(self.device, parameters_of(model))
         self._threads = ThreadPoolExecutor(threads or None)
         side = model.visual.image_size
         self.side: int = side if isinstance(side, int) else max(side)
@@ -111,7 +111,7 @@ class OpenClip:
             return self._prepare(Pillow.fromarray(middle(image)))
 
         pixels = torch.stack(list(self._threads.map(prepared, images))).to(self.device)
-        with torch.inference_mode(), computing_in(self._precision, self.device):
+        with torch.inference_mode(), computing_in(self.precision, self.device):
             features = self._model.encode_image(pixels)
         rows: Matrix = torch.nn.functional.normalize(features.float(), dim=-1).cpu().numpy()
         return rows

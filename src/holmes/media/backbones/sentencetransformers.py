@@ -68,7 +68,7 @@ class SentenceTransformersModel:
                 f"'{name}' reads {', '.join(map(str, self._model.modalities))} and no pictures; choose a "
                 "multimodal model, or name it with --text."
             )
-        self._precision = half_precision(self.device, parameters_of(self._model))
+        self.precision = half_precision(self.device, parameters_of(self._model))
         self.width: int = self.sentences(["a first sentence"]).shape[1]
 
     def frames(self, images: Sequence[Image]) -> Matrix:
@@ -96,7 +96,7 @@ class SentenceTransformersModel:
         from PIL import Image as Pillow
 
         pictures = [Pillow.fromarray(middle(image)) for image in images]
-        with computing_in(self._precision, self.device):
+        with computing_in(self.precision, self.device):
             rows = self._model.encode_document(
                 pictures, batch_size=BATCH, convert_to_tensor=True, show_progress_bar=False
             )
