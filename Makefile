@@ -39,21 +39,23 @@ tex:
 	  apt-get install -y -qq --no-install-recommends texlive-latex-base texlive-latex-recommended >/dev/null 2>&1; } || \
 	echo "no pdflatex: tables are not compiled (apt-get install texlive-latex-base texlive-latex-recommended)"
 
-# Up to four processes run the tests, file by file: the tests of a file share what they prepare.
-PARALLEL := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Up to four processes run the tests, file by file: the tests of a file share what they prepare. All tests together
+# wait a quarter of their time, for child processes, browsers and sockets, so they get one process more than cores.
+BY_FILE := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+ONE_MORE := $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
 # Before every commit: style, types and the fast tests (all but those of the files in tests/conftest.py). Types are
 # checked while the tests run.
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy & types=$$!; $(BIN)/pytest $(PARALLEL) -m "not slow"; tests=$$?; wait $$types && exit $$tests
+	$(BIN)/mypy & types=$$!; $(BIN)/pytest --numprocesses logical $(BY_FILE) -m "not slow"; tests=$$?; wait $$types && exit $$tests
 
 test: setup browser tex
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest $(PARALLEL)
+	$(BIN)/pytest --numprocesses $(ONE_MORE) $(BY_FILE)
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

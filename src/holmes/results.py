@@ -236,6 +236,9 @@ class PairedDifference(Interval):
 
     p: float = 1.0  # how likely a difference this large is by chance
 
+    def to_json(self) -> dict[str, float | None]:
+        return {**super().to_json(), "p": self.p}
+
 
 @dataclass(frozen=True)
 class ComparedSystem:

@@ -44,7 +44,7 @@ def comparison_grid(title: str, ranks: Mapping[str, IndexRanks], pairs: Sequence
         shown = [with_bounds(figures[each].value, figures[each].low, figures[each].high) for each in SHOWN]
         gain = ""
         if number:
-            change = paired_differences(found.rank_Q[None], first.rank_Q[None], draws)["R@1"].value
+            change = paired_differences(found.rank_Q[None], first.rank_Q[None], draws)["R@1"]
             gain = with_bounds(change.value, change.low, change.high, sign=True)
         said = found.probability_Q
         mean = "–" if np.isnan(said).all() else f"{100 * float(np.nanmean(said)):.0f}%"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from pathlib import Path
 
 from holmes.base.files import atomic_file
@@ -136,7 +135,3 @@ def file_name(query: str, format: str) -> str:
     """A name for the file of an answer, such as a-dog-runs.edl."""
     ends = {name: end for name, (_, end) in FORMATS.items()} | {"json": ".json"}
     return f"{slug(query)}{ends[format]}"
-
-
-def rate_of(text: str | None) -> Fraction | None:
-    return None if not text else parse_rate(text)

@@ -45,7 +45,6 @@ CONFORMED = {
     Fraction(30): "30", Fraction(48000, 1001): "47.95", Fraction(48): "48", Fraction(50): "50",
     Fraction(60000, 1001): "59.94", Fraction(60): "60",
 }  # fmt: skip
-SAMPLE_RATES = {32000: "32k", 44100: "44.1k", 48000: "48k", 88200: "88.2k", 96000: "96k"}
 
 
 def otio_timeline(edits: EditList) -> Any:

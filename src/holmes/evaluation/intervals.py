@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from holmes.base.files import atomic_file, read_file
 from holmes.evaluation.recall import CUTOFFS
-from holmes.results import METRICS, Interval
+from holmes.results import METRICS, Interval, PairedDifference
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -158,28 +158,13 @@ def read_ranks(path: Path) -> tuple[Ranks, NDArray[np.int64]] | None:
     return rank_Q, video_Q
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A figure's difference on the same draws, and how likely one this large is by chance."""
-
-    value: Interval
-    p: float
-
-    @property
-    def means_something(self) -> bool:
-        return self.p < 0.05
-
-    def to_json(self) -> dict[str, float | None]:
-        return {**self.value.to_json(), "p": self.p}
-
-
 def paired_differences(
     ours_SQ: Ranks,
     theirs_SQ: Ranks,
     draws: Draws,
     member_Q: NDArray[np.bool_] | None = None,
     systems: Sequence[int] = (1, 0),
-) -> dict[str, Difference]:
+) -> dict[str, PairedDifference]:
     """Ours minus theirs; p is twice the share of draws on the other side of 0."""
     ours_BK = drawn_recall(ours_SQ, draws, member_Q, systems[0])
     theirs_BK = drawn_recall(theirs_SQ, draws, member_Q, systems[1])
@@ -188,5 +173,6 @@ def paired_differences(
         difference_B = ours_BK[:, k] - theirs_BK[:, k]
         spread_B = difference_B[1:][np.isfinite(difference_B[1:])]
         smaller = min((spread_B <= 0).sum(), (spread_B >= 0).sum())
-        found[name] = Difference(estimate(difference_B), min(1.0, 2 * (smaller + 1) / (len(spread_B) + 1)))
+        value, p = estimate(difference_B), min(1.0, 2 * (smaller + 1) / (len(spread_B) + 1))
+        found[name] = PairedDifference(value.value, value.low, value.high, p=p)
     return found
