@@ -41,18 +41,24 @@ class Connection:
             self.streams = None
 
     async def get(self, path: str) -> tuple[int, bytes]:
+        return await self.send("GET", path)
+
+    async def send(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+        sent = head.encode() + b"Content-Type: application/json\r\n\r\n" + body
         for attempt in (1, 2):
             reader, writer = await self.open()
             try:
-                writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(sent)
+                await writer.drain()
+                told = await reader.readuntil(b"\r\n\r\n")
                 break
             except (ConnectionError, asyncio.IncompleteReadError):
                 self.close()
                 if attempt == 2:
                     raise
-        length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
-        return int(head.split(b" ", 2)[1]), await reader.readexactly(length)
+        length = int(told.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+        return int(told.split(b" ", 2)[1]), await reader.readexactly(length)
 
 
 async def person(port: int, number: int, end: float, delays: list[float], lost: list[str]) -> None:
@@ -139,19 +145,67 @@ async def sentence_flood(port: int, address: str, end: float) -> None:
     await repeated(one, end, 4)
 
 
+async def abandoned_uploads(port: int, address: str, end: float) -> None:
+    """Announces files without end, and leaves each in the middle of a piece."""
+
+    async def one() -> None:
+        told = {"name": f"{random.random()}.mp4", "size": 10**8, "sha256": random.randbytes(32).hex()}
+        connection = Connection(port, address)
+        _, content = await connection.send("POST", "/api/uploads", json.dumps(told).encode())
+        _, writer = await connection.open()
+        answer = json.loads(content)
+        if "id" in answer:
+            path = f"/api/uploads/{answer['id']}?offset=0"
+            head = f"PATCH {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 16000000\r\n\r\n"
+            writer.write(head.encode())
+            while time.monotonic() < end and not writer.transport.is_closing():
+                writer.write(b"x" * 10_000)
+                await asyncio.sleep(1)
+        writer.transport.abort()
+
+    await repeated(one, end, CONNECTIONS // 2)
+
+
+async def wrong_uploads(port: int, address: str, end: float) -> None:
+    """Sends files that are not what was announced, as fast as the server takes them."""
+    content = b"x" * 4_000_000
+
+    async def one() -> None:
+        told = {"name": f"{random.random()}.mp4", "size": len(content), "sha256": "0" * 64}
+        connection = Connection(port, address)
+        try:
+            status, answer = await connection.send("POST", "/api/uploads", json.dumps(told).encode())
+            if status == 200:
+                upload = json.loads(answer)
+                path = f"/api/uploads/{upload['id']}?offset={upload['offset']}"
+                await connection.send("PATCH", path, content)
+        finally:
+            connection.close()
+
+    await repeated(one, end, 4)
+
+
 async def repeated(work: Callable[[], Awaitable[None]], end: float, at_once: int) -> None:
     """The same again and again until the end, several at a time."""
 
     async def again() -> None:
         while time.monotonic() < end:
-            with suppress(OSError, TimeoutError):
+            with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, ValueError):
                 await asyncio.wait_for(work(), max(0.1, end - time.monotonic()))
             await asyncio.sleep(0.1)
 
     await asyncio.gather(*(again() for _ in range(at_once)))
 
 
-KINDS = (slow_headers, large_headers, large_bodies, unread_films, sentence_flood)
+KINDS = (
+    slow_headers,
+    large_headers,
+    large_bodies,
+    unread_films,
+    sentence_flood,
+    abandoned_uploads,
+    wrong_uploads,
+)
 
 
 async def main(port: int, seconds: float, who: str, count: int) -> None:

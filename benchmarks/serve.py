@@ -18,6 +18,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -222,7 +223,9 @@ def run_server(index: Path, port: int, batch: int) -> None:
         opened.__dict__["embedder"] = Directions(WIDTH)
     # 0: the limits that 'holmes serve' has.
     limits = replace(Limits(), batch=batch, rate=1e9, burst=10**9) if batch else Limits()
-    serve(opened, ServeSettings(port=port, limits=limits), quiet=True)
+    with tempfile.TemporaryDirectory() as folder:
+        uploads = None if batch else Path(folder)  # for clients that misbehave
+        serve(opened, ServeSettings(port=port, limits=limits, uploads=uploads), quiet=True)
 
 
 def write_index(path: Path, videos: int) -> None:

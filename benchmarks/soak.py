@@ -36,6 +36,7 @@ import typer
 from common import machine, print_table, save_json, work_folder
 
 import holmes
+from holmes.errors import HolmesError
 
 SENTENCES = (
     "a red circle on a dark ground",
@@ -77,6 +78,7 @@ class Soak:
         self.faults: list[str] = []
         self.truth = Truth()
         self.pool = [film(folder / "pool" / f"f{n:02d}.mp4", n) for n in range(films)]
+        self.sent_pool = [film(folder / "pool" / f"s{n:02d}.mp4", 1000 + n) for n in range(films // 2)]
         for group in ("added", "synced"):
             (folder / group).mkdir(exist_ok=True)
         self.index = folder / "index"
@@ -131,7 +133,7 @@ class Soak:
             "answers": self.counts["answers"],
             "wrong answers": len(self.faults),
             "asked again after a kill": self.counts["interrupted"],
-            **{name: self.counts[name] for name in ("added", "removed", "synced", "moved")},
+            **{name: self.counts[name] for name in ("added", "sent", "removed", "synced", "moved")},
             **{name: self.counts[name] for name in sorted(self.counts) if name.startswith("killed")},
             "videos at the end": len(held),
             "videos lost or too many": len(held ^ self.truth.sure),
@@ -145,11 +147,12 @@ class Soak:
 
     def change(self) -> None:
         kind = self.random.choice(
-            ["add", "add", "remove", "sync", "sync", "kill server", "kill decoder", "rest"]
+            ["add", "add", "send", "send", "remove", "sync", "sync", "kill server", "kill decoder", "rest"]
         )
         print(f"{time.strftime('%H:%M:%S')} {kind}", file=sys.stderr, flush=True)
         {
             "add": self.add,
+            "send": self.send,
             "remove": self.remove,
             "sync": self.sync,
             "kill server": self.kill_server,
@@ -187,6 +190,42 @@ class Soak:
             time.sleep(0.5)
         self.shown(new, True)
         self.counts["added"] += len(new)
+
+    def send(self) -> None:
+        """A film sent to the victim, which may be killed in the middle; sent again until it is added."""
+        kept = self.folder / "sent" / "victim"
+        absent = [each for each in self.sent_pool if not (kept / each.name).exists()]
+        if not absent:
+            return
+        file = self.random.choice(absent)
+        name = str(kept / file.name)
+        self.truth.came(name)
+        killed = threading.Event()
+        if self.random.random() < 0.5:
+
+            def strike() -> None:
+                time.sleep(self.random.uniform(0, 3))
+                self.kill_server()
+                killed.set()
+
+            threading.Thread(target=strike).start()
+        else:
+            killed.set()
+        while True:
+            try:
+                remote = holmes.connect(f"http://127.0.0.1:{self.victim.port}", timeout=20)
+                summary = remote.upload(file)
+                if summary.added + summary.unchanged:
+                    break
+                raise HolmesError(str(summary))
+            except HolmesError:
+                self.counts["interrupted"] += 1
+                time.sleep(0.5)
+        killed.wait(PATIENCE)
+        self.shown([Path(name)], True)
+        if Path(name).read_bytes() != file.read_bytes():
+            self.faults.append(f"{name} is not what was sent")
+        self.counts["sent"] += 1
 
     def kill_while_adding(self, server: Server) -> None:
         time.sleep(self.random.uniform(0, 8))
@@ -393,7 +432,15 @@ class Server:
     def restart(self) -> None:
         command = holmes_command("serve", str(self.index), "--port", str(self.port), "--manage", "--quiet")
         self.process = subprocess.Popen(
-            [*command, "--add-from", str(self.folder / "added")], stdout=self.log, stderr=self.log
+            [
+                *command,
+                "--add-from",
+                str(self.folder / "added"),
+                "--uploads",
+                str(self.folder / "sent" / self.name),
+            ],
+            stdout=self.log,
+            stderr=self.log,
         )
         wait_for(lambda: self.ask("/api/health")[0] == 200, f"{self.name} starts")
 

@@ -58,7 +58,7 @@ Top = Annotated[int, Query(ge=1, le=LIMITS.top, description="How many videos.")]
 Seconds = Annotated[float | None, Query(ge=0, le=1e9, description="Seconds.")]
 
 
-def filter_of(
+async def filter_of(  # a plain function would be called in a thread
     folder: Annotated[
         str | None, Query(max_length=4096, description="Only videos below this folder.")
     ] = None,
@@ -174,7 +174,8 @@ async def examples(request: Request) -> Response:
 
 
 def answered(state: ServerState, reply: Reply, began: float) -> dict[str, Any]:
-    plain = reply.answer.to_dict()
+    plain: dict[str, Any] = {**replace(reply.answer, hits=()).to_dict()}  # the hits are described below
+    plain["diagnosis"]["group"] = [hit.video for hit in reply.answer.group]
     return {
         "missing": [],
         **plain,

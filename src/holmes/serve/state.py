@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -31,6 +32,7 @@ from holmes.serve.turns import Caller
 
 log = logging.getLogger("holmes.serve")
 STEPS = 160  # of a timeline
+FACTS_SECONDS, FACTS_KEPT = 1.0, 10_000  # how long, and for how many videos, what the disk said is kept
 LOOK_AGAIN = 1.0  # seconds between two looks for a changed index
 
 
@@ -60,6 +62,9 @@ class ServerState:
         self.thumbnails: Thumbnails
         self.about: IndexDescription
         self._examples: list[str] | None = None
+        self._facts: dict[
+            str, tuple[float, str | None, bool]
+        ] = {}  # when the disk was asked, and what it said
         self._choosing = asyncio.Lock()
         self.notes: dict[str, str] = {}  # why a video was read only in part, by its name
 
@@ -116,24 +121,37 @@ class ServerState:
             entry = self.catalogue.by_name.get(hit.video)
             if entry is None:
                 continue
-            plain, moments = hit.to_dict(), [moment.to_dict() for moment in hit.moments]
+            plain: dict[str, Any] = {**hit.to_dict()}
+            moments = plain["moments"]
             plain["timeline"] = steps_of(timelines[rank], entry.duration, moments) if timelines else None
             found.append({**self.video(entry), **plain})
         return found
 
     def video(self, entry: Any) -> dict[str, Any]:
-        day = file_date(entry)
+        day, has_file = self._file_facts(entry)
         return {
             "id": entry.id,
             "name": entry.name,
             "title": entry.title,
             "folder": entry.folder,
             "duration": entry.duration,
-            "date": day.isoformat() if day else None,
-            "file": self.catalogue.has_file(entry),
+            "date": day,
+            "file": has_file,
             "library": self._library_of(entry.name),
             "note": self.notes.get(entry.name),
         }
+
+    def _file_facts(self, entry: Any) -> tuple[str | None, bool]:
+        """The day of a video's file, and whether it is there; remembered for a moment."""
+        now = time.monotonic()
+        known = self._facts.get(entry.name)
+        if known is None or now - known[0] > FACTS_SECONDS:
+            if len(self._facts) > FACTS_KEPT:
+                self._facts.clear()
+            day = file_date(entry)
+            known = (now, day.isoformat() if day else None, self.catalogue.has_file(entry))
+            self._facts[entry.name] = known
+        return known[1:]
 
     def _library_of(self, video: str) -> str | None:
         """Which library holds a video, if several are searched as one."""
