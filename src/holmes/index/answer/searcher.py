@@ -218,7 +218,8 @@ class Index(SearchIndex):
         fitted, summary = learn(
             captions_of(rows), self.videos, self.embedder, self.every_score, calibration_of(self.judge)
         )
-        write_values(self.store.path / FILE, fitted.to_dict())
+        text = {"text": self.text_evidence.to_dict()} if self.text_evidence != TextEvidence() else {}
+        write_values(self.store.path / FILE, {**fitted.to_dict(), **text})
         self.__dict__.pop("_own_judge", None)
         return summary
 

@@ -8,6 +8,7 @@ Q queries, M videos that words speak for, N pairs of a query and a part
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -153,11 +154,9 @@ def with_quotes(
     if sources is None:
         return hit
     strongest = max(sources)
-    kinds = ("seen", "said", "written")
+    ranked = sorted(zip(sources, ("seen", "said", "written"), strict=True), reverse=True)
     because = tuple(
-        kind
-        for kind, value in zip(kinds, sources, strict=True)
-        if value == strongest or value >= strongest + torch.tensor(NOTABLE).log().item()
+        kind for value, kind in ranked if value == strongest or value >= strongest + math.log(NOTABLE)
     )
     quotes = []
     for kind, at in ((SAID, "said"), (WRITTEN, "written")):
