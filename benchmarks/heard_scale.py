@@ -80,9 +80,8 @@ def main() -> None:
     vector = np.random.default_rng(1).normal(size=WIDTH).astype(np.float32)
     vector /= np.linalg.norm(vector)
     scale = asked.hours / asked.measured
-    print(
-        f"{asked.measured:,} hours: {entry.bytes / asked.measured / 1e6:.2f} MB an hour, written in {took:.0f} s"
-    )
+    size = entry.bytes / asked.measured / 1e6
+    print(f"{asked.measured:,} hours: {size:.2f} MB an hour, written in {took:.0f} s")
     print("| query | ms | s for all hours |\n| --- | --- | --- |")
     kinds = {
         "five words, common to rare": "word00020 word00200 word02000 word09000 word40000",
