@@ -71,7 +71,6 @@ ELSEWHERE = {
     "--json found.json": "takes a GPU; tests/package/test_benchmarks.py runs it small",
     "holmes evaluate PUBLISHED.ckpt STORE": "needs a published file; tests/encoders/test_released.py has one",
     "holmes index build INDEX VIDEOS… --model RUN": "tests/cli/test_demo.py indexes with a trained run",
-    "pip install '.[encoders]'": "installs packages",
     **dict.fromkeys(
         (
             "holmes index build INDEX VIDEOS… --model open_clip:ViT-B-16-SigLIP2",
