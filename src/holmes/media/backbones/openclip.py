@@ -59,6 +59,8 @@ class OpenClip:
             logging.disable(before)
         self._model = model.eval().to(self.device, torch.float32)
         self.precision = half_precision(self.device, parameters_of(model))
+        if self.precision is not None and self.device.type == "cpu":
+            model.visual.to(self.precision)  # autocasting these models is slower than float32 on a CPU
         self._threads = ThreadPoolExecutor(threads or None)
         side = model.visual.image_size
         self.side: int = side if isinstance(side, int) else max(side)
@@ -110,8 +112,11 @@ class OpenClip:
         def prepared(image: Image) -> Any:
             return self._prepare(Pillow.fromarray(middle(image)))
 
-        pixels = torch.stack(list(self._threads.map(prepared, images))).to(self.device)
-        with torch.inference_mode(), computing_in(self.precision, self.device):
+        pixels = torch.stack(list(self._threads.map(prepared, images)))
+        weights = next(self._model.visual.parameters())
+        automatic = self.precision if weights.dtype == torch.float32 else None
+        pixels = pixels.to(self.device, weights.dtype)
+        with torch.inference_mode(), computing_in(automatic, self.device):
             features = self._model.encode_image(pixels)
         rows: Matrix = torch.nn.functional.normalize(features.float(), dim=-1).cpu().numpy()
         return rows
