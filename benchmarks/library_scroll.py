@@ -93,7 +93,7 @@ def main(
     videos: Annotated[int, typer.Option(help="How many videos the library lists.")] = 10_000,
     seconds: Annotated[float, typer.Option(help="Of scrolling at each speed.")] = 5.0,
 ) -> None:
-    originals = sorted(path.absolute() for path in films.glob("*.mp4"))
+    originals = sorted(path.absolute() for path in films.rglob("*.mp4"))
     with tempfile.TemporaryDirectory(dir=films.parent) as folder:
         names = []
         for at in range(videos):

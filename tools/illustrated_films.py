@@ -407,18 +407,18 @@ def cooking(time: float, rng: np.random.Generator) -> Image.Image:
 
 
 FILMS: dict[str, tuple[Scene, ...]] = {
-    "birthday 2024.mp4": (cooking, birthday_cake, fireworks),
-    "summer in Greece.mp4": (beach, sunset_sea, underwater),
-    "winter holiday.mp4": (train, snow_mountain, campfire),
-    "road trip.mp4": (red_car, balloon, beach),
-    "new year.mp4": (night_city, fireworks),
-    "saturday match.mp4": (red_car, football),
-    "aquarium.mp4": (night_city, underwater),
-    "camping with Tom.mp4": (train, balloon, campfire),
-    "sailing.mp4": (sunset_sea, beach),
-    "grandma's kitchen.mp4": (cooking,),
-    "ski course.mp4": (snow_mountain, cooking),
-    "evening walk.mp4": (red_car, night_city, sunset_sea),
+    "family/birthday 2024.mp4": (cooking, birthday_cake, fireworks),
+    "holidays/summer in Greece.mp4": (beach, sunset_sea, underwater),
+    "holidays/winter holiday.mp4": (train, snow_mountain, campfire),
+    "holidays/road trip.mp4": (red_car, balloon, beach),
+    "family/new year.mp4": (night_city, fireworks),
+    "outings/saturday match.mp4": (red_car, football),
+    "outings/aquarium.mp4": (night_city, underwater),
+    "holidays/camping with Tom.mp4": (train, balloon, campfire),
+    "holidays/sailing.mp4": (sunset_sea, beach),
+    "family/grandma's kitchen.mp4": (cooking,),
+    "outings/ski course.mp4": (snow_mountain, cooking),
+    "family/evening walk.mp4": (red_car, night_city, sunset_sea),
 }
 
 
@@ -445,6 +445,7 @@ def main(out: Annotated[Path, typer.Argument(help="The folder that gets the film
     for number, (name, scenes) in enumerate(FILMS.items()):
         rng = np.random.default_rng(number)
         film = np.concatenate([frames_of(scene, rng.uniform(7, 13), rng) for scene in scenes])
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
         write_film(out / name, film, RATE)
         print(out / name)
 

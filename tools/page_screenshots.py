@@ -46,7 +46,7 @@ def main(
             save(page, out / "serve-start.webp")
             ask(page, precise)
             save(page, out / "answer.webp")
-            page.locator(".card .poster").first.click()
+            page.locator(".card .strip").first.click()  # in the middle of the film
             paused(page)
             save(page, out / "serve-play.webp")
         with visit(browser, address, WIDE, color_scheme="dark") as page:

@@ -44,7 +44,7 @@ SENTENCES = (
     "someone opens a present",
     "someone speaks to the camera",
     "a man gives a speech",
-    "a teacher writes on a board",
+    "children in a classroom",
     "someone reads a book",
     "someone draws or paints",
     "hands repair a machine",

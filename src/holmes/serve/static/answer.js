@@ -186,6 +186,7 @@ export class Answer {
     summary.setAttribute("aria-disabled", String(gone));
     summary.title = gone ? "The server does not answer" : "";
     summary.onclick = (event) => { if (gone) event.preventDefault(); };
+    for (const action of this.results.querySelectorAll(".actions button")) action.disabled = gone;
     this.exports.replaceChildren(...entries.map((entry) => h("li", {}, entry)));
   }
 
