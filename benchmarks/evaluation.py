@@ -1,6 +1,6 @@
 """How long a whole evaluation takes: encode videos and queries, score all pairs, rank, count.
 
-python benchmarks/evaluation.py [--shape activitynet] [--device auto] [--json FILE]
+python benchmarks/evaluation.py [--shape activitynet] [--device auto] [--share 1] [--json FILE]
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 from common import machine, print_table, save_json
-from synthetic import SHAPES, SyntheticStore
+from synthetic import SHAPES, synthetic_store
 
 from holmes.base.devices import choose_device
 from holmes.config.presets import preset
-from holmes.config.schema import with_changes
+from holmes.config.schema import HolmesConfig, with_changes
 from holmes.data.bank import FeatureBank
+from holmes.data.store import Store
 from holmes.encoders.model import HolmesModel
 from holmes.evaluation.recall import rank_of_owner, recall, retrieval_metrics
 from holmes.evaluation.scoring import encode_split, score_all
@@ -51,16 +52,24 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="activitynet")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--share", type=float, help="of the videos and queries; all, and 2%% on a CPU")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/evaluation.json"))
     options = parser.parse_args()
 
     device = choose_device(options.device)
-    config, shape = preset(options.shape), SHAPES[options.shape]
+    config = preset(options.shape)
+    share = options.share or (CPU_SHARE if device.type == "cpu" else 1.0)
     if device.type == "cpu":
-        shape, config = shape.scaled(CPU_SHARE), with_changes(config, CPU_MODEL)
+        config = with_changes(config, CPU_MODEL)
     else:
         torch.set_float32_matmul_precision("high")
-    store = SyntheticStore(shape, device)
+    with synthetic_store(SHAPES[options.shape].scaled(share), device) as store:
+        measure(store, config, device, share, options)
+
+
+def measure(
+    store: Store, config: HolmesConfig, device: torch.device, share: float, options: argparse.Namespace
+) -> None:
     config = fit_to_store(config, store)
     split = store.split("test")
     dtype = torch.float16 if device.type == "cuda" else torch.float32
@@ -80,9 +89,7 @@ def main() -> None:
         {"part": "rank and count", "seconds": rank},
         {"part": "whole evaluation", "seconds": whole},
     ]
-    scaled = (
-        f", scaled down to {CPU_SHARE:.1%} and width {CPU_MODEL['width']}" if device.type == "cpu" else ""
-    )
+    scaled = f", scaled down to {share:.1%} and width {CPU_MODEL['width']}" if device.type == "cpu" else ""
     title = f"{len(split.videos):,} videos × {len(split.queries):,} queries on {machine(device)}{scaled}"
     print_table(title, rows)
     save_json(

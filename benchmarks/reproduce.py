@@ -15,6 +15,7 @@ import os
 import shutil
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +67,16 @@ def write_collection(folder: Path, about: Collection, share: float) -> int:
     return 4 * (rows * about.video_width + len(queries) * WORDS * width)
 
 
+def note_of(name: str, folder: Path) -> Path:
+    return folder / f"packed-{name}.json"
+
+
 def prepare(name: str, folder: Path, share: float) -> dict[str, Any]:
     """Write a data set and pack it; how long packing took.
 
     Then its feature files are emptied: the store has all of them, and disks are small.
     """
-    note, data = folder / f"packed-{name}.json", folder / "data" / name
+    note, data = note_of(name, folder), folder / "data" / name
     if not note.exists():
         shutil.rmtree(data, ignore_errors=True)
         size = write_collection(data, COLLECTIONS[name], share)
@@ -110,8 +115,12 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     )
     claim(out)
     start = time.perf_counter()
-    with ProcessPoolExecutor(len(names), multiprocessing.get_context("spawn")) as pool:
-        packing = [*pool.map(prepare, names, [folder] * len(names), [options.share] * len(names))]
+    prepared = partial(prepare, folder=folder, share=options.share)
+    if len(names) == 1 or all(note_of(name, folder).exists() for name in names):
+        packing = [*map(prepared, names)]
+    else:
+        with ProcessPoolExecutor(len(names), multiprocessing.get_context("spawn")) as pool:
+            packing = [*pool.map(prepared, names)]
     print(f"written and packed in {time.perf_counter() - start:.0f} s", flush=True)
     plan = [run for run in make_plan(request, names) if run.protocol.value in options.protocols.split(",")]
     start, note = time.perf_counter(), folder / "attempts.json"

@@ -1,20 +1,24 @@
-"""A store of random features in memory, with the shapes of the field's data sets."""
+"""A store of random features with the shapes of the field's data sets, written like any other."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from hashlib import sha256
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from shutil import disk_usage
 
 import numpy as np
 import torch
-from numpy.typing import DTypeLike
+from numpy.typing import NDArray
 
-from holmes.base.manifests import FileEntry
-from holmes.data.manifest import CATALOGUE, FEATURES, StoreInfo
-from holmes.data.store import Split, Store
+from holmes.data.store import Store
+from holmes.data.writer import Catalogue, StoreWriter
 from holmes.records import CLIPS, TOKENS
+
+RAM_DISK = Path("/dev/shm")
+CHUNK_VIDEOS, CHUNK_QUERIES = 512, 8192
 
 
 @dataclass(frozen=True)
@@ -37,17 +41,19 @@ class Shape:
         def part(count: int) -> int:
             return max(8, int(count * share))
 
-        return Shape(
-            self.name,
-            part(self.train_videos),
-            part(self.train_queries),
-            part(self.test_videos),
-            part(self.test_queries),
-            self.frames,
-            self.video_width,
-            self.text_width,
-            self.most_queries,
+        return replace(
+            self,
+            train_videos=part(self.train_videos),
+            train_queries=part(self.train_queries),
+            test_videos=part(self.test_videos),
+            test_queries=part(self.test_queries),
         )
+
+    @property
+    def bytes(self) -> int:
+        """About how much the store of this shape takes."""
+        videos, queries = self.train_videos + self.test_videos, self.train_queries + self.test_queries
+        return 2 * (videos * (self.frames + CLIPS) * self.video_width + queries * TOKENS * self.text_width)
 
 
 ACTIVITYNET = Shape("activitynet", 10_009, 37_421, 4_430, 15_753, 128, 1024, 1024, 27)
@@ -55,80 +61,72 @@ TVR = Shape("tvr", 17_435, 87_175, 2_179, 10_895, 51, 3072, 768, 5)
 SHAPES = {"activitynet": ACTIVITYNET, "tvr_dual": TVR}
 
 
-class SyntheticStore(Store):
-    """Behaves like a store on disk; features are random unit rows, made on the device."""
+@contextmanager
+def synthetic_store(shape: Shape, device: torch.device, seed: int = 0) -> Iterator[Store]:
+    """The store in a temporary folder, on a RAM disk where it fits."""
+    in_memory = RAM_DISK.is_dir() and disk_usage(RAM_DISK).free > 1.2 * shape.bytes
+    with tempfile.TemporaryDirectory(dir=RAM_DISK if in_memory else None) as folder:
+        yield write_store(Path(folder) / shape.name, shape, device, seed)
 
-    def __init__(self, shape: Shape, device: torch.device, seed: int = 0) -> None:
-        self.shape, self.rng, self.device = shape, np.random.default_rng(seed), device
-        self.generator = torch.Generator(device).manual_seed(seed)
-        counts = np.concatenate(
-            [
-                self._queries_per_video(shape.train_videos, shape.train_queries),
-                self._queries_per_video(shape.test_videos, shape.test_queries),
-            ]
-        )
-        videos, queries = len(counts), int(counts.sum())
-        lengths_V = np.full(videos, shape.frames)
-        lengths_Q = self.rng.integers(6, TOKENS + 1, queries)
-        self._made = {
-            "frames": self._unit_rows(int(lengths_V.sum()), shape.video_width),
-            "clips": self._unit_rows(videos * CLIPS, shape.video_width).reshape(videos, CLIPS, -1),
-            "tokens": self._unit_rows(int(lengths_Q.sum()), shape.text_width),
-            "frame_offsets": np.concatenate([[0], lengths_V.cumsum()]),
-            "token_offsets": np.concatenate([[0], lengths_Q.cumsum()]),
-            "query_offsets": np.concatenate([[0], counts.cumsum()]),
-            "kinds": np.full(queries, -1, np.int8),
-            "moments": np.full((queries, 2), np.nan, np.float32),
-        }
-        splits: dict[str, dict[Literal["videos", "queries"], int]] = {
-            "train": {"videos": shape.train_videos, "queries": int(counts[: shape.train_videos].sum())},
-            "test": {"videos": shape.test_videos, "queries": int(counts[shape.train_videos :].sum())},
-        }
-        parts = (f"split.{name}.{what}.npy" for name in splits for what in ("videos", "queries"))
-        nothing = FileEntry(0, sha256(b"").hexdigest())  # a store lists its files; this one has none
-        files = dict.fromkeys((*FEATURES, *CATALOGUE, *parts), nothing)
-        info = StoreInfo(
-            shape.name,
-            "synthetic",
-            "synthetic",
-            shape.video_width,
-            shape.text_width,
-            videos,
-            queries,
-            int(lengths_V.sum()),
-            int(lengths_Q.sum()),
-            splits,
-            {"made": "synthetic"},
-            files,
-        )
-        super().__init__(Path(f"synthetic-{shape.name}"), info)
 
-    def _array(self, name: str, dtype: DTypeLike, *shape: int) -> np.ndarray:
-        array = self._made[name]
-        assert array.dtype == dtype and array.shape == shape
-        return array
+def write_store(target: Path, shape: Shape, device: torch.device, seed: int = 0) -> Store:
+    """Random unit rows, drawn on the device."""
+    rng, generator = np.random.default_rng(seed), torch.Generator(device).manual_seed(seed)
+    splits = {
+        "train": queries_per_video(shape.train_videos, shape.train_queries, shape.most_queries, rng),
+        "test": queries_per_video(shape.test_videos, shape.test_queries, shape.most_queries, rng),
+    }
+    catalogue = describe(shape, splits, rng)
 
-    def split(self, name: str) -> Split:
-        first = 0 if name == "train" else self.shape.train_videos
-        videos = np.arange(first, first + self.info.splits[name]["videos"])
-        ends = self.query_offsets[[videos[0], videos[-1] + 1]]
-        return self.make_split(name, videos, np.arange(*ends))
-
-    def _queries_per_video(self, videos: int, queries: int) -> np.ndarray:
-        """Random counts, at least one and at most `most_queries` each, whose sum is exactly the total."""
-        counts = np.ones(videos, np.int64)
-        while (missing := queries - counts.sum()) > 0:
-            open_videos = np.flatnonzero(counts < self.shape.most_queries)
-            chosen = self.rng.choice(open_videos, min(missing, len(open_videos)), replace=False)
-            counts[chosen] += 1
-            if counts.min() == self.shape.most_queries:
-                break
-        return counts
-
-    def _unit_rows(self, rows: int, width: int) -> np.ndarray:
-        made = np.empty((rows, width), np.float16)
-        for start in range(0, rows, 1 << 18):
-            stop = min(rows, start + (1 << 18))
-            values = torch.randn(stop - start, width, device=self.device, generator=self.generator)
-            made[start:stop] = torch.nn.functional.normalize(values, dim=1).half().cpu().numpy()
+    def unit_rows(*size: int) -> NDArray[np.float32]:
+        values = torch.randn(size, device=device, generator=generator)
+        made: NDArray[np.float32] = torch.nn.functional.normalize(values, dim=-1).cpu().numpy()
         return made
+
+    recipe = {"synthetic": shape.name, "seed": seed}
+    with StoreWriter(target, recipe) as writer:
+        writer.start(catalogue, shape.video_width, shape.text_width, from_the_beginning=True)
+        for first in range(0, len(catalogue.video_ids), CHUNK_VIDEOS):
+            videos = min(CHUNK_VIDEOS, len(catalogue.video_ids) - first)
+            frames = unit_rows(videos * shape.frames, shape.video_width)
+            writer.add_videos(frames, unit_rows(videos, CLIPS, shape.video_width))
+        lengths_Q = catalogue.token_lengths_Q
+        for first in range(0, len(lengths_Q), CHUNK_QUERIES):
+            some = lengths_Q[first : first + CHUNK_QUERIES]
+            writer.add_queries(unit_rows(int(some.sum()), shape.text_width), len(some))
+        writer.finish(recipe)
+    return Store.open(target)
+
+
+def describe(shape: Shape, splits: dict[str, NDArray[np.int64]], rng: np.random.Generator) -> Catalogue:
+    counts_V = np.concatenate([*splits.values()])
+    owner_Q = np.repeat(np.arange(len(counts_V)), counts_V)
+    ends_V = np.cumsum(counts_V)
+    slot_Q = np.arange(len(owner_Q)) - (ends_V - counts_V)[owner_Q]
+    names, places, first = list[str](), dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]](), 0
+    for split, counts in splits.items():
+        videos = np.arange(first, first + len(counts))
+        places[split] = (videos, np.flatnonzero(np.isin(owner_Q, videos)))
+        names += [f"{split}{number}" for number in range(len(counts))]
+        first += len(counts)
+    return Catalogue(
+        collection=shape.name,
+        visual="synthetic",
+        text="synthetic",
+        video_ids=names,
+        query_ids=[f"{names[video]}#enc#{slot}" for video, slot in zip(owner_Q, slot_Q, strict=True)],
+        captions=["words"] * len(owner_Q),
+        owner_Q=owner_Q,
+        frame_lengths_V=np.full(len(names), shape.frames),
+        token_lengths_Q=rng.integers(6, TOKENS + 1, len(owner_Q)),
+        splits=places,
+    )
+
+
+def queries_per_video(videos: int, queries: int, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Random counts, at least one and at most `most` each, whose sum is exactly the total if that can be."""
+    counts = np.ones(videos, np.int64)
+    while (missing := queries - counts.sum()) > 0 and counts.min() < most:
+        free = np.flatnonzero(counts < most)
+        counts[rng.choice(free, min(missing, len(free)), replace=False)] += 1
+    return counts

@@ -17,12 +17,13 @@ from typing import Any
 import torch
 from common import machine, print_table, save_json
 from loops import looped_step
-from synthetic import SHAPES, SyntheticStore
+from synthetic import SHAPES, synthetic_store
 
 from holmes.base.devices import choose_device
 from holmes.base.parallel import ALONE
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig, with_changes
+from holmes.data.store import Store
 from holmes.records import Stage
 from holmes.training.logbook import read_metrics
 from holmes.training.protocol import Protocol, choose_splits
@@ -79,6 +80,7 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="activitynet")
     parser.add_argument("--preset", help="settings to train with (default: the shape's own)")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--share", type=float, help="of the videos and queries; all, and .5%% on a CPU")
     parser.add_argument("--steps", type=int, default=0, help="timed steps of each stage (default: an epoch)")
     parser.add_argument("--whole", action="store_true", help="also time a whole run of 100 epochs")
     parser.add_argument("--profile", action="store_true", help="also list the slowest kernels of a step")
@@ -86,23 +88,28 @@ def main() -> None:
     options = parser.parse_args()
 
     device = choose_device(options.device)
-    config, shape = preset(options.preset or options.shape), SHAPES[options.shape]
+    config = preset(options.preset or options.shape)
+    share = options.share or (CPU_SHARE if device.type == "cpu" else 1.0)
     if device.type == "cpu":
-        shape, config = shape.scaled(CPU_SHARE), with_changes(config, CPU_MODEL)
-    store = SyntheticStore(shape, device)
+        config = with_changes(config, CPU_MODEL)
+    with synthetic_store(SHAPES[options.shape].scaled(share), device) as store:
+        rows = measure_all(store, config, device, options)
+    scaled = f", scaled down to {share:.1%} and width {CPU_MODEL['width']}" if device.type == "cpu" else ""
+    print_table(f"Training at {options.shape} scale on {machine(device)}{scaled}", rows)
+    save_json(
+        options.json, {"machine": machine(device), "shape": options.shape, "scaled": scaled, "rows": rows}
+    )
+
+
+def measure_all(
+    store: Store, config: HolmesConfig, device: torch.device, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """A row for each stage, and one for a whole run if that is asked for."""
     config = fit_to_store(with_changes(config, {"epochs": 2}), store)
     splits = choose_splits(store, Protocol.PUBLISHED, config.training.held_out, 0)
+    how = RunOptions(progress=False, compiled=device.type == "cuda")
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(
-            store,
-            splits,
-            config,
-            Path(folder),
-            0,
-            ALONE,
-            device,
-            RunOptions(progress=False, compiled=device.type == "cuda"),
-        )
+        run = Run(store, splits, config, Path(folder), 0, ALONE, device, how)
         print(run.says)
         steps = options.steps or run.loader.steps_per_epoch
         rows = [measure(run, stage, steps, warm_up=min(10, steps)) for stage in Stage]
@@ -112,18 +119,10 @@ def main() -> None:
             print_table(
                 "The same step, ours and with one pass for each block, video and tensor", [against_loops(run)]
             )
-    if options.whole:
-        rows.append(whole_run(store, config, device))
-    scaled = (
-        f", scaled down to {CPU_SHARE:.1%} and width {CPU_MODEL['width']}" if device.type == "cpu" else ""
-    )
-    print_table(f"Training at {options.shape} scale on {machine(device)}{scaled}", rows)
-    save_json(
-        options.json, {"machine": machine(device), "shape": options.shape, "scaled": scaled, "rows": rows}
-    )
+    return [*rows, *([whole_run(store, config, device)] if options.whole else [])]
 
 
-def whole_run(store: SyntheticStore, config: HolmesConfig, device: torch.device) -> dict[str, Any]:
+def whole_run(store: Store, config: HolmesConfig, device: torch.device) -> dict[str, Any]:
     """`holmes train` as it is: all epochs, an evaluation after each, checkpoints, the test at the end."""
     config = with_changes(config, {"epochs": 100 if device.type == "cuda" else 2, "patience": 0})
     with tempfile.TemporaryDirectory() as folder:
@@ -167,10 +166,10 @@ def profile(run: Run) -> None:
 
     shape = (run.loader.query_capacity, run.loader.videos_per_rank)
     rate = torch.tensor(1e-5, device=run.device)
-    batches = run.loader.epoch(0)
+    batch = next(iter(run.loader.epoch(0)))
     with record(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
-        for _ in range(3):
-            run.step(next(batches), Stage.CALIBRATED, torch.rand(shape, device=run.device), rate)
+        for _ in range(3 if run.device.type == "cuda" else 1):
+            run.step(batch, Stage.CALIBRATED, torch.rand(shape, device=run.device), rate)
         synchronize(run.device)
     sort = "self_cuda_time_total" if run.device.type == "cuda" else "self_cpu_time_total"
     print(trace.key_averages().table(sort_by=sort, row_limit=45, max_name_column_width=70))

@@ -58,7 +58,6 @@ from holmes.training.setup import fit_to_store
 from holmes.training.tuning.search import CHOSEN, TRIALS, tune
 from holmes.training.tuning.trials import fold_splits, held_out_sum, release_memory
 
-SEEDS = tuple(range(8))
 # As in the other tables of the documentation: the published settings, fitted to a few hundred videos.
 FULL = {"batch_videos": 32, "epochs": 60, "patience": 0}
 SCHEDULE = {"batch_videos": 32, "epochs": 40, "warm_up_epochs": 8}
@@ -72,7 +71,7 @@ def tuned(stores: dict[str, Path], options: argparse.Namespace) -> None:
     again = [sys.executable, __file__]
     shared = ["--work", str(options.work), "--data", str(options.data), "--device", options.device]
     shared += [word for change in options.set for word in ("--set", change)]
-    shared += [] if options.worth else ["--no-worth"]
+    shared += ["--seeds", options.seeds, *([] if options.worth else ["--no-worth"])]
     budget = ["--jobs", str(options.jobs), "--minutes", str(options.minutes), "--trials", str(options.trials)]
     parts = [[*again, "search", "--only", name, *shared, *budget] for name in stores]
     parts += [[*again, "full", "--only", name, *shared, "--jobs", "1"] for name in stores]
@@ -88,9 +87,14 @@ def tuned(stores: dict[str, Path], options: argparse.Namespace) -> None:
         trials = read_json(options.work / f"tuned-{name}" / TRIALS)
         chosen = options.work / f"tuned-{name}" / CHOSEN / f"trial{trials['best']}"
         runs = {"full method": options.work / f"full-{name}", "tuned": chosen}
-        each = {row: {seed: on_test(folder / f"honest-seed{seed}", store, options.device)
-                      for seed in SEEDS if (folder / f"honest-seed{seed}" / "result.json").exists()}
-                for row, folder in runs.items()}  # fmt: skip
+        each = {
+            row: {
+                seed: on_test(folder / f"honest-seed{seed}", store, options.device)
+                for seed in seeds_of(options)
+                if (folder / f"honest-seed{seed}" / "result.json").exists()
+            }
+            for row, folder in runs.items()
+        }
         for row, by_seed in each.items():
             means = {figure: float(np.mean([one[figure] for one in by_seed.values()])) for figure in FIGURES}
             rows.append({"collection": name, "row": row, "seeds": len(by_seed), **rounded(means)})
@@ -161,7 +165,7 @@ def search(name: str, store: Path, options: argparse.Namespace) -> None:
         trials=options.trials,
         minutes=options.minutes,
         jobs=options.jobs,
-        seeds=SEEDS,
+        seeds=seeds_of(options),
         fixed=changes,
         worth=options.worth,
         options=RunOptions(device=options.device, progress=False),
@@ -170,6 +174,10 @@ def search(name: str, store: Path, options: argparse.Namespace) -> None:
     print(
         f"{name}: {len(found.trials)} trials, best {found.best}, {time.monotonic() - start:.0f} s", flush=True
     )
+
+
+def seeds_of(options: argparse.Namespace) -> tuple[int, ...]:
+    return tuple(map(int, options.seeds.split(",")))
 
 
 def changes_of(options: argparse.Namespace) -> dict[str, str]:
@@ -181,7 +189,11 @@ def full(name: str, store: Path, options: argparse.Namespace) -> None:
     opened = Store.open(store)
     config = with_changes(fit_to_store(preset("charades"), opened), FULL | changes_of(options))
     quiet = RunOptions(device=options.device, progress=False)
-    train_seeds(Study(opened, config, options.work / f"full-{name}", SEEDS, options=quiet, jobs=options.jobs))
+    train_seeds(
+        Study(
+            opened, config, options.work / f"full-{name}", seeds_of(options), options=quiet, jobs=options.jobs
+        )
+    )
     print(f"{name}: full method trained in {time.monotonic() - start:.0f} s", flush=True)
 
 
@@ -336,6 +348,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="fix a setting")
     parser.add_argument("--planted", type=int, default=1100, help="videos of the planted world (%(default)s)")
     parser.add_argument("--trials", type=int, default=60)
+    parser.add_argument("--seeds", default="0,1,2,3,4,5,6,7", help="of the final runs (%(default)s)")
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--folds", type=int, default=2)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import runpy
 import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -11,24 +15,120 @@ import pytest
 import torch
 
 from holmes.base.files import read_json
+from holmes.config.presets import preset
+from holmes.config.schema import to_dict, with_changes
 from holmes.data.bank import FeatureBank
+from holmes.data.check import check_store
+from holmes.data.store import Store
 from holmes.evidence.calibration import Calibration
 from holmes.results import METRICS
+from holmes.training.setup import fit_to_store
+from holmes.worlds.planted import PlantSettings, plant
 from index_fakes import FakeJoint, meaning
 
 ROOT = Path(__file__).parents[2]
+# Those with options: hostile.py takes four words, and soak.py starts it.
+COMMANDS = sorted(
+    path.stem
+    for path in (ROOT / "benchmarks").glob("*.py")
+    if '__name__ == "__main__"' in (text := path.read_text()) and ("argparse" in text or "typer" in text)
+)
 
 
-def test_a_synthetic_store_can_be_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Runs a benchmark as its command line does; its modules are forgotten afterwards."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    from synthetic import ACTIVITYNET, SyntheticStore
+    before = {*sys.modules}
 
-    store = SyntheticStore(ACTIVITYNET.scaled(0.002), torch.device("cpu"))
-    train, test = store.split("train"), store.split("test")
-    assert (len(train.videos), len(test.videos)) == (20, 8)
-    bank = FeatureBank(store, torch.device("cpu"), splits=[train, test])
-    assert bank.store.frames.shape == (28 * 128, 1024)
+    def run(name: str, *words: object) -> None:
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, words)])
+        import_module(name).main()
+
+    yield run
+    ours = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
+    for name in {*sys.modules} - before:
+        if name in ours:
+            del sys.modules[name]
+
+
+def test_a_synthetic_store_is_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from synthetic import ACTIVITYNET, synthetic_store
+
+    with synthetic_store(ACTIVITYNET.scaled(0.002), torch.device("cpu")) as store:
+        check_store(store)
+        train, test = store.split("train"), store.split("test")
+        assert (len(train.videos), len(test.videos)) == (20, 8)
+        assert (len(train.queries), len(test.queries)) == (74, 31)
+        bank = FeatureBank(store, torch.device("cpu"), splits=[train, test])
+        assert bank.store.frames.shape == (28 * 128, 1024)
+        assert len(store.query_ids) == len({*store.query_ids}) == len(store.captions)
+    assert not store.path.exists()
     sys.modules.pop("synthetic")
+
+
+def test_training_and_evaluation_are_timed_with_every_flag(command: Any, tmp_path: Path) -> None:
+    tiny = ["--device", "cpu", "--share", 0.0002, "--shape", "tvr_dual"]
+    found = tmp_path / "training.json"
+    more = ["--preset", "small_plus", "--steps", 1, "--whole", "--profile", "--json", found]
+    command("training", *tiny, *more)
+    rows = read_json(found)["rows"]
+    assert [row["stage"] for row in rows] == ["stage 1", "stage 2", "whole run, 2 epochs"]
+    assert all(row["epoch_s"] > 0 for row in rows)
+    command(
+        "evaluation", *tiny, "--shape", "tvr_dual", "--repeats", 1, "--json", tmp_path / "evaluation.json"
+    )
+    assert read_json(tmp_path / "evaluation.json")["metrics"]["SumR"] >= 0
+
+
+def test_a_reproduction_is_timed_and_continued(command: Any, tmp_path: Path, capsys: Any) -> None:
+    words = ["--share", 0.001, "--datasets", "charades", "--protocols", "published,honest", "--jobs", 1]
+    words += ["--device", "cpu", "--folder", tmp_path, "--set", "epochs=1", "--set", "warm_up_epochs=0"]
+    words += ["--set", "width=8", "--set", "gaussian_widths=none,1", "--set", "batch_videos=8"]
+    for _ in range(2):
+        command("reproduce", *words)
+    assert "2 of 2 runs" in capsys.readouterr().out
+    assert len(read_json(tmp_path / "attempts.json")) == 2
+    assert (tmp_path / "data/charades/TextData/roberta_charades_query_feat.hdf5").stat().st_size == 0
+
+
+def test_published_settings_are_trained_and_tested(command: Any, tmp_path: Path) -> None:
+    """On a planted world in the place of msvd; what `tuned` and `videos` do beside the search."""
+    world = PlantSettings(videos=16, val_videos=4, test_videos=6, video_width=16, text_width=12)
+    plant(tmp_path / "data" / "msvd", world)
+    words = ["--data", tmp_path / "data", "--work", tmp_path / "work", "--out", tmp_path, "--device", "cpu"]
+    words += ["--only", "msvd", "--jobs", 1, "--preset", "charades_plus", "--planted", 8, "--minutes", 5]
+    words += ["--trials", 2, "--seconds", 1, "--folds", 1, "--no-worth", "--seeds", "0,1"]
+    changes = {"width": 8, "gaussian_widths": "none", "batch_videos": 16, "epochs": 1, "warm_up_epochs": 0}
+    for name, value in changes.items():
+        words += ["--set", f"{name}={value}"]
+    command("tuning", "full", *words)
+    tuning = sys.modules["tuning"]
+    store = Store.open(tmp_path / "data" / "msvd")
+    for seed in (0, 1):
+        figures = tuning.on_test(tmp_path / "work" / "full-msvd" / f"honest-seed{seed}", store, "cpu")
+        assert figures["SumR, last epoch"] == pytest.approx(figures["SumR"])  # of one epoch
+    key = {"collection": "msvd", "videos": 10, "dropout": 0.4, "weight": 1.0, "fold": 0}
+    config = fit_to_store(with_changes(preset("charades_plus"), changes), store)
+    job = {"store": str(store.path), "config": to_dict(config), **key}
+    found = tuning.train_subset(job, torch.device("cpu"))
+    tuning.draw_videos([{**key, **found}], tmp_path / "videos.svg")
+    assert found["SumR"] > 0 and (tmp_path / "videos.svg").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_benchmark_says_what_it_takes(name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """It can be imported, and its flags can be parsed."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--help"])
+    before = {*sys.modules}
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "benchmarks" / f"{name}.py"), run_name="__main__")
+    assert ended.value.code in (0, None) and "--help" in capsys.readouterr().out
+    for each in {*sys.modules} - before:
+        if (ROOT / "benchmarks" / f"{each}.py").exists():
+            del sys.modules[each]
 
 
 def test_the_kinds_of_answers_stand_beside_the_planted_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
