@@ -558,6 +558,23 @@ def test_only_the_moment_is_played_and_looped(page: Any) -> None:
     assert not page.evaluate("document.querySelector('.stage video').paused")
 
 
+def test_hits_of_one_film_are_one_card(page: Any) -> None:
+    def twice(route: Any) -> None:
+        answer = route.fetch().json()
+        first = answer["hits"][0]
+        again = {**first, "moments": [{"start": 1.0, "end": 3.0, "score": 0.1}]}
+        route.fulfill(json={**answer, "hits": [first, again, *answer["hits"][1:]]})
+
+    page.route("**/api/search?*", twice)
+    ask(page, "dog runs pier")
+    assert page.locator(".card").count() == 8
+    hit = card(page, "pier.mp4")
+    assert hit.locator(".poster .span").inner_text() == "0:05–0:09" and hit.locator(".other").count() == 1
+    hit.get_by_role("button", name="0:01–0:03").click()
+    wait_for_film(page)
+    assert hit.locator(".moment").inner_text() == "0:01–0:03" and 0.9 <= position(page) <= 4
+
+
 def test_moments_play_in_place_under_the_mouse(page: Any) -> None:
     ask(page, "dog runs pier")
     card(page, "pier.mp4").locator(".poster").hover()
