@@ -26,6 +26,9 @@ settings.load_profile("holmes")
 SLOW = (
     "test_cluster_ray",
     "test_serve_page",
+    "test_words_in_an_index",
+    "test_listening",
+    "test_words_served",
     "test_killed",
     "test_killed_commands",
     "test_soak",

@@ -50,6 +50,9 @@ def built(tmp_path_factory: pytest.TempPathFactory, films: Path) -> Path:
     holmes.build_index(path, films, hear=False)
     before = json.loads((path / "manifest.json").read_text())
     assert before["passages"] == []
+    assert open_index(path).transcript(str(films / "boat.mp4")) is None
+    with pytest.raises(HolmesError, match="never heard"):
+        CliRunner().invoke(app, ["transcript", str(path), "boat.mp4"], catch_exceptions=False)
     features = {file: file.stat().st_mtime_ns for file in (path / "features").rglob("*.safetensors")}
     summary = hear_any(path, ONLY_SUBTITLES)
     assert summary.heard == 4 and summary.passages == 4 and not summary.failures
@@ -197,10 +200,3 @@ def test_transcripts_are_printed_as_text(built: Path) -> None:
     assert "said at 0:01: “The captain painted the old boat" in found.output
     info = runner.invoke(app, ["index", "info", str(built)])
     assert "4 videos heard, 4 passages" in info.output and "subtitles: 4" in info.output
-
-
-def test_an_index_that_was_never_heard_says_so(tmp_path: Path, films: Path) -> None:
-    holmes.build_index(tmp_path / "index", films / "boat.mp4", hear=False)
-    with pytest.raises(HolmesError, match="never heard"):
-        CliRunner().invoke(app, ["transcript", str(tmp_path / "index"), "boat.mp4"], catch_exceptions=False)
-    assert open_index(tmp_path / "index").transcript(str(films / "boat.mp4")) is None
