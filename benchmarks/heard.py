@@ -1,10 +1,11 @@
 """Seen, said and written: does the fusion find what each source alone finds, and is its probability true?
 
-    python benchmarks/heard.py WORLD [--films 120] [--calibration-films 60] [--fit]
+    python benchmarks/heard.py WORLD [--films 120] [--fit]
 
-Two worlds of films with known facts are rendered, seen and heard by the real recognisers: one to fit on, and
-one, with other films and other facts, to report on. `--fit` prints the numbers that are shipped as
-`TextEvidence`. Run it again to continue: films and what was heard in them are kept in WORLD.
+A world of films with known facts is rendered, seen and heard by the real recognisers. Queries about the odd
+films fit the numbers (`--fit` prints those that are shipped as `TextEvidence`) and the weights of the plain
+sum; queries about the even films are reported on. Run it again to continue: films and what was heard in them
+are kept in WORLD.
 """
 
 from __future__ import annotations
@@ -207,24 +208,33 @@ def show(found: dict[str, Any]) -> None:
             print(f"{name}: {value if isinstance(value, tuple) else round(value, 3)}")
 
 
+def halves(queries: Sequence[FactQuery]) -> tuple[list[FactQuery], list[FactQuery]]:
+    """Queries to fit on and queries to report on: no film has some of each."""
+    films = sorted({query.film for query in queries if query.film is not None})
+    odd = set(films[1::2])
+    absent = [query for query in queries if query.film is None]
+    fitting = [query for query in queries if query.film in odd] + absent[1::2]
+    return fitting, [query for query in queries if query.film is not None and query.film not in odd] + absent[
+        ::2
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("world", type=Path)
     parser.add_argument("--films", type=int, default=120)
-    parser.add_argument("--calibration-films", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--fit", action="store_true", help="fit the numbers of TextEvidence, and use them")
     parser.add_argument("--json", type=Path, help="write the figures here")
     asked = parser.parse_args()
-    fitting, queries = world(asked.world / "fit", asked.calibration_films, 1)
+    index, queries = world(asked.world, asked.films, asked.seed)
+    to_fit, to_report = halves(queries)
     if asked.fit:
-        fitted = fit_text_evidence(*held_out(fitting, queries))
+        fitted = fit_text_evidence(*held_out(index, to_fit))
         print(fitted)
-        fitting.__dict__["text_evidence"] = fitted
-    weights = choose_weights(rankings(fitting, [query.text for query in queries]), queries)
-    index, queries = world(asked.world / "report", asked.films, 2)
-    if asked.fit:
         index.__dict__["text_evidence"] = fitted
-    found = report(index, queries, weights)
+    weights = choose_weights(rankings(index, [query.text for query in to_fit]), to_fit)
+    found = report(index, to_report, weights)
     show(found)
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=1))
