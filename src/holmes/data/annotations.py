@@ -131,7 +131,7 @@ def checked(path: Path, kind: Any) -> Any:
     try:
         return build(kind, read_json(path)) if path.is_file() else {}
     except HolmesError as error:
-        raise HolmesError(f"{path}: {str(error)[:-1]}; mend or remove it.") from None
+        raise HolmesError(f"{path}: {str(error)[:-1]}; correct or remove it.") from None
 
 
 def refuse_unrelated_annotations(path: Path, captions: Captions) -> None:
@@ -157,7 +157,7 @@ def refuse_other_ids(path: Path, given: dict[str, Any], captions: Captions) -> N
     if given and given.keys().isdisjoint(captions.query_ids):
         raise HolmesError(
             f"{path} names none of the captions: it has {shown(next(iter(given)))}, the collection "
-            f"'{captions.query_ids[0]}'; mend it or remove it."
+            f"'{captions.query_ids[0]}'; correct or remove it."
         )
 
 
@@ -173,7 +173,7 @@ def read_also_fits(path: Path, captions: Captions) -> dict[int, list[int]]:
             missing = [video for video in others if video not in videos]
             if missing:
                 raise HolmesError(
-                    f"{path}: '{query_id}' names video '{missing[0]}', which no caption file has; mend it."
+                    f"{path}: '{query_id}' names video '{missing[0]}', which no caption file has; correct it."
                 )
             fits[query] = sorted(videos[video] for video in others)
     return fits

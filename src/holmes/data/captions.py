@@ -82,7 +82,7 @@ def read_caption_file(path: Path) -> dict[str, str]:
         query_id, _, caption = text.partition(" ")
         if "#" not in query_id or not video_of(query_id) or not caption.strip():
             raise HolmesError(
-                f"{path}: line {number}, '{text[:60]}', is not '<video>#enc#<number> caption'; mend it."
+                f"{path}: line {number}, '{text[:60]}', is not '<video>#enc#<number> caption'; correct it."
             )
         if query_id in captions:
             raise HolmesError(
