@@ -11,6 +11,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
@@ -21,23 +22,13 @@ from rich.text import Text
 from holmes.base.printing import printable, printable_lines
 
 
-class TrainingDisplay:
-    """A line for every epoch and a bar for the run; nothing is shown if `progress` is false."""
+class Display:
+    """Bars and lines on standard error; nothing is shown if `progress` is false."""
 
-    def __init__(self, steps: int, steps_done: int, progress: bool = True) -> None:
+    def __init__(self, progress: bool, *columns: str | ProgressColumn) -> None:
         self.console = Console(stderr=True, quiet=not progress)
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("steps"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=self.console,
-            transient=True,
-        )
-        self.task = self.bar.add_task("starting", total=steps, completed=steps_done)
+        first = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        self.bar = Progress(*first, *columns, console=self.console, transient=True)
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -53,6 +44,15 @@ class TrainingDisplay:
         text = line if isinstance(line, Text) else Text(printable_lines(line))
         self.console.print(text, highlight=False)
 
+
+class TrainingDisplay(Display):
+    """A line for every epoch and a bar for the run."""
+
+    def __init__(self, steps: int, steps_done: int, progress: bool = True) -> None:
+        left = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
+        super().__init__(progress, TextColumn("steps"), *left)
+        self.task = self.bar.add_task("starting", total=steps, completed=steps_done)
+
     def doing(self, what: str) -> None:
         self.bar.update(self.task, description=what)
 
@@ -67,35 +67,14 @@ class TrainingDisplay:
         self.say(line.append(f" best {best:6.1f}  {entry['speed']['steps_per_second']:6.1f} steps/s"))
 
 
-class StudyDisplay:
+class StudyDisplay(Display):
     """Many runs at once: a bar for all, one for each that is under way, a line for each that has ended."""
 
     def __init__(self, total: int, progress: bool = True, done: int = 0, what: str = "runs") -> None:
-        self.console = Console(stderr=True, quiet=not progress)
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-            console=self.console,
-            transient=True,
-        )
+        super().__init__(progress, TextColumn("{task.fields[state]}"), TimeElapsedColumn())
         self.all = self.bar.add_task(what, total=total, completed=done, state="")
         self.ended, self.total = done, total
         self.tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> Self:
-        self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.bar.stop()
-
-    def say(self, line: str) -> None:
-        self.console.print(Text(printable_lines(line)), highlight=False)
 
     def begin(self, name: str, epochs: int, done: int = 0) -> None:
         task = self.bar.add_task(escape(printable(name)), total=epochs, completed=done, state="starting")

@@ -126,12 +126,7 @@ class TrainedHolmes:
         if isinstance(visual, str):
             visual = load_visual(visual, device=self.device)
         wanted = self.checkpoint.config.model.video_width
-        if visual.width != wanted:
-            raise HolmesError(
-                f"{self.folder} was trained on visual features of width {wanted}, '{visual.name}' gives "
-                f"{visual.width}; name the encoder of its features with --visual."
-            )
-        self._refuse_other(self.trained_on.visual, visual, "--visual")
+        self._refuse_other(self.trained_on.visual, visual, wanted, "visual features", "--visual")
         return visual
 
     @cached_property
@@ -140,19 +135,25 @@ class TrainedHolmes:
         if isinstance(text, str):
             text = load_text(text, device=self.device)
         wanted = self.checkpoint.config.model.text_width
-        if text.width != wanted:
-            raise HolmesError(
-                f"{self.folder} was trained on token features of width {wanted}, '{text.name}' gives "
-                f"{text.width}; name the encoder of its sentences with --text."
-            )
-        self._refuse_other(self.trained_on.text, text, "--text")
+        self._refuse_other(self.trained_on.text, text, wanted, "token features", "--text")
         if text.name not in BUILT_IN:
             check_reads(text, text.name)
         return text
 
     def _refuse_other(
-        self, known: EncoderRecord | None, loaded: VisualBackbone | TextBackbone, option: str
+        self,
+        known: EncoderRecord | None,
+        loaded: VisualBackbone | TextBackbone,
+        width: int,
+        features: str,
+        option: str,
     ) -> None:
+        """Refuse an encoder that is not the one the model was trained with, or not as wide."""
+        if loaded.width != width:
+            raise HolmesError(
+                f"{self.folder} was trained on {features} of width {width}, '{loaded.name}' gives "
+                f"{loaded.width}; name the encoder that made them with {option}."
+            )
         found = EncoderRecord(loaded.name, loaded.digest, loaded.width)
         refuse_other_encoder(known, found, str(self.folder), f"name with {option} where that encoder is now")
 

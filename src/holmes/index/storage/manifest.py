@@ -33,24 +33,17 @@ PASSAGE_FILES = (PASSAGES, VECTORS, PASSAGE_NUMBERS, OWNERS, KINDS)
 TEXTS = ("kind", "name", "digest", "visual", "text", "text_digest")  # what is written about a model
 
 
-@dataclass(frozen=True)
-class SegmentEntry:
-    """An immutable segment, and which of its videos have been removed since."""
+class RemovableVideos:
+    """What both kinds of segments have: files, and videos of which some have been removed since."""
 
     name: SegmentName
     videos: Count
     files: dict[str, FileEntry]
-    removed: tuple[Count, ...] = ()  # positions inside the segment, ascending
+    removed: tuple[Count, ...]  # positions inside the segment, ascending
 
-    def __post_init__(self) -> None:
+    def check_removed(self) -> None:
         if any(at >= self.videos for at in self.removed) or len(set(self.removed)) < len(self.removed):
             raise HolmesError(f"'removed' names videos that segment {self.name} does not have.")
-        if self.files.keys() - {SUMS} != set(FILES):
-            other = min(self.files.keys() - {SUMS} ^ set(FILES))
-            state = "lists" if other in self.files else "does not list"
-            raise HolmesError(
-                f"segment {self.name} {state} {shown(other)}; its files are {', '.join(FILES)} and {SUMS}."
-            )
 
     @property
     def live(self) -> int:
@@ -62,7 +55,26 @@ class SegmentEntry:
 
 
 @dataclass(frozen=True)
-class PassageEntry:
+class SegmentEntry(RemovableVideos):
+    """An immutable segment, and which of its videos have been removed since."""
+
+    name: SegmentName
+    videos: Count
+    files: dict[str, FileEntry]
+    removed: tuple[Count, ...] = ()  # positions inside the segment, ascending
+
+    def __post_init__(self) -> None:
+        self.check_removed()
+        if self.files.keys() - {SUMS} != set(FILES):
+            other = min(self.files.keys() - {SUMS} ^ set(FILES))
+            state = "lists" if other in self.files else "does not list"
+            raise HolmesError(
+                f"segment {self.name} {state} {shown(other)}; its files are {', '.join(FILES)} and {SUMS}."
+            )
+
+
+@dataclass(frozen=True)
+class PassageEntry(RemovableVideos):
     """An immutable segment of passages, and which of its videos have been removed since."""
 
     name: SegmentName
@@ -74,20 +86,11 @@ class PassageEntry:
     removed: tuple[Count, ...] = ()  # positions inside the segment, ascending
 
     def __post_init__(self) -> None:
-        if any(at >= self.videos for at in self.removed) or len(set(self.removed)) < len(self.removed):
-            raise HolmesError(f"'removed' names videos that segment {self.name} does not have.")
+        self.check_removed()
         if self.files.keys() != set(PASSAGE_FILES):
             raise HolmesError(
                 f"segment {self.name} does not list the files of passages: {', '.join(PASSAGE_FILES)}."
             )
-
-    @property
-    def live(self) -> int:
-        return self.videos - len(self.removed)
-
-    @property
-    def bytes(self) -> int:
-        return sum(file.bytes for file in self.files.values())
 
 
 @dataclass(frozen=True)
