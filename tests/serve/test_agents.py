@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import av
@@ -200,3 +201,18 @@ def test_it_speaks_http_to_this_machine_only(index: Index) -> None:
     finally:
         server.should_exit = True
         thread.join(20)
+
+
+def test_a_transcript_comes_in_parts(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    def passage(start: float) -> SimpleNamespace:
+        plain = {"start": start, "end": start + 1, "text": "w" * 9000, "source": "speech"}
+        return SimpleNamespace(**plain, to_dict=lambda: plain)
+
+    heard = SimpleNamespace(passages=[passage(float(second)) for second in range(4)])
+    monkeypatch.setattr(Index, "transcript", lambda self, video: heard, raising=False)
+    first = called(index, "transcript", video="coast.mp4")
+    assert [each["start"] for each in first["passages"]] == [0, 1] and "start=2.0" in first["next_step"]
+    rest = called(index, "transcript", video="coast.mp4", start=2.5, end=8.0)
+    assert [each["at"] for each in rest["passages"]] == ["0:02", "0:03"]
+    none = called(index, "transcript", video="coast.mp4", start=9.0)
+    assert none["passages"] == [] and "Nothing is said" in none["next_step"]
