@@ -67,7 +67,7 @@ class Listed(SearchIndex):
             bytes=0,
             width=0,
             model={},
-            extraction=None,
+            extraction={},
             segments=1,
         )
 

@@ -46,6 +46,6 @@ def build_and_search() -> None:
 
 
 def mistakes() -> None:
-    holmes.trian  # type: ignore[attr-defined, misc]  # noqa: B018
+    holmes.trian  # type: ignore[attr-defined]  # noqa: B018
     holmes.train("STORE", "small", "RUN")  # type: ignore[arg-type]
     holmes.train("STORE", holmes.preset("small"), 3.5)  # type: ignore[arg-type]
