@@ -71,6 +71,18 @@ WHERE = [
     "at the market",
     "in the desert",
     "by the canal",
+    "under the bridge",
+    "in the old town",
+    "at the airport",
+    "before breakfast",
+    "on the ferry",
+    "after the wedding",
+    "near the border",
+    "in the mountains",
+    "at the zoo",
+    "during the night",
+    "in the factory",
+    "on the island",
 ]
 PLACES = [
     "HARBOUR",
@@ -216,7 +228,7 @@ def _queries(film: FactFilm) -> list[FactQuery]:
     def of(kind: str, text: str, fact: Fact) -> FactQuery:
         return FactQuery(kind, text, film.name, fact.start, fact.end)
 
-    quoted = " ".join(said.text.split()[-4:])
+    quoted = " ".join(said.text.split()[2:])
     return [
         of("seen", seen.other_words, seen),
         of("said", _asked(said), said),
