@@ -7,10 +7,12 @@ other films; what it shares is told apart only by two kinds of facts together. A
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
+from holmes.errors import HolmesError
 from holmes.worlds.rendered import scene_words
 from holmes.worlds.rendered.paint import paint_scene
 from holmes.worlds.rendered.spoken import DrawnSign, SpokenLine, write_spoken_film
@@ -160,12 +162,11 @@ def plan_facts(films: int, seed: int = 0) -> tuple[list[FactFilm], list[FactQuer
     shared_looks = [looks[int(at)] for at in rng.integers(0, len(looks), groups)]
     shared_said = _distinct(np.random.default_rng(seed + 1000), groups, len(WHO), len(DID), len(WHERE))
     shared_signs = _distinct(np.random.default_rng(seed + 2000), groups, len(PLACES), len(STATES), 90)
-    # Another order for each kind: two shared facts of different kinds belong to one film only.
-    order = [rng.permutation(films) for _ in range(3)]
+    group_of = shared_groups(films)
     half, whole = SCENE_SECONDS, 2 * SCENE_SECONDS
     planned = []
     for at in range(films):
-        group = [int(order[kind][at]) // SHARED_BY for kind in range(3)]
+        group = group_of[at]
         own = (
             _seen(looks[at], 0.0, half, rng),
             _said(said[at], 0.2, half),
@@ -261,6 +262,27 @@ def _said(at: tuple[int, int, int], start: float, end: float) -> Fact:
 def _written(at: tuple[int, int, int], start: float, end: float) -> Fact:
     text = f"{PLACES[at[0]]} {STATES[at[1]]} {at[2] + 10}"
     return Fact("written", text, f"a sign that reads {text.lower()}", start, end)
+
+
+def shared_groups(films: int) -> list[tuple[int, int, int]]:
+    """For each film, with whom it shares its scene, its sentence and its sign.
+
+    Any two of these three groups have one film in common at most.
+    """
+    count = -(-films // SHARED_BY)
+    for step, shift in product(range(1, count), repeat=2):
+        groups = [
+            (
+                film // SHARED_BY,
+                (film // SHARED_BY + step * k) % count,
+                (film // SHARED_BY + shift * k) % count,
+            )
+            for film in range(films)
+            for k in [film % SHARED_BY]
+        ]
+        if all(len({(g[a], g[b]) for g in groups}) == films for a, b in ((0, 1), (0, 2), (1, 2))):
+            return groups
+    raise HolmesError(f"{films} films are too few to share facts; plan at least {4 * SHARED_BY}.")
 
 
 def _looks(rng: np.random.Generator, count: int) -> list[Look]:
