@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +36,7 @@ SHORTEST = 10.0  # seconds of a chapter; YouTube shows no shorter ones
 MOST_ROWS = 1500  # in which scenes are looked for; longer films are averaged
 # The price of a scene, in seconds of frames with nothing in common: longer films get fewer chapters an hour.
 PRICE, PRICE_PER_SECOND = 2.0, 1 / 150
-FITS = "fits"
+FITS, SEEN = "fits", "seen"
 SURE = 0.6  # the least probability that the film, of all in the index, is the one that a caption means
 COVERED = 0.5  # the share of a scene, or of the caption's moment, that they must have in common
 MOST_CAPTIONS, LONGEST_TITLE = 2000, 60
@@ -136,7 +135,7 @@ def seen_in(index: Index, video: str, edges: Sequence[float], captions: Sequence
         return [None] * len(best)
     for answer in index.search_many(list(captions), 1):
         hit = answer.hits[0]
-        sure = hit.fit == FITS and (hit.probability or 0.0) >= SURE
+        sure = hit.fit == FITS and (hit.probability or 0.0) >= SURE and SEEN in hit.because
         for moment in hit.moments if sure and hit.video == video else ():
             for number in range(len(best)):
                 if common(moment, edges[number], edges[number + 1]) >= COVERED:
@@ -152,13 +151,10 @@ def common(moment: Moment, start: float, end: float) -> float:
 
 def said_in(index: SearchIndex, video: str, edges: Sequence[float]) -> list[str | None]:
     """For each scene the first sentence that is said in it, where the index has a transcript."""
-    transcript = getattr(index, "transcript", None)
-    heard: Any = None
-    if transcript is not None:
-        try:
-            heard = transcript(video)
-        except HolmesError:
-            heard = None
+    try:
+        heard = index.transcript(video)
+    except HolmesError:  # not every index gives them out
+        heard = None
     passages = [] if heard is None else [each for each in heard.passages if not each.source.is_written]
     found: list[str | None] = []
     for start, end in pairwise(edges):

@@ -17,6 +17,7 @@ from holmes.base.printing import printable
 from holmes.editing.clips import clock, slug
 from holmes.errors import HolmesError
 from holmes.evidence.wording import percent
+from holmes.heard.passages import Heard
 from holmes.index.answer.answers import Answer, Hit
 from holmes.index.answer.base import SearchIndex
 from holmes.media.cutting import FilmClip
@@ -227,7 +228,7 @@ class AgentTools:
 
     def _hit(self, rank: int, hit: Hit) -> dict[str, Any]:
         sure = None if hit.probability is None else percent(hit.probability)
-        words = [each.to_dict() for each in getattr(hit, "quotes", ())]
+        words = [each.to_dict() for each in hit.quotes]
         return {
             "rank": rank,
             **self._video(self.catalogue.by_name[hit.video]),
@@ -235,6 +236,7 @@ class AgentTools:
             "in_words": "no probability" if sure is None else f"{sure} likely to be the one",
             "fit": hit.fit,
             "moments": _moments(hit),
+            "because": list(hit.because),
             **({"quotes": words} if words else {}),
         }
 
@@ -274,13 +276,10 @@ def _moments(hit: Hit) -> list[dict[str, Any]]:
     ]
 
 
-def _heard(index: SearchIndex, video: str) -> Any:
-    transcript = getattr(index, "transcript", None)
-    if transcript is None:
-        return None
+def _heard(index: SearchIndex, video: str) -> Heard | None:
     try:
-        return transcript(video)
-    except HolmesError:
+        return index.transcript(video)
+    except HolmesError:  # not every index gives them out
         return None
 
 
