@@ -1,7 +1,7 @@
 // A video as a picture: name, length, date and folder; a click opens it.
 
 import { address, thumbnail } from "./api.js";
-import { clock, h, icon, shortened } from "./dom.js";
+import { clock, h, icon } from "./dom.js";
 import { previewOnHover } from "./preview.js";
 
 export const watchAddress = (video, more = {}) => address("/watch", { video: video.id, ...more });
@@ -10,7 +10,7 @@ export const watchAddress = (video, more = {}) => address("/watch", { video: vid
 export function tile(video, { picture = true, extra = null, link = {} } = {}) {
   const box = h("span", { class: "picture" }, h("span", { class: "length" }, clock(video.duration)), mark(video));
   const name = h("span", { class: "title", title: video.name }, video.title);
-  const facts = [video.date, shortened(video.folder)].filter(Boolean).join(" · ");
+  const facts = [video.date, video.folder.split("/").pop()].filter(Boolean).join(" · ");
   const element = h("div", { class: "tile" },
     h("a", { class: "open", href: watchAddress(video, link), "data-link": true }, box, name), h("span", { class: "facts", title: video.folder }, facts), extra);
   element.showPicture = () => {
