@@ -14,6 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import holmes
+from browser import chromium, launched, serving, violations
 from holmes.cli import index as commands
 from holmes.cli.main import main
 from holmes.errors import HolmesError
@@ -213,3 +214,21 @@ def test_a_server_lists_saves_and_removes(folder: Path, monkeypatch: pytest.Monk
         assert asked(client, "DELETE", params={"name": "dog runs beach"}).status_code == 403
     with client_of(opened, ServeSettings(manage=True, limits=PLENTY)) as client:
         assert asked(client, "DELETE", params={"name": "dog runs beach"}).json() == {"searches": []}
+
+
+@pytest.mark.skipif(chromium() is None, reason="no chromium: the page is not tested")
+def test_the_page_saves_lists_and_removes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By keyboard alone."""
+    opened = open_fake(folder / "index", monkeypatch, FakeDiagnose())
+    with serving(opened, ServeSettings(manage=True, limits=PLENTY)) as address, launched() as browser:
+        page = browser.new_page(base_url=address, viewport={"width": 390, "height": 844})
+        page.goto("/?q=waves+hit+rocks")
+        page.wait_for_selector(".card h3")
+        page.get_by_role("button", name="Saved searches").press("Enter")
+        page.get_by_role("button", name="Save “waves hit rocks”").press("Enter")
+        page.wait_for_selector("dialog a >> text=waves hit rocks")
+        assert violations(page) == [] and not page.get_by_role("button", name="Save “").is_visible()
+        assert [search.name for search in read_searches(folder / "index")] == ["waves hit rocks"]
+        page.get_by_role("button", name="Remove waves hit rocks").press("Enter")
+        page.wait_for_selector("dialog >> text=No searches are saved yet")
+        assert read_searches(folder / "index") == []

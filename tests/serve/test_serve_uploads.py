@@ -426,3 +426,11 @@ def test_the_time_left_is_told_in_words() -> None:
         assert jobs.time_left(seconds, share) == words
     news = {"added": 1, "unchanged": 0, "moved": 0, "copies": ["x"], "failures": ["y"]}
     assert jobs.summary_of(news) == "3 files gave 1 added, 0 already there, 1 copy, 1 left out"
+
+
+def test_uploads_keep_to_their_rate(started: Start) -> None:
+    """Searches come first: all uploads together have a rate."""
+    with started(replace(LIMITS, upload_rate=500_000)) as client:
+        began = time.monotonic()
+        sent(client)
+        assert 0.3 < time.monotonic() - began  # 256,000 bytes take half a second

@@ -41,6 +41,7 @@ class Limits:
     paths: int = 100  # files and folders added in one request
     upload: int = 100 << 30  # bytes of an uploaded file
     piece: int = 16 << 20  # bytes of a piece of it
+    upload_rate: float = 64 * 2**20  # bytes per second of all uploads together; searches come first
     spare: int = 1 << 30  # bytes that uploads leave free on the disk
     unfinished: int = 200  # uploads
     unfinished_per_address: int = 20

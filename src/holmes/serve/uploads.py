@@ -16,10 +16,11 @@ import logging
 import os
 import re
 import shutil
+import threading
 import time
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -125,7 +126,12 @@ class Uploads:
         self.parts = self.folder / PARTS
         self.uploads: dict[str, Upload] = {}
         self._receiving: list[str] = []  # clients that are sending a piece now
-        self._threads = ThreadPoolExecutor(4, thread_name_prefix="uploads")
+        # One thread writes pieces, another hashes whole files; both give way to searches.
+        self._writing, self._threads = (
+            ThreadPoolExecutor(1, thread_name_prefix=name, initializer=give_way)
+            for name in ("upload pieces", "uploads")
+        )
+        self._next_piece = 0.0  # when more bytes may be taken
         self._placing = asyncio.Lock()  # one file is announced or finished at a time
         self._digests: dict[tuple[Path, int, int], str] = {}  # of files, by path, size and time of change
         self._job: tuple[Job, list[Upload]] | None = None
@@ -140,6 +146,7 @@ class Uploads:
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
+        self._writing.shutdown(wait=True)
         self._threads.shutdown(wait=True)
         self._lock.release()
 
@@ -219,10 +226,18 @@ class Uploads:
                 buffer += piece
                 if len(buffer) >= BUFFER:
                     data, buffer = bytes(buffer), bytearray()
-                    await self._run(self._write, upload, data)
+                    await self._run_in(self._writing, self._write, upload, data)
+                    await self._pace(len(data))
         finally:
             if buffer and taken <= most:
-                await asyncio.shield(self._run(self._write, upload, bytes(buffer)))
+                await asyncio.shield(self._run_in(self._writing, self._write, upload, bytes(buffer)))
+        await self._pace(len(buffer))
+
+    async def _pace(self, count: int) -> None:
+        """Wait until all uploads together are within their rate."""
+        now = time.monotonic()
+        self._next_piece = max(self._next_piece, now) + count / self.limits.upload_rate
+        await asyncio.sleep(self._next_piece - now)
 
     def _too_much(self, upload: Upload, length: int) -> HolmesError:
         left = upload.told.size - upload.offset
@@ -287,7 +302,10 @@ class Uploads:
     # In a thread: what touches the disk.
 
     async def _run(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        return await self._run_in(self._threads, work, *arguments)
+
+    async def _run_in(self, threads: Executor, work: Callable[..., Result], *arguments: Any) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(threads, work, *arguments)
 
     def _open(self) -> None:
         """Take up what an earlier server left unfinished."""
@@ -455,6 +473,12 @@ class Uploads:
         elif path in failed:
             upload.state = "left_out"
         self._part(upload.told).with_suffix(".json").unlink(missing_ok=True)
+
+
+def give_way() -> None:
+    """Let other threads of this process run first."""
+    with suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
 def lock_folder(folder: Path) -> FileLock:

@@ -1,22 +1,29 @@
 // Searches that are kept with the index: listed in a dialog of the header, saved and removed where the server allows it.
 
 import { address, request, send } from "./api.js";
-import { button, h, percent } from "./dom.js";
+import { button, h, percent, svg } from "./dom.js";
 import { addHeaderItem } from "./places.js";
 
-addHeaderItem((about) => h("button", { type: "button", class: "plain saved-searches", "aria-haspopup": "dialog", onclick: () => open(about) }, "Saved"));
+const mark = () => svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d: "M7 4.500h10v15l-5-4-5 4z" }));
+
+addHeaderItem((about) => h("button", { type: "button", class: "action only", title: "Saved searches", "aria-label": "Saved searches", "aria-haspopup": "dialog",
+  onclick: () => open(about) }, mark()));
 
 async function open(about) {
   const list = h("ul", {});
   const news = h("p", { class: "news", role: "status" });
   const asked = document.getElementById("q").value.trim();
-  const show = ({ searches }) => list.replaceChildren(...(searches.length ? searches.map(row) : [h("li", {}, "No searches are saved yet.")]));
+  const show = ({ searches }) => {
+    list.replaceChildren(...(searches.length ? searches.map(row) : [h("li", {}, "No searches are saved yet.")]));
+    if (save) save.hidden = searches.some(({ sentence }) => sentence === asked);
+  };
   const change = async (act) => {
     try {
       show(await act());
       news.textContent = "";
     } catch (problem) {
       news.textContent = problem.message;
+      news.classList.add("problem");
     }
   };
   const row = ({ name, sentence, least }) => h("li", {}, h("a", { href: address("/", { q: sentence }), "data-link": true, title: sentence, onclick: () => dialog.close() }, name),
