@@ -44,8 +44,8 @@ from holmes.records import QueryEmbedding
 
 Rows = NDArray[np.floating]
 
-LEAVE_OUT = 0.5  # how much what is to be left out counts, of what is wanted; see docs/encoders.md
-STEPS_FROM = 100  # the best videos of each of two steps are searched for both in order
+LEAVE_OUT = 1.0  # how much what is to be left out counts, of what is wanted; see docs/encoders.md
+CANDIDATES = 100  # the best videos of what is wanted, which are ranked again
 SMALLEST_SPREAD = 1e-4
 ONE_SENTENCE = "Calibration covers single sentences, so there is no probability."
 
@@ -147,14 +147,16 @@ def find_composed(
     """The best videos, best first; the video that a clip comes from is left out."""
     query.check()
     query = _with_name(index, query)
-    wanted = composed_probes(index, query)
+    wanted = wanted_probes(index, query)
     own = None if query.clip is None else query.clip.video
     more = top + (own is not None)
-    if query.then is None:
+    if query.then is None and not query.leave_out:
         found = _find(index, wanted, more, allowed_S)
     else:
-        after = composed_probes(index, ComposedQuery(query.then, leave_out=query.leave_out))
-        found = _find_in_order(index, wanted, after, more, allowed_S)
+        out = [_measured(index, _asked(index, words)) for words in query.leave_out]
+        asked = [wanted] if query.then is None else [wanted, _asked(index, query.then)]
+        steps = [Step(_measured(index, probes), out) for probes in asked]
+        found = _find_along(index, steps, more, allowed_S)
     return [each for each in found if each.video.name != own][:top]
 
 
@@ -168,27 +170,64 @@ def _with_name(index: OpenIndex, query: ComposedQuery) -> ComposedQuery:
     return replace(query, clip=replace(query.clip, video=names[0]))
 
 
-def composed_probes(index: OpenIndex, query: ComposedQuery) -> Probes:
-    """One probe from all that is wanted and what is to be left out; a lone sentence stays as it is."""
+def wanted_probes(index: OpenIndex, query: ComposedQuery) -> Probes:
+    """One probe from a sentence and pictures, each divided by its spread; a lone sentence stays as it is."""
     embedder = index.embedder
-    vectors: list[tuple[float, Rows]] = []
+    vectors: list[Rows] = []
     if query.pictures:
-        vectors.append((1.0, picture_vector(embedder, query.pictures)))
+        vectors.append(picture_vector(embedder, query.pictures))
     if query.clip is not None:
-        vectors.append((1.0, clip_vector(index.store[query.clip.video], query.clip)))
+        vectors.append(clip_vector(index.store[query.clip.video], query.clip))
     if query.sentence is not None:
-        asked = embedder.queries([query.sentence])
-        if not vectors and not query.leave_out:
-            return make_probes(asked, embedder.frame_weight, embedder.clip_weight)
-        vectors.append((1.0, _pooled(asked)))
-    for words in query.leave_out:
-        vectors.append((-LEAVE_OUT, _pooled(embedder.queries([words]))))
+        if not vectors:
+            return _asked(index, query.sentence)
+        vectors.append(_pooled(embedder.queries([query.sentence])))
     if len(vectors) == 1:
-        return _probe(embedder, vectors[0][1])
-    spread = [_spread(index, _probe(embedder, vector_D)) for _, vector_D in vectors]
-    terms = ((weight / each, vector_D) for each, (weight, vector_D) in zip(spread, vectors, strict=True))
-    whole_D = sum((share * vector_D for share, vector_D in terms), np.zeros(embedder.width))
+        return _probe(embedder, vectors[0])
+    spreads = [_measured(index, _probe(embedder, vector_D)).spread for vector_D in vectors]
+    whole_D = sum(
+        (v_D / spread for v_D, spread in zip(vectors, spreads, strict=True)), np.zeros(embedder.width)
+    )
     return _probe(embedder, whole_D)
+
+
+def _asked(index: OpenIndex, sentence: str) -> Probes:
+    embedder = index.embedder
+    return make_probes(embedder.queries([sentence]), embedder.frame_weight, embedder.clip_weight)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A query, and mean and deviation of its best scores over the parts of the index."""
+
+    probes: Probes
+    mean: float
+    spread: float
+
+    def along(self, video: StoredVideo) -> Rows:
+        """How many deviations above the mean each position of a video lies."""
+        value_F: Rows = (timeline_of(video, self.probes, 0).similarity_F - self.mean) / self.spread
+        return value_F
+
+
+def _measured(index: OpenIndex, probes: Probes) -> Measured:
+    scores = nearest_videos(index.gallery, probes.to(index.device), 1).to("cpu").all_scores.background
+    return Measured(probes, float(scores.mean_Q[0]), max(float(scores.deviation_Q[0]), SMALLEST_SPREAD))
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is wanted at one place, and what must not be seen there."""
+
+    wanted: Measured
+    left_out: Sequence[Measured]
+
+    def along(self, video: StoredVideo) -> Rows:
+        """What is wanted, less what is shown of the things to leave out beyond what videos usually show."""
+        value_F = self.wanted.along(video)
+        for each in self.left_out:
+            value_F = value_F - LEAVE_OUT * np.maximum(each.along(video), 0)
+        return value_F
 
 
 def picture_vector(embedder: Embedder, pictures: Sequence[Image]) -> Rows:
@@ -222,29 +261,33 @@ def _find(index: OpenIndex, probes: Probes, top: int, allowed_S: torch.Tensor | 
     ]
 
 
-def _find_in_order(
-    index: OpenIndex, first: Probes, after: Probes, top: int, allowed_S: torch.Tensor | None
+def _find_along(
+    index: OpenIndex, steps: Sequence[Step], top: int, allowed_S: torch.Tensor | None
 ) -> list[ComposedHit]:
-    """Videos in which `after` follows `first`, by the sum of both at their best places in this order."""
-    steps = [(probes, _spread(index, probes)) for probes in (first, after)]
+    """The best videos of each step, ranked again along their timelines; two steps must come in order."""
     videos: dict[str, StoredVideo] = {}
-    for probes in (first, after):
-        wanted = probes.to(index.device)
-        nearest = nearest_videos(index.gallery, wanted, STEPS_FROM, allowed_S=allowed_S).to("cpu")
+    for step in steps:
+        wanted = step.wanted.probes.to(index.device)
+        nearest = nearest_videos(index.gallery, wanted, CANDIDATES, allowed_S=allowed_S).to("cpu")
         for part in nearest.hit_QH[0].tolist():
             video = index.video_of_part(part)
             videos.setdefault(video.name, video)
     found = []
     for video in videos.values():
-        score, cut = best_order(*_along(video, steps))
+        values = [step.along(video) for step in steps]
+        if len(steps) == 1:
+            found.append(ComposedHit(video, float(values[0].max()), partial(_moments, video, values[0])))
+            continue
+        first_F, after_F = values
+        score, cut = best_order(first_F, after_F)
         if cut:
-            found.append(ComposedHit(video, score, partial(covering, video, steps, cut, score)))
+            found.append(ComposedHit(video, score, partial(covering, video, first_F, after_F, cut, score)))
     return sorted(found, key=lambda hit: (-hit.score, hit.video.name))[:top]
 
 
-def _along(video: StoredVideo, steps: Sequence[tuple[Probes, float]]) -> list[Rows]:
-    """The similarity of each step along a video, divided by its spread."""
-    return [timeline_of(video, probes, 0).similarity_F / spread for probes, spread in steps]
+def _moments(video: StoredVideo, value_F: Rows) -> tuple[Moment, ...]:
+    spans_SF2, kept_SF = frames_in_time(video)
+    return shown_moments(value_F, spans_SF2[kept_SF], frames_of(video))
 
 
 def best_order(first_F: Rows, after_F: Rows) -> tuple[float, int]:
@@ -262,11 +305,8 @@ def best_order(first_F: Rows, after_F: Rows) -> tuple[float, int]:
     return float(sums_F.max()), (place + next_place + 1) // 2
 
 
-def covering(
-    video: StoredVideo, steps: Sequence[tuple[Probes, float]], cut: int, score: float
-) -> tuple[Moment, ...]:
+def covering(video: StoredVideo, first_F: Rows, after_F: Rows, cut: int, score: float) -> tuple[Moment, ...]:
     """From the beginning of the best moment before the cut to the end of the best moment after it."""
-    first_F, after_F = _along(video, steps)
     spans_SF2, kept_SF = frames_in_time(video)
     spans_F2, rows_FD = spans_SF2[kept_SF], frames_of(video)
     start = shown_moments(first_F[:cut], spans_F2[:cut], rows_FD[:cut])[0].start
@@ -274,16 +314,10 @@ def covering(
     return (Moment(start, end, score),)
 
 
-def _spread(index: OpenIndex, probes: Probes) -> float:
-    """The deviation of a query's scores over all parts of the index."""
-    scores = nearest_videos(index.gallery, probes.to(index.device), 1).to("cpu").all_scores
-    return max(float(scores.background.deviation_Q[0]), SMALLEST_SPREAD)
-
-
 def _pooled(query: QueryEmbedding) -> Rows:
     if query.tokens_QTD is not None:
         raise HolmesError(
-            "this model compares every word with frames: pictures and --not cannot be added to a sentence; "
+            "this model compares every word with frames: a picture cannot be added to a sentence; "
             "use a joint model, or one trained with single queries."
         )
     return _unit(query.query_QD[0].double().cpu().numpy())
