@@ -153,9 +153,9 @@ def find_composed(
     if query.then is None and not query.leave_out:
         found = _find(index, wanted, more, allowed_S)
     else:
-        out = [_measured(index, _asked(index, words)) for words in query.leave_out]
+        out = [_scaled(index, _asked(index, words)) for words in query.leave_out]
         asked = [wanted] if query.then is None else [wanted, _asked(index, query.then)]
-        steps = [Step(_measured(index, probes), out) for probes in asked]
+        steps = [Step(_scaled(index, probes), out) for probes in asked]
         found = _find_along(index, steps, more, allowed_S)
     return [each for each in found if each.video.name != own][:top]
 
@@ -184,7 +184,7 @@ def wanted_probes(index: OpenIndex, query: ComposedQuery) -> Probes:
         vectors.append(_pooled(embedder.queries([query.sentence])))
     if len(vectors) == 1:
         return _probe(embedder, vectors[0])
-    spreads = [_measured(index, _probe(embedder, vector_D)).spread for vector_D in vectors]
+    spreads = [_scaled(index, _probe(embedder, vector_D)).spread for vector_D in vectors]
     whole_D = sum(
         (v_D / spread for v_D, spread in zip(vectors, spreads, strict=True)), np.zeros(embedder.width)
     )
@@ -197,7 +197,7 @@ def _asked(index: OpenIndex, sentence: str) -> Probes:
 
 
 @dataclass(frozen=True)
-class Measured:
+class ScaledQuery:
     """A query, and mean and deviation of its best scores over the parts of the index."""
 
     probes: Probes
@@ -210,17 +210,17 @@ class Measured:
         return value_F
 
 
-def _measured(index: OpenIndex, probes: Probes) -> Measured:
+def _scaled(index: OpenIndex, probes: Probes) -> ScaledQuery:
     scores = nearest_videos(index.gallery, probes.to(index.device), 1).to("cpu").all_scores.background
-    return Measured(probes, float(scores.mean_Q[0]), max(float(scores.deviation_Q[0]), SMALLEST_SPREAD))
+    return ScaledQuery(probes, float(scores.mean_Q[0]), max(float(scores.deviation_Q[0]), SMALLEST_SPREAD))
 
 
 @dataclass(frozen=True)
 class Step:
     """What is wanted at one place, and what must not be seen there."""
 
-    wanted: Measured
-    left_out: Sequence[Measured]
+    wanted: ScaledQuery
+    left_out: Sequence[ScaledQuery]
 
     def along(self, video: StoredVideo) -> Rows:
         """What is wanted, less what is shown of the things to leave out beyond what videos usually show."""
