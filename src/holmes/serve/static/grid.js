@@ -7,8 +7,8 @@ const PAGE = 100; // videos of one request
 const MARGIN = 3; // rows above and below the window
 const GAP = 16;
 const TEXT = 56; // pixels of the lines below a picture
-const FAST = 2.5; // pixels a millisecond: above it no pictures are loaded
-const REST = 120; // milliseconds without scrolling until all pictures are
+const FAST = 3; // pixels a millisecond: above it nothing can be read, so tiles are left empty
+const REST = 120; // milliseconds without scrolling until all are filled
 
 export class Grid {
   // `load(offset, limit)` promises { total, videos }; `extra(video)` is an element of a tile, or null.
@@ -83,11 +83,11 @@ export class Grid {
     const page = this.pages.get(Math.floor(at / PAGE));
     const video = Array.isArray(page) ? page[at % PAGE] : null;
     const before = this.shown.get(at);
-    if (before && (before.video === video || !video)) return;
-    if (!page) this.#ask(Math.floor(at / PAGE));
+    if (before && (before.video === video || !video || this.speed > FAST)) return;
+    if (!page && !(this.speed > FAST)) this.#ask(Math.floor(at / PAGE));
     const element = h("li", { "aria-posinset": String(at + 1), "aria-setsize": String(this.total) },
-      video ? tile(video, { picture: false, extra: this.extra(video) }) : h("div", { class: "tile ghost" }));
-    element.video = video;
+      video && !(this.speed > FAST) ? tile(video, { picture: false, extra: this.extra(video) }) : h("div", { class: "tile ghost" }));
+    element.video = element.querySelector(".ghost") ? null : video;
     this.#place(element, at);
     if (before) before.replaceWith(element);
     else this.element.insertBefore(element, this.#following(at));
