@@ -21,8 +21,6 @@ def dropout(values: Tensor, dropout_rate: float, training: bool) -> Tensor:
         return values
     threshold = byte_threshold(dropout_rate)
     keep = random_bytes(values.shape, values.device) >= threshold
-    if values.is_cpu:  # one pass in either direction; in bf16, on a GPU, the scale itself would be rounded
-        return values * scaled_mask(keep, values.dtype, kept_scale(threshold))
     return values * keep * kept_scale(threshold)
 
 
@@ -43,10 +41,7 @@ class ReluDropout(torch.autograd.Function):
         ctx.scale = kept_scale(threshold)
         keep = random_bytes(values.shape, values.device) >= threshold
         # Not in place: some compilers of torch give an output that was changed in place no gradient at all.
-        if values.is_cpu:
-            output = torch.relu(values) * scaled_mask(keep, values.dtype, ctx.scale)
-        else:
-            output = torch.relu(values) * keep * ctx.scale
+        output = torch.relu(values) * keep * ctx.scale
         ctx.save_for_backward(output)
         return output
 
@@ -54,11 +49,6 @@ class ReluDropout(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (output,) = ctx.saved_tensors
         return torch.ops.aten.threshold_backward(gradients[0], output, 0) * ctx.scale, None
-
-
-def scaled_mask(keep: Tensor, dtype: torch.dtype, scale: float) -> Tensor:
-    """`scale` where something is kept, 0 elsewhere: numbers times bools are not vectorised on a CPU."""
-    return keep.to(dtype) * scale
 
 
 def byte_threshold(dropout_rate: float) -> int:

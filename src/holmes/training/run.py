@@ -19,7 +19,6 @@ from typing import Any
 import torch
 
 from holmes.base.devices import choose_device
-from holmes.base.memory import keep_freed_memory
 from holmes.base.parallel import World, process_group
 from holmes.base.validation import Count, build
 from holmes.config.schema import HolmesConfig
@@ -143,8 +142,6 @@ class Run:
         if device.type == "cuda":
             torch.set_float32_matmul_precision("high")
             torch.cuda.reset_peak_memory_stats(device)
-        else:
-            keep_freed_memory()
         used = [splits.fit, splits.select, splits.report, *([splits.calibrate] if splits.calibrate else [])]
         self.bank = FeatureBank.of_splits(store, device, used)
         training = config.training
