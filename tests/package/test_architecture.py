@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "encoders": {"config", "similarity", *LEAVES},
     "data": {"config", *LEAVES},
     "media": {"config", "data", *LEAVES},
-    # What videos say and show in letters, as passages.
+    # The spoken and written words of videos, as passages.
     "heard": {"media", *LEAVES},
     # Worlds made on purpose: planted as features, rendered as video files.
     "worlds": {"config", "data", "media", *LEAVES},

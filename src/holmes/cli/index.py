@@ -281,7 +281,7 @@ def hear(
     no_screen_text: NoScreenText = False,
     no_subtitles: NoSubtitles = False,
 ) -> None:
-    """Add what videos say and show in letters to an index, sharded or not; pictures are not read again.
+    """Add the spoken and written words of videos to an index, sharded or not; pictures are not read again.
 
     Run it again to continue. Videos whose words are there already are skipped, unless their file, their
     subtitles or these options have changed.

@@ -1,4 +1,4 @@
-"""`holmes transcript`: what a video says and shows in letters."""
+"""`holmes transcript`: the spoken and written words of a video."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def transcript(
         str, typer.Option(metavar="FORMAT", help="txt for people, srt or vtt for players, or json.")
     ] = "txt",
 ) -> None:
-    """Print what a video says and shows in letters, with times."""
+    """Print the spoken and written words of a video, with times."""
     from holmes.cluster.index import open_index
     from holmes.heard.formats import to_srt, to_text, to_vtt
     from holmes.index.storage.store import fitting, no_video_fits

@@ -1,4 +1,4 @@
-"""What videos of many shards say and show in letters: words are counted in all of them, then searched.
+"""The spoken and written words of videos in many shards: words are counted in all of them, then searched.
 
 A word's information depends on all passages, so every shard counts first. A shard that does not reply is left
 out; the answer's pictures name it as missing.

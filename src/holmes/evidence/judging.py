@@ -52,7 +52,7 @@ class Candidates:
     video_QK: Tensor | None = None  # whose part each candidate is, where they are parts
     video_parts_QK: Tensor | None = None  # how many parts of that video were compared
     copies_Q: Tensor | None = None  # how many of the first videos show the very same moment, where any do
-    told: Told | None = None  # what some videos say and show in letters, where an index knows
+    told: Told | None = None  # the spoken and written words of some videos, where an index knows
     not_here_below: float | None = None  # "not here" if it is less probable that the video is here
     expect_missing: float = EXPECT_MISSING  # the stated share of queries whose video is not here
 

@@ -1,1 +1,1 @@
-"""What a video says and shows in letters: subtitles, recognised speech and text on screen, as passages."""
+"""The spoken and written words of a video: subtitles, recognised speech and text on screen, as passages."""

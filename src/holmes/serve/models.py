@@ -78,7 +78,7 @@ class Quote(Passage):
 
 
 class Transcript(BaseModel):
-    """What a video says and shows in letters, in order of time."""
+    """The spoken and written words of a video, in order of time."""
 
     heard: bool = Field(description="False if the video was never listened to.")
     passages: list[Passage]

@@ -44,7 +44,7 @@ def judge_answers(
 ) -> Sequence[Diagnosis]:
     """One diagnosis for each sentence; `copies_Q` says how many first hits are copies, where any are.
 
-    `words` is what videos say and show in letters, where an index knows that.
+    `words` is the spoken and written words of videos, where an index knows that.
     """
     compared, count = nearest.all_scores, judge.candidates
     queries = Candidates(

@@ -211,7 +211,7 @@ class SearchIndex(ABC):
         """
 
     def transcript(self, video: str) -> Heard | None:
-        """What a video says and shows in letters; None where it was never heard.
+        """The spoken and written words of a video; None where it was never heard.
 
         Example:
             >>> index.transcript(index.videos[0]) is None

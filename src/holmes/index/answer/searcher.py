@@ -125,7 +125,7 @@ class Index(SearchIndex):
         return answer_composed(self, query, top, None if filter is None else self.parts_of(filter))
 
     def _words(self, request: SearchRequest, probes: Probes) -> Words | None:
-        """What videos say and show in letters; None where the index has no passages."""
+        """The spoken and written words of videos; None where the index has no passages."""
         if not self.passages:
             return None
         allowed = request.filter

@@ -1,4 +1,4 @@
-"""What videos say and show in letters, as evidence for a sentence, and as what an answer quotes.
+"""The spoken and written words of videos, as evidence for a sentence, and as what an answer quotes.
 
 The flow: the sentence's words and meaning, the videos whose passages have them, and the scores of these
 videos' pictures; then all sources are judged together (`holmes.evidence.sources`).

@@ -134,7 +134,7 @@ class PassageIndex:
         allowed: Collection[str] | None = None,
         top: int = MOST_VIDEOS,
     ) -> list[list[FoundWords]]:
-        """The best videos of each query, by what they say and show in letters."""
+        """The best videos of each query, by their spoken and written words."""
         found: list[list[FoundWords]] = [[] for _ in queries]
         for segment in self.segments:
             search = _Segment(segment, allowed)

@@ -85,7 +85,7 @@ def rebuild_index(
 
 
 def _carry_words(path: Path, new: Path) -> None:
-    """Take along what the videos say and show in letters: it does not depend on the model."""
+    """Take along the spoken and written words of the videos: it does not depend on the model."""
     store = IndexStore.open(path)
     if not store.passages:
         return

@@ -176,7 +176,7 @@ class IndexStore:
         )
 
     def heard(self, name: str) -> Heard | None:
-        """What a video says and shows in letters; None where it was never heard."""
+        """The spoken and written words of a video; None where it was never heard."""
         for segment in self.passages:
             if name in segment.positions:
                 return segment.heard(segment.positions[name])
