@@ -376,44 +376,45 @@ def test_no_width_needs_scrolling_sideways(browser: Any, address: str, width: in
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(browser: Any, address: str, scheme: str) -> None:
+    rules = () if scheme == "light" else ("color-contrast",)  # the rest does not depend on colours
     for page in visit(browser, address, color_scheme=scheme, reduced_motion="reduce"):
         page.goto("/")
         page.wait_for_selector(".welcome")
-        assert violations(page) == []
+        assert violations(page, *rules) == []
         for sentence in ("man eats soup", "dog runs beach", "dog", "chess tournament"):
             ask(page, sentence)
             page.locator(".filters summary").click()
             page.locator(".exports summary").click()
-            assert violations(page) == [], sentence
+            assert violations(page, *rules) == [], sentence
         ask(page, "dog runs pier")
         card(page, "pier.mp4").locator(".poster").click()
         wait_for_film(page)
-        assert violations(page) == []
+        assert violations(page, *rules) == []
         page.keyboard.press("?")
-        assert violations(page) == []
+        assert violations(page, *rules) == []
         page.goto("/library")
         page.wait_for_selector(".grid .title")
-        assert violations(page) == []
+        assert violations(page, *rules) == []
         page.locator(".grid .open", has_text="pier.mp4").click()
         page.wait_for_selector(".scenes img")
         page.wait_for_selector(".alike .tile")
-        assert violations(page) == []
+        assert violations(page, *rules) == []
         page.goto("/?q=dog&shortest=3600")
         page.wait_for_selector(".empty >> text=No video matches")
-        assert violations(page) == []
+        assert violations(page, *rules) == []
         page.goto("/watch?video=absent")
         page.wait_for_selector(".error >> text=This video is not in the index")
-        assert violations(page) == []
+        assert violations(page, *rules) == []
         page.route("**/api/search?*", lambda route: None)  # never answered
         page.goto("/?q=dog")
         page.wait_for_selector(".card.ghost")
-        assert violations(page) == []
+        assert violations(page, *rules) == []
         page.unroute("**/api/search?*")
         page.set_viewport_size({"width": 390, "height": 800})
         ask(page, "ship leaves harbour")
         card(page, "ship.mp4").locator(".poster").click()
         page.wait_for_selector(".film img")
-        assert violations(page) == []
+        assert violations(page, *rules) == []
 
 
 def synthetic(route: Any, request: Any) -> None:
