@@ -62,19 +62,25 @@ def told_of(videos: list[int], evidence: list[tuple[float, float]], candidates: 
 
 def test_the_fusion_is_dempsters_rule_written_out() -> None:
     """Six videos, of which pictures know three one by one; words speak for one of these and for another."""
-    videos, none, seen = 6, 0.3, {0: 0.4, 1: 0.15, 2: 0.05, 3: 0.04, 4: 0.03, 5: 0.03}
+    videos, none, left = 6, 0.3, 0.1 / 3
+    seen = {0: 0.4, 1: 0.15, 2: 0.05, 3: left, 4: left, 5: left}
     said, written = {1: 9.0, 4: 2.0}, {1: 0.5, 4: 30.0}
-    pictures = {**seen, -1: none}
+    least = left  # of the three that are not known one by one, their mean
+    pictures = {video: max(p - least, 0.0) for video, p in seen.items()}
+    pictures[-1] = none + videos * least
     expected = dempster(dempster(pictures, opinion(said, videos)), opinion(written, videos))
+    missing = none / (none + videos * least)  # of what stays open
+    everyone = expected.pop(-1)
+    expected = {video: mass + everyone * (1 - missing) / videos for video, mass in expected.items()}
     gallery = gallery_of([0.4, 0.15, 0.05], none, videos)
     told = told_of([1, 4], [(math.log(9.0), math.log(0.5)), (math.log(2.0), math.log(30.0))], [0, 1, 2])
-    log_alpha = torch.tensor([[0.0, math.log(0.03 / (1 - none) * videos)]])
+    log_alpha = torch.tensor([[0.0, math.log(left / (1 - none) * videos)]])
     fused = fuse_sources(gallery, torch.tensor([[0, 1, 2]]), told, log_alpha, torch.tensor([none]))
     found = fused.gallery.probability_QK[0].tolist()
     for column, video in ((0, 0), (1, 1), (2, 2), (4, 4)):
         assert found[column] == pytest.approx(expected[video], rel=1e-6)
     assert found[3] == 0  # video 1 has its column among the candidates
-    assert float(fused.gallery.none_Q) == pytest.approx(expected[-1], rel=1e-6)
+    assert float(fused.gallery.none_Q) == pytest.approx(everyone * missing, rel=1e-6)
     assert int(fused.videos_Q) == 4
     np.testing.assert_allclose(fused.log_sources_QK3[0, 1, 1:].exp(), [9.0, 0.5], rtol=1e-6)
 

@@ -1,16 +1,18 @@
 """Seen, said and written: opinions of several sources over the same videos, combined by Dempster's rule.
 
-Pictures have an opinion already: a calibrated probability for each video, and one for "none of them", which
-is the mass that they leave open. As evidence among N videos, e_i = N P(i) / P(none). What is said in a video,
-and what is written in it, is evidence too,
+Pictures have an opinion already: a calibrated probability for each video, and one for "none of them". What
+they give to every video alike, the least probability p of any, tells nothing apart; with "none of them" it is
+the mass that they leave open, u = P(none) + N p among N videos. Their evidence is e_i = N (P(i) - p) / u.
+What is said in a video, and what is written in it, is evidence too,
 
     log t = offset + words · m + coverage · c + meaning · z + exact
 
 with m the information of the query's words that a passage has (Σ log N/n over words that n of N passages
 have), c its share of the query's, z the cosine of MiniLM's vectors; the best passage counts. The evidence of
-two sources combines to e + t + e t / N (eq. 16). A source that has nothing to say has t = 0 and changes
-nothing, so the probability stays what it was without it. The numbers are fitted on held-out queries of all
-kinds, of each of which the right video is taken away once.
+two sources combines to e + t + e t / N (eq. 16). What stays open in the end is shared between "none of them"
+and all videos as pictures share it. A source that has nothing to say has t = 0 and changes nothing, so the
+probability stays what it was without it. The numbers are fitted on held-out queries of all kinds, of each of
+which the right video is taken away once.
 
 Q queries, V videos, K candidates, M videos that a source speaks of, S such sources (said, written)
 """
@@ -103,24 +105,37 @@ def fuse_sources(
     text_QMS = text_QMS * (told.video_QM >= 0).unsqueeze(2)
     text_QKS = torch.einsum("qmk,qms->qks", same_QMK.double(), text_QMS)
     text_QKS = torch.cat([text_QKS, text_QMS * new_QM.unsqueeze(2)], 1)
-    open_Q = none_Q.double().clamp(LEAST_OPEN, 1 - LEAST_OPEN)
-    scale_Q = gallery.videos * (1 - open_Q) / open_Q  # all evidence of the pictures
+    none_Q1 = none_Q.double().clamp(LEAST_OPEN, 1 - LEAST_OPEN).unsqueeze(1)
     log_alpha_QK = torch.cat([gallery.log_alpha_QK.double(), log_alpha_QM.double()], 1)
     share_QK = (log_alpha_QK - gallery.log_strength_Q.double().unsqueeze(1)).exp().clamp(max=1)
     is_video_QK = torch.cat([video_QK >= 0, new_QM], 1)
-    seen_QK = share_QK * scale_Q.unsqueeze(1) * is_video_QK
+    known = video_QK.shape[1]
+    seen_QK = (1 - none_Q1) * share_QK * is_video_QK
+    least_Q1 = _least(seen_QK[:, :known], is_video_QK[:, :known], none_Q1, gallery.videos)
+    open_Q1 = none_Q1 + gallery.videos * least_Q1
+    seen_QK = gallery.videos * (seen_QK - least_Q1).clamp(min=0) * is_video_QK / open_Q1
     fused_QK = fuse_evidence_of(seen_QK, text_QKS, gallery.videos)
-    evidence_Q = scale_Q + (fused_QK - seen_QK).sum(1)
-    strength_Q = evidence_Q + gallery.videos
+    strength_Q1 = gallery.videos / open_Q1 + (fused_QK - seen_QK).sum(1, keepdim=True)
+    left_open_Q1 = gallery.videos / strength_Q1
+    missing_Q1 = left_open_Q1 * none_Q1 / open_Q1
+    probability_QK = fused_QK / strength_Q1 + (left_open_Q1 - missing_Q1) / gallery.videos
     fused = replace(
         gallery,
-        # P(i) = e / S and P(none) = N / S, in the form of a distribution whose concentrations sum to S.
-        log_alpha_QK=(fused_QK * (strength_Q / evidence_Q).unsqueeze(1)).log(),
-        log_strength_Q=strength_Q.log(),
-        none_Q=stated_none(gallery.videos / strength_Q, expect_missing),
+        # P(i) in the form of a distribution whose concentrations sum to S, without "none of them".
+        log_alpha_QK=(probability_QK * is_video_QK / (1 - missing_Q1) * strength_Q1).log(),
+        log_strength_Q=strength_Q1.squeeze(1).log(),
+        none_Q=stated_none(missing_Q1.squeeze(1), expect_missing),
     )
     log_sources_QK3 = torch.cat([seen_QK.unsqueeze(2), text_QKS], 2).log()
     return Fused(fused, log_sources_QK3, is_video_QK.sum(1))
+
+
+def _least(seen_QK: Tensor, is_video_QK: Tensor, none_Q1: Tensor, videos: int) -> Tensor:
+    """The least probability of any video, Q × 1; of those that are no candidates the mean is known."""
+    least_Q1 = seen_QK.masked_fill(~is_video_QK, torch.inf).amin(1, keepdim=True)
+    unseen_Q1 = videos - is_video_QK.sum(1, keepdim=True)
+    left_Q1 = (1 - none_Q1 - seen_QK.sum(1, keepdim=True)).clamp(min=0) / unseen_Q1.clamp(min=1)
+    return torch.where(unseen_Q1 > 0, torch.minimum(least_Q1, left_Q1), least_Q1)
 
 
 def stated_none(none_Q: Tensor, expect_missing: float) -> Tensor:
@@ -153,18 +168,26 @@ class HeldOut:
 
 def log_probabilities(held: HeldOut, params_5: Tensor, gone: bool) -> Tensor:
     """log P of the right video of each query; with `gone`, log P(none) where the right video is missing."""
+    own_Q1 = held.owner_Q.unsqueeze(1)
+    is_there_QV = torch.ones_like(held.seen_QV, dtype=torch.bool)
+    if gone:
+        is_there_QV = is_there_QV.scatter(1, own_Q1, False)
     videos = held.seen_QV.shape[1] - gone
-    open_Q = held.none_Q.double().clamp(LEAST_OPEN, 1 - LEAST_OPEN)
-    seen_QV = videos * held.seen_QV.double() / open_Q.unsqueeze(1)
+    none_Q1 = held.none_Q.double().clamp(LEAST_OPEN, 1 - LEAST_OPEN).unsqueeze(1)
+    seen_QV = held.seen_QV.double() * is_there_QV
+    least_Q1 = _least(seen_QV, is_there_QV, none_Q1, videos)
+    open_Q1 = none_Q1 + videos * least_Q1
+    seen_QV = videos * (seen_QV - least_Q1).clamp(min=0) * is_there_QV / open_Q1
     offset_S, slopes_3 = params_5[:2], params_5[2:].exp()
     log_text_QVS = (held.features_QVS3.double() * slopes_3).sum(3) + offset_S
-    text_QVS = log_text_QVS.clamp(max=LARGEST_LOG).exp() * held.has_QVS
+    text_QVS = log_text_QVS.clamp(max=LARGEST_LOG).exp() * held.has_QVS * is_there_QV.unsqueeze(2)
     fused_QV = fuse_evidence_of(seen_QV, text_QVS, videos)
-    own_Q1 = held.owner_Q.unsqueeze(1)
+    strength_Q1 = videos + fused_QV.sum(1, keepdim=True)
+    missing_Q1 = videos / strength_Q1 * none_Q1 / open_Q1
     if gone:
-        fused_QV = fused_QV.scatter(1, own_Q1, 0.0)
-        return math.log(videos) - (fused_QV.sum(1) + videos).log()
-    return fused_QV.gather(1, own_Q1).squeeze(1).clamp(min=1e-300).log() - (fused_QV.sum(1) + videos).log()
+        return missing_Q1.squeeze(1).log()
+    own_QV = fused_QV.gather(1, own_Q1) / strength_Q1 + 1 / strength_Q1 - missing_Q1 / videos
+    return own_QV.squeeze(1).clamp(min=1e-300).log()
 
 
 @torch.inference_mode(False)

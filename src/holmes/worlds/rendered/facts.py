@@ -282,7 +282,7 @@ def shared_groups(films: int) -> list[tuple[int, int, int]]:
         ]
         if all(len({(g[a], g[b]) for g in groups}) == films for a, b in ((0, 1), (0, 2), (1, 2))):
             return groups
-    raise HolmesError(f"{films} films are too few to share facts; plan at least {4 * SHARED_BY}.")
+    raise HolmesError(f"{films} films are too few to share facts; plan at least 15.")
 
 
 def _looks(rng: np.random.Generator, count: int) -> list[Look]:
