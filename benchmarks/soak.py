@@ -100,9 +100,9 @@ class Soak:
         holmes.build_index(self.index, [first])
         self.truth.came(str(first))
         self.truth.stays(str(first))
+        self.steady, self.victim = (Server(self.index, self.folder, name) for name in ("steady", "victim"))
         began = time.monotonic()
         end, warm = began + 60 * minutes, began + 60 * min(WARM, minutes / 4)
-        self.steady, self.victim = (Server(self.index, self.folder, name) for name in ("steady", "victim"))
         searchers = [threading.Thread(target=self.search, args=(n,)) for n in range(SEARCHERS)]
         memory = 0.0
         try:
