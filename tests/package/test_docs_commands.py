@@ -33,13 +33,9 @@ ELSEWHERE = {
     "holmes demo": "tests/cli/test_demo.py runs the demonstration on a smaller world",
     "pip install '.[video]'": "installs packages; tests/package/test_wheel.py installs the package itself",
     "pip install '.[serve]'": "installs packages",
-    "pip install '.[heard]'": "installs packages",
     'holmes search INDEX "someone says the engine would not start"': (
         "needs words; tests/heard/test_words_in_an_index.py asks"
     ),
-    "holmes index hear INDEX": "recognises for long; tests/heard/test_words_in_an_index.py hears an index",
-    "holmes transcript INDEX VIDEO": "needs words; tests/heard/test_words_in_an_index.py prints some",
-    "holmes index transcript set INDEX VIDEO FILE": "tests/heard/test_words_in_an_index.py sets one",
     "pip install '.[serve,cluster]'": "installs packages",
     "holmes serve INDEX": "does not end; tests/serve/test_serve_cli.py starts it and asks",
     'holmes searches add INDEX "a dog runs on the beach"': "tests/index/test_saved_searches.py saves some",
