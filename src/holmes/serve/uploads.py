@@ -171,7 +171,7 @@ class Uploads:
             raise TooLargeError(f"{shown(name)} has {size:,} bytes; {self.limits.upload:,} are allowed.")
         async with self._placing:
             known = self.uploads.get(told.id)
-            if known and not known.is_over:
+            if known and (not known.is_over or self._is_held(known)):
                 return known
             present = await self._run(self._present, told)
             if present is not None:
@@ -181,6 +181,11 @@ class Uploads:
             await self._run(self._create, told)
             self.uploads[told.id] = upload
             return upload
+
+    def _is_held(self, upload: Upload) -> bool:
+        """Whether a file that was sent is in the index and still there, so that nothing is to be done."""
+        found = upload.state in ("added", "there") and upload.file is not None and upload.file.exists()
+        return found and str(upload.file) in self.state.catalogue.by_name
 
     async def receive(
         self, id: str, offset: int, length: int | None, pieces: AsyncIterator[bytes], client: str
