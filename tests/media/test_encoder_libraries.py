@@ -201,7 +201,7 @@ def test_a_function_of_your_own(films: Path, tmp_path: Path) -> None:
 
 def test_an_encoder_is_tried_before_use(films: Path, tmp_path: Path) -> None:
     with names_restored():
-        how = {"width": 3, "sentences": lambda sentences: np.ones((len(sentences), 3))}
+        how = {"width": 3, "sentences": lambda sentences: np.outer([len(s) for s in sentences], [1, 2, 3])}
         extend.visual_encoder("blind", lambda images: np.ones((len(images), 3)), **how)
         extend.visual_encoder("broken", lambda images: np.full((len(images), 3), np.nan), **how)
         for name, said in (("blind", "sees two different pictures alike"), ("broken", "not finite")):
