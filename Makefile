@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test docs browser tex clean
+.PHONY: setup demo check test docs browser clean
 
 setup: .venv/ready
 
@@ -32,13 +32,6 @@ browser:
 	  apt-get install -y -qq --no-install-recommends nginx-light >/dev/null 2>&1; } || \
 	echo "no nginx: the tests of the proxy will be skipped (apt-get install nginx-light)"
 
-# Tables are compiled with a real TeX, which is installed in the same way.
-tex:
-	@command -v pdflatex >/dev/null || { \
-	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing pdflatex" && \
-	  apt-get install -y -qq --no-install-recommends texlive-latex-base texlive-latex-recommended >/dev/null 2>&1; } || \
-	echo "no pdflatex: tables are not compiled (apt-get install texlive-latex-base texlive-latex-recommended)"
-
 # Up to four processes run the tests, file by file: the tests of a file share what they prepare. All tests together
 # wait a quarter of their time, for child processes, browsers and sockets, so they get one process more than cores.
 BY_FILE := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -51,7 +44,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy & types=$$!; $(BIN)/pytest --numprocesses logical $(BY_FILE) -m "not slow"; tests=$$?; wait $$types && exit $$tests
 
-test: setup browser tex
+test: setup browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
