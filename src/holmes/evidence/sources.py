@@ -41,11 +41,11 @@ Number = Annotated[float, Within(-1e3, 1e3)]
 class TextEvidence:
     """How strongly words speak for a video; fitted on held-out queries, see benchmarks/heard.py."""
 
-    said: Number = -4.0  # offsets
-    written: Number = -4.0
-    words: Number = 0.8  # for each nat of information
-    coverage: Number = 3.0
-    meaning: Number = 6.0
+    said: Number = -2.5  # offsets
+    written: Number = -1.4
+    words: Number = 0.25  # for each nat of information
+    coverage: Number = 2.5
+    meaning: Number = 8.5
     exact: Number = 8.0  # a phrase in quotation marks
 
     @property
