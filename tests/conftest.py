@@ -32,6 +32,8 @@ SLOW = (
     "test_killed",
     "test_killed_commands",
     "test_soak",
+    "test_bad_input",
+    "test_saved_searches",
     "test_cluster_shards",
     "test_docs_commands",
     "test_paths_from_files",

@@ -36,7 +36,7 @@ def holmes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
         (("search",), "INDEX"),
         (("extract", "x", "--out"), "--out"),
         (("serch", "x", "y"), "Did you mean 'search'"),
-        (("index", "bild"), "Did you mean 'build'?"),
+        (("index", "bild"), "Did you mean 'build', 'rebuild'?"),
     ],
 )
 def test_wrong_options_and_commands_are_one_line(holmes, words, reason) -> None:

@@ -33,7 +33,7 @@ def mcp(
     try:
         from holmes.serve.agents.server import make_server, run_http
     except ImportError:
-        raise missing_packages("agents", "'mcp>=2'") from None
+        raise missing_packages("agents", "mcp") from None
     from holmes.serve.settings import is_loopback
 
     if http and not is_loopback(host):

@@ -197,7 +197,7 @@ def _upload(model: Path, name: str, private: bool) -> str:
     try:
         from huggingface_hub import HfApi
     except ImportError:
-        raise missing_packages(f"'{PREFIX}{name}'", "huggingface_hub") from None
+        raise missing_packages(f"'{PREFIX}{name}'", "transformers") from None
     try:
         hub = HfApi(endpoint=endpoint())
         hub.create_repo(name, private=private, exist_ok=True)
