@@ -94,7 +94,7 @@ def _download(name: str, revision: str | None) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise missing_packages(f"'{PREFIX}{name}'", "huggingface_hub") from None
+        raise missing_packages(f"'{PREFIX}{name}'", "transformers") from None
     wanted = [MANIFEST, METRICS, CARD, WEIGHTS]
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=wanted, endpoint=endpoint()))
