@@ -78,7 +78,7 @@ def train(
     out: Path | str,
     seed: int = 0,
     protocol: Protocol | str = Protocol.HONEST,
-    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+    options: RunOptions = RunOptions(),
     on_epoch: OnEpoch | None = None,
     start: Path | str | None = None,
 ) -> TrainingResult:
