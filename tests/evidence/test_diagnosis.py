@@ -182,6 +182,14 @@ def test_the_sentence(kind, group, said):
     assert "the first hit" in explain(kind, group, [0.4, 0.2, 0.1], 0.22)[0] or group == 2
 
 
+def test_an_answer_that_is_certain_asks_for_no_more_words():
+    said, helps = explain(AnswerKind.PRECISE, 1, [0.995], 0.003, ["a.mp4"])
+    assert said == "Likely: a.mp4, over 99%. Under 1% that it is not in your collection."
+    assert helps == "The moment shown is where it fits best."
+    assert explain(AnswerKind.PRECISE, 1, [0.94], 0.003)[1] == "Add a detail to be more certain."
+    assert explain(AnswerKind.SEVERAL_FIT, 2, [0.5, 0.499], 0.001)[0].startswith("Over 99% that it is one of")
+
+
 def test_likely_is_said_from_sixty_percent_on():
     assert explain(AnswerKind.PRECISE, 1, [0.6], 0.1)[0].startswith("Likely: the first hit, 60%.")
     assert explain(AnswerKind.NOT_HERE, 0, [0.1], 0.6)[0].startswith("Likely not in your collection: 60%.")

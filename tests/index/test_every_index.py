@@ -15,6 +15,7 @@ from browser import serving
 from holmes.cluster.write import split_index
 from holmes.errors import HolmesError
 from holmes.index.answer.base import SearchIndex
+from holmes.index.answer.searcher import Index
 from holmes.media.backbones.base import Identity, Image, Matrix
 from holmes.media.feature_folder import FeatureFolder
 from holmes.serve.settings import ServeSettings
@@ -179,6 +180,9 @@ def test_videos_are_added_and_removed_through_a_server(tmp_path: Path) -> None:
         assert (summary.added, summary.unchanged, summary.failures) == (1, 0, ())
         assert set(remote.videos) == {str(path) for path in (*films, new)}
         assert remote.sync(tmp_path / "films", workers=1).changes == 0
+        words = "1\n00:00:01,000 --> 00:00:03,000\nUp and away it goes.\n"
+        new.with_suffix(".srt").write_text(words)
+        assert remote.hear(workers=1).passages == 1 and remote.transcript(str(new)) is not None
         new.rename(tmp_path / "films" / "renamed.mp4")
         followed = remote.sync(tmp_path / "films", fast=True)
         assert [move.before for move in followed.moved] == [new] and followed.removed == ()
@@ -195,6 +199,11 @@ def test_videos_are_added_and_removed_through_a_server(tmp_path: Path) -> None:
         pytest.raises(HolmesError, match="only for searching"),
     ):
         holmes.connect(address).remove(films[1])
+
+
+def test_a_server_gives_everything_that_an_open_index_gives() -> None:
+    done = {name for name in vars(SearchIndex) if not name.startswith("_") and name in vars(Index)}
+    assert done - set(vars(holmes.RemoteIndex)) == {"close", "refresh"}  # a server looks by itself
 
 
 def test_an_index_follows_a_folder(index: SearchIndex, folder: Path) -> None:

@@ -292,6 +292,34 @@ def test_a_server_that_is_gone_greys_what_it_said(page: Any) -> None:
     assert not banner.is_visible() and export.get_attribute("aria-disabled") == "false"
 
 
+def test_a_server_that_is_gone_is_said_once(page: Any) -> None:
+    page.goto("/library")
+    page.wait_for_selector(".grid .tile img")
+    page.route("**/api/**", lambda route: route.abort())
+    page.select_option("#sort", label="Name")
+    page.locator(".gone-banner").get_by_text("What you see is from before").wait_for()
+    assert page.locator(".error").count() == 0 and page.locator(".grid .tile").count() == 8
+    page.get_by_role("link", name="Holmes", exact=True).click()
+    page.wait_for_selector(".empty.error >> text=The server does not answer")
+    assert page.locator(".gone-banner").is_hidden(), "nothing is there from before"
+    assert page.get_by_role("button", name="Try again").count() == 1 and violations(page) == []
+    page.unroute("**/api/**")
+    page.wait_for_selector(".welcome")  # by itself
+    page.go_back()
+    until(page, "document.querySelector('.grid .title')?.textContent.startsWith('<b>party')")
+
+
+def test_a_film_goes_on_when_the_server_is_back(page: Any) -> None:
+    ask(page, "dog runs pier")
+    page.route("**/api/**", lambda route: route.abort())
+    card(page, "pier.mp4").locator(".poster").click()
+    page.locator(".gone-banner").get_by_text("The server does not answer").wait_for()
+    assert page.locator(".film").count() == 0, "it can be played, as soon as the server answers"
+    page.unroute("**/api/**")
+    wait_for_film(page)
+    assert position(page) >= 4.4 and page.locator(".player .note").inner_text() == ""
+
+
 def test_an_unknown_address_leads_back_to_the_search(page: Any) -> None:
     answer = page.goto("/no/such/page")
     assert answer.status == 404 and page.get_by_role("heading").inner_text() == "There is no such page."
@@ -317,6 +345,21 @@ def test_it_shows_that_it_works_and_only_the_last_answer_counts(page: Any) -> No
     until(page, "document.title === 'sun sets · Holmes' && document.getElementById('busy').hidden")
     assert page.locator(".error").count() == 0
     assert card(page, "coast.mp4").locator(".rank").inner_text() == "1"
+
+
+def test_a_slow_search_says_so_and_can_be_stopped(page: Any) -> None:
+    ask(page, "dog")
+    page.route("**/api/search?*", lambda route: None)  # never answered
+    page.fill("#q", "sun sets")
+    page.get_by_text("Searching…", exact=False).locator("visible=true").wait_for()
+    assert violations(page) == [], "what was found before stays readable"
+    page.get_by_role("button", name="Stop").click()
+    page.wait_for_selector(".empty >> text=The search was stopped.")
+    assert page.locator(".card").count() == 0 and page.locator("#busy").is_hidden()
+    page.unroute("**/api/search?*")
+    page.get_by_role("button", name="Search again").click()
+    page.wait_for_selector(".card h3 >> text=coast.mp4")
+    assert page.get_by_role("button", name="Stop").is_hidden() and page.locator(".found").first.is_visible()
 
 
 def test_names_are_text_never_markup(page: Any) -> None:
@@ -444,7 +487,7 @@ def test_the_start_is_never_empty(page: Any) -> None:
     page.wait_for_selector(".questions a")
     assert page.locator(".questions a").count() == 3
     rows = page.locator(".row h2").all_inner_texts()
-    assert rows == ["Latest", "Newly added"] and page.locator(".tiles .tile").count() == 16
+    assert rows == ["Newest files", "Newly added"] and page.locator(".tiles .tile").count() == 16
     page.locator(".questions a").first.click()
     page.wait_for_selector(".card:not(.ghost)")
     page.go_back()
@@ -609,12 +652,13 @@ def test_the_first_hit_is_seen_without_scrolling(browser: Any, address: str, siz
         ask(page, "dog runs beach")
         box = page.locator(".card").first.locator(".poster").bounding_box()
         assert box["y"] + box["height"] <= size[1]
+        assert page.locator(".tools .found").first.bounding_box()["height"] < 25, "one line"
 
 
-SMALL = """() => [...document.querySelectorAll('button, summary, select, input, a')].filter((one) => {
+SMALL = """() => [...document.querySelectorAll('button, summary, select, input, a, .strip')].filter((one) => {
   const box = one.getBoundingClientRect();
   const text = one.matches('h3 a, p a, .skip') || one.closest('.hidden');  // links in running text
-  return !text && box.width && box.height && one.checkVisibility() && (box.height < 43.5 || box.width < 41.5);
+  return !text && box.width && box.height && one.checkVisibility() && (box.height < 43.5 || box.width < 43.5);
 }).map((one) => one.outerHTML.slice(0, 90))"""
 
 
@@ -634,6 +678,9 @@ def test_a_thumb_hits_what_it_means(browser: Any, address: str) -> None:
         assert page.evaluate(SMALL) == []
         page.locator(".grid .open").first.click()
         page.wait_for_selector(".alike .tile")
+        assert page.evaluate(SMALL) == []
+        page.get_by_role("button", name="Saved searches").click()
+        page.wait_for_selector("dialog >> text=No searches are saved yet")
         assert page.evaluate(SMALL) == []
 
 

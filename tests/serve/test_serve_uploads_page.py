@@ -75,7 +75,8 @@ def test_a_folder_is_sent_and_every_file_is_accounted_for(browser: Any, address:
     page.locator("input[webkitdirectory]").set_input_files(folder / "mine")
     until(page, "window.done.length === 1")
     assert (
-        page.locator(".upload-words").inner_text() == "4 files: 1 added, 1 the same as another, 2 left out."
+        page.locator(".upload-words").inner_text()
+        == "4 files gave 1 added, 0 already there, 1 copy, 2 left out."
     )
     assert page.evaluate("window.done[0]") == {
         "files": 4, "added": 1, "there": 0, "same": 1, "left": 2, "cancelled": 0
@@ -103,7 +104,7 @@ def test_sending_continues_after_a_lost_connection(browser: Any, address: str, f
     chosen(page, "Choose files", {"name": "long.mp4", "mimeType": "video/mp4", "buffer": content})
     until(page, "document.querySelector('.upload-words').textContent.includes('connection is lost')")
     until(page, "window.done.length === 1")
-    assert page.locator(".upload-words").inner_text() == "1 file: 1 added."
+    assert page.locator(".upload-words").inner_text() == "1 file gave 1 added, 0 already there, 0 left out."
     assert (folder / "in" / "long.mp4").read_bytes() == content and len(sent) >= 5
     page.context.close()
 
@@ -121,7 +122,8 @@ def test_a_dropped_file_can_be_cancelled_and_sent_again(browser: Any, address: s
     until(page, "document.querySelector('.upload-list progress')")
     page.get_by_role("button", name="Cancel: dropped.mp4").press("Enter")
     until(page, "window.done.length === 1")
-    assert page.locator(".upload-words").inner_text() == "1 file: 0 added, 1 cancelled."
+    words = "1 file gave 0 added, 0 already there, 0 left out, 1 cancelled."
+    assert page.locator(".upload-words").inner_text() == words
     page.unroute("**/api/uploads/*?offset=*")
     page.evaluate(drop, 5000)
     until(page, "window.done.length === 2")

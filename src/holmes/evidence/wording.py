@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from holmes.evidence.kinds import LIKELY, AnswerKind
 
+CERTAIN = 0.95  # from here on more words would change nothing
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
 NOT_JUDGED = "not judged"
 NOTHING_TO_COMPARE = "There is nothing to compare it with."
@@ -32,18 +33,19 @@ def explain(
     """
     first = names[0] if names else "the first hit"
     leads, together = percent(probabilities[0]), percent(min(1.0, sum(probabilities[:group])))
-    missing = f"{percent(none)} that it is not in your collection."
+    missing = _sentence(f"{percent(none)} that it is not in your collection.")
     match kind:
         case AnswerKind.PRECISE if group > 1:
             shown = f"{_count(group)} videos show the same moment: {together} that it is the right one."
-            return f"{shown[0].upper()}{shown[1:]} {missing}", "Any of them will do."
+            return f"{_sentence(shown)} {missing}", "Any of them will do."
         case AnswerKind.PRECISE:
             word = "Likely" if probabilities[0] >= LIKELY else "Best guess"
-            return f"{word}: {first}, {leads}. {missing}", "Add a detail to be more certain."
+            helps = BEST_MOMENT if probabilities[0] >= CERTAIN else "Add a detail to be more certain."
+            return f"{word}: {first}, {leads}. {missing}", helps
         case AnswerKind.SEVERAL_FIT:
             shown = f"{together} that it is one of {_count(group)} videos, {leads} for {first}."
             asked = f"{which_of(names, group)} " if len(names) > 1 else ""
-            return f"{shown} {missing}", f"{asked}{ADD_A_DETAIL}"
+            return f"{_sentence(shown)} {missing}", f"{asked}{ADD_A_DETAIL}"
         case AnswerKind.TOO_LITTLE:
             return f"Not enough to tell. The likeliest is {first}, {leads}. {missing}", SAY_MORE
     word = "Likely" if none >= LIKELY else "Perhaps"
@@ -76,6 +78,10 @@ def percent(probability: float) -> str:
     if 0 < probability < 0.01:
         return "under 1%"
     return "over 99%" if 0.99 < probability < 1 else f"{probability:.0%}"
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _count(group: int) -> str:

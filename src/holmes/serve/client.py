@@ -30,6 +30,7 @@ from holmes.index.answer.composed import ComposedQuery
 from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.ingest.builder import BuildSummary
 from holmes.index.ingest.file_identity import Duplicate, Moved
+from holmes.index.ingest.hearing import HearSummary
 from holmes.index.ingest.sync import SyncSummary
 from holmes.index.storage.store import IndexDescription, fitting, no_video_fits
 from holmes.media.extraction import Failure
@@ -221,13 +222,22 @@ class RemoteIndex(SearchIndex):
         order = [{"sentence": sentence, "video": video} for sentence, video in captions_of(rows)]
         return record_of(CalibrationSummary, self._request("/api/calibrate", {"rows": order}))
 
+    def hear(self, *, workers: int | None = None, progress: bool = False) -> HearSummary:
+        """As every index; the server must allow it (`--manage`)."""
+        job = self._done("/api/hear", {"workers": workers}, "hearing videos", progress)
+        failures, notes = _failures(job["failures"]), _failures(job["notes"])
+        return HearSummary(job["heard"], job["unchanged"], job["passages"], failures, notes)
+
     def _changed(
         self, path: str, videos: Paths, fast: bool, workers: int | None, progress: bool
     ) -> dict[str, Any]:
-        """What became of a job, once it is done."""
         order = {"paths": [str(path) for path in paths_of(videos)], "fast": fast, "workers": workers}
+        return self._done(path, order, "adding videos", progress)
+
+    def _done(self, path: str, order: dict[str, Any], what: str, progress: bool) -> dict[str, Any]:
+        """What became of a job, once it is done."""
         job: dict[str, Any] = self._request(path, order)
-        with progress_bar("adding videos", 100, progress=progress) as advance:
+        with progress_bar(what, 100, progress=progress) as advance:
             shown = 0
             while job["state"] == "running":
                 sleep(LOOK_AGAIN)
@@ -399,10 +409,14 @@ def _summary(job: dict[str, Any]) -> dict[str, Any]:
     return {
         "added": int(job["added"]),
         "unchanged": int(job["unchanged"]),
-        "failures": tuple(Failure(Path(each["name"]), each["reason"]) for each in job["failures"]),
+        "failures": _failures(job["failures"]),
         "moved": tuple(Moved(e["id"], Path(e["before"]), Path(e["now"])) for e in job["moves"]),
         "duplicates": tuple(Duplicate(Path(each["name"]), Path(each["same_as"])) for each in job["copies"]),
     }
+
+
+def _failures(plain: Sequence[dict[str, str]]) -> tuple[Failure, ...]:
+    return tuple(Failure(Path(each["name"]), each["reason"]) for each in plain)
 
 
 def _answer(plain: dict[str, Any]) -> Answer:

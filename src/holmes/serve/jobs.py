@@ -19,9 +19,11 @@ from holmes.errors import HolmesError
 from holmes.heard.listen import Hearing
 from holmes.index.embedders.loading import recorded_embedder
 from holmes.index.ingest.builder import BuildSummary, add_videos
+from holmes.index.ingest.hearing import hear_index
 from holmes.index.ingest.sync import sync_index
 from holmes.index.storage.manifest import read_manifest
 from holmes.index.storage.writer import IndexWriter
+from holmes.media.extraction import Failure
 from holmes.media.find import SUFFIXES
 from holmes.serve.settings import ServeSettings
 
@@ -50,6 +52,9 @@ class JobState:
     moves: list[dict[str, str]] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     away: list[str] = field(default_factory=list)
+    heard: int = 0
+    passages: int = 0
+    notes: list[dict[str, str]] = field(default_factory=list)
 
 
 class Job:
@@ -96,8 +101,13 @@ class Jobs:
         allowed = self._allowed(known)
         self.start(index, [check_path(path, allowed) for path in paths], **how)
 
+    def hear(self, index: Path, workers: int | None) -> None:
+        """Start making the words of all videos searchable."""
+        self.allow()
+        self.start(index, [], hear=True, workers=workers)
+
     def start(self, index: Path, paths: list[str], **how: Any) -> Job:
-        """Start adding files and folders that have been checked, or following folders (`follow=True`)."""
+        """Start adding files and folders that have been checked; see `add_to_index` for other work."""
         if self.current.state == "running":
             raise HolmesError("videos are already being added; wait until that is done.")
         job = Job({"index": str(index), "model": self.model, "paths": paths, **how})
@@ -140,6 +150,9 @@ def told(current: JobState, message: Message, seconds: float = 0.0) -> JobState:
 
 def summary_of(news: dict[str, Any]) -> str:
     """What became of every file, in numbers that add up."""
+    if "heard" in news:
+        counts = f"{news['heard']} heard, {news['unchanged']} heard before, {len(news['failures'])} left out"
+        return f"{counts}; {news['passages']} new passages"
     left_out, copies, moved = len(news["failures"]), len(news["copies"]), news["moved"]
     files = news["added"] + news["unchanged"] + moved + copies + left_out
     parts = [f"{news['added']} added", f"{news['unchanged']} already there"]
@@ -172,11 +185,20 @@ def start(parent: Parent) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def add_to_index(
-    index: str, model: str | None, paths: list[str], follow: bool = False, **how: Any
+    index: str, model: str | None, paths: list[str], follow: bool = False, hear: bool = False, **how: Any
 ) -> dict[str, Any]:
-    """Add videos, or make the index match folders (`follow`), and say what became of the files."""
+    """Add videos, make the index match folders (`follow`) or add the words of its videos (`hear`)."""
     summary: BuildSummary
     try:
+        if hear:
+            words = hear_index(index, progress=True, **how)
+            return {
+                "heard": words.heard,
+                "unchanged": words.unchanged,
+                "passages": words.passages,
+                "failures": reasons(words.failures),
+                "notes": reasons(words.notes),
+            }
         embedder = recorded_embedder(read_manifest(Path(index)).model, model)
         how["hearing"] = Hearing.default()
         if follow:
@@ -185,18 +207,21 @@ def add_to_index(
             summary = add_videos(index, paths, embedder, progress=True, **how)
     except OSError as error:
         raise HolmesError(str(error)) from None
-    failures = [{"name": str(each.source), "reason": each.reason} for each in summary.failures]
     same = [{"name": str(each.source), "same_as": str(each.same_as)} for each in summary.duplicates]
     return {
         "added": summary.added,
         "unchanged": summary.unchanged,
         "moved": len(summary.moved),
-        "failures": failures,
+        "failures": reasons(summary.failures),
         "copies": same,
         "moves": [{"id": e.id, "before": str(e.before), "now": str(e.now)} for e in summary.moved],
         "removed": list(getattr(summary, "removed", ())),
         "away": list(getattr(summary, "away", ())),
     }
+
+
+def reasons(failures: Iterable[Failure]) -> list[dict[str, str]]:
+    return [{"name": str(each.source), "reason": each.reason} for each in failures]
 
 
 def remove_video(index: Path, name: str) -> None:

@@ -327,6 +327,11 @@ class Paths(BaseModel):
     workers: int | None = Field(None, ge=1, le=256, strict=True, description="Processes that decode.")
 
 
+class Hearing(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    workers: int | None = Field(None, ge=1, le=256, strict=True, description="Processes that recognise.")
+
+
 class Sentences(BaseModel):
     model_config = ConfigDict(extra="forbid")
     sentences: list[Sentence] = Field(min_length=1, max_length=LIMITS.sentences)
@@ -396,6 +401,9 @@ class Job(BaseModel):
     moves: list[Move] = Field([], description="Files recognised at a new place.")
     removed: list[str] = Field([], description="Videos whose files are gone from a folder that is followed.")
     away: list[str] = Field([], description="Videos on a disk that is not connected: kept.")
+    heard: int = Field(0, description="Videos whose words were added.")
+    passages: int = Field(0, description="Of these videos.")
+    notes: list[LeftOut] = Field([], description="Videos with something to say about them, such as no sound.")
 
 
 class NewUpload(BaseModel):

@@ -15,7 +15,7 @@ from holmes.serve.catalogue import FOLDERS_LISTED
 from holmes.serve.guard import COOKIE, caller_of, same, session_of
 from holmes.serve.jobs import Jobs
 from holmes.serve.metrics import CONTENT_TYPE
-from holmes.serve.models import About, Calibrated, Captions, Health, Job, PathList, Paths, Token
+from holmes.serve.models import About, Calibrated, Captions, Health, Hearing, Job, PathList, Paths, Token
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.routes_videos import Id
 
@@ -91,6 +91,16 @@ async def sync(request: Request, given: Paths) -> Response:
     how = {"fast": given.fast, "workers": given.workers, "follow": True}
     jobs.add(state.changeable_path(), given.paths, state.catalogue.folders, **how)
     return Json(jobs.to_json(), 200)
+
+
+@router.post(
+    "/api/hear", **documented(Job, 409, 413), summary="Make words of videos searchable (with --manage)"
+)
+async def hear(request: Request, given: Hearing) -> Response:
+    jobs = jobs_of(request)
+    jobs.allow()
+    jobs.hear(state_of(request).changeable_path(), given.workers)
+    return Json(jobs.to_json())
 
 
 @router.post(

@@ -1,7 +1,7 @@
 // The answer to a sentence, or to a moment that others should look like: it comes when typing pauses, what is shown stays
 // until the next answer is there, and the address says all of it.
 
-import { aboutIndex, address, at, pathOf, request, thumbnail } from "./api.js";
+import { Problem, aboutIndex, address, at, pathOf, request, thumbnail } from "./api.js";
 import { Card } from "./card.js";
 import { groups, panel } from "./diagnosis.js";
 import { button, clock, counted, h, icon, notice, plain, say } from "./dom.js";
@@ -11,6 +11,7 @@ import { searches } from "./recent.js";
 import { scaleOf } from "./timeline.js";
 
 const PAUSE = 220; // milliseconds without a key until a search starts
+const SLOW = 700; // milliseconds after which a search is named, with a button that stops it
 const SETTLED = 1500; // milliseconds until a search counts as one worth remembering
 const EXPORTS = [["json", "JSON"], ["csv", "CSV"], ["edl", "EDL cut list"], ["otio", "OpenTimelineIO"]];
 
@@ -23,9 +24,10 @@ export class Answer {
     this.source = null; // what is asked with in place of a sentence: see addSearchField
     this.filters = new Filters(() => this.ask({ replace: false }));
     this.exports = h("ul", {});
-    this.menu = h("details", { class: "exports" }, h("summary", {}, icon("export"), h("span", {}, "Export")), this.exports);
+    this.menu = h("details", { class: "exports", hidden: true }, h("summary", {}, icon("export"), h("span", {}, "Export")), this.exports);
     this.found = h("p", { class: "found" });
-    this.tools = h("div", { class: "tools" }, this.filters.element, this.found, this.menu);
+    this.slow = h("p", { class: "found", hidden: true }, "Searching… ", plain("Stop", () => this.#stop(), { class: "plain small" }));
+    this.tools = h("div", { class: "tools" }, this.filters.element, this.found, this.slow, this.menu);
     this.results = h("div", { class: "results" });
     this.toast = h("div", { class: "toast", "aria-hidden": "true" });
     this.title = h("h1", { class: "hidden" }, "Search");
@@ -101,6 +103,13 @@ export class Answer {
     }
   }
 
+  // Ends a search that takes too long.
+  #stop() {
+    this.control.abort();
+    this.#failed(new Problem("The search was stopped."), { action: "Search again", error: false });
+    this.#busy(false);
+  }
+
   select(step) {
     const now = this.cards.findIndex((card) => card.element.contains(document.activeElement));
     const card = this.cards[Math.min(this.cards.length - 1, Math.max(0, now < 0 ? (step > 0 ? 0 : -1) : now + step))];
@@ -168,7 +177,7 @@ export class Answer {
 
   #summary({ milliseconds }) {
     const took = milliseconds === undefined ? "" : ` in ${milliseconds < 1000 ? `${Math.round(milliseconds)} ms` : `${(milliseconds / 1000).toFixed(1)} s`}`;
-    this.found.textContent = `${counted(this.hits.length, "video")}${took}`;
+    this.found.replaceChildren(counted(this.hits.length, "video"), h("span", { class: "took" }, took));
     this.#exporting();
     say(this.found.textContent);
   }
@@ -201,7 +210,7 @@ export class Answer {
     return notice(answer.diagnosis?.abstained ? "I do not know." : "No video fits.", null, { more: answer.diagnosis?.advice ?? "" });
   }
 
-  #failed(problem) {
+  #failed(problem, { action = "Try again", error = true } = {}) {
     this.failed = true;
     this.shown = null;
     if (problem.status === 0 && this.cards.length) return; // what is shown stays, greyed
@@ -211,7 +220,7 @@ export class Answer {
     this.#exporting();
     const empty = this.about && !this.about.videos;
     this.results.replaceChildren(notice(problem.message, empty ? h("a", { class: "plain", href: at("/library"), "data-link": true }, "Open the library")
-      : plain("Try again", () => this.run()), { error: true }));
+      : plain(action, () => this.run()), { error }));
     say(problem.message);
   }
 
@@ -231,7 +240,11 @@ export class Answer {
   #busy(on) {
     document.getElementById("busy").hidden = !on;
     this.results.setAttribute("aria-busy", String(on));
+    clearTimeout(this.waiting);
+    const slow = (now) => { this.slow.hidden = !now; this.found.hidden = now; };
+    slow(on && !this.slow.hidden);
     if (!on) return;
+    this.waiting = setTimeout(() => slow(true), SLOW);
     say("Searching…");
     if (!this.cards.length) this.results.replaceChildren(h("ol", { class: "cards", "aria-hidden": "true" }, [0, 1, 2].map(() => h("li", { class: "card ghost" }))));
   }

@@ -53,6 +53,7 @@ export class Library {
     } catch (problem) {
       this.failed = true;
       this.shown = null;
+      if (problem.status === 0 && this.grid.total) return; // what is shown stays, greyed
       this.state.replaceChildren(notice(problem.message, plain("Try again", () => this.read()), { error: true }));
     }
   }

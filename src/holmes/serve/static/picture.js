@@ -20,7 +20,7 @@ addSearchField(({ use }) => {
     event.preventDefault();
     take(event.dataTransfer.files, use);
   });
-  return h("span", { class: "picture-field" }, input, button("like", "Search with a picture", () => input.click()));
+  return h("span", { class: "picture-field" }, input, button("picture", "Search with a picture", () => input.click()));
 });
 
 function holdsPicture(event) {

@@ -179,12 +179,22 @@ export class Player {
   // What the browser cannot play. An error may also come from closing, when there is no source any more.
   #failed() {
     if (!this.video.getAttribute("src")) return;
-    if (this.how === "file") this.#convert(this.wanted).then(() => this.video.play()).catch(() => {});
-    else if (this.position > this.wanted + 0.5) this.play(this.position); // it played; the server ended a stream that was paused
+    if (this.position > this.wanted + 0.5) this.#resume(this.position); // it played; a connection was lost, or the server ended a stream that was paused
+    else if (this.how === "file") this.#convert(this.wanted).then(() => this.video.play()).catch(() => {});
     else this.#pictures("This film cannot be played here; these are pictures from it.");
   }
 
+  // Goes on where it was, as soon as the server answers.
+  async #resume(time) {
+    const { status } = await request("/api/health").catch((problem) => problem);
+    if (status === 0) { document.addEventListener("back", () => this.#resume(time), { once: true }); return; }
+    if (!this.element.isConnected) return;
+    this.video.removeAttribute("src");
+    this.play(time);
+  }
+
   async #convert(time) {
+    const { how } = this;
     this.how = "converted";
     this.stage.classList.add("waiting");
     try {
@@ -196,6 +206,7 @@ export class Player {
         ? "Your browser cannot open this file; the video is repacked while you watch."
         : "Your browser cannot play this codec; the video is converted while you watch.";
     } catch (problem) {
+      if (problem.status === 0) { this.how = how; this.#resume(time); return; }
       this.#pictures(`${problem.message} These are pictures of it.`);
     }
   }

@@ -31,7 +31,7 @@ async function open(about) {
     about.manage ? button("trash", `Remove ${name}`, () => change(() => send("DELETE", address("/api/searches", { name })))) : null);
   const save = asked && about.manage && h("form", { onsubmit: (event) => { event.preventDefault(); change(() => send("POST", "/api/searches", { sentence: asked })); } },
     h("button", { type: "submit", class: "plain strong" }, `Save “${asked}”`));
-  const hint = about.manage ? "Holmes reports new videos that match: holmes index sync --watch." : "Saving needs a server with --manage.";
+  const hint = about.manage ? [h("code", {}, "holmes index sync --watch"), " reports new videos that match."] : "Saving needs a server with --manage.";
   const dialog = h("dialog", { class: "saved", "aria-labelledby": "saved-title", onclose: () => dialog.remove() },
     h("div", { class: "dialog-head" }, h("h2", { id: "saved-title" }, "Saved searches"), button("close", "Close", () => dialog.close(), { class: "action only close" })),
     list, save || null, h("p", { class: "found" }, hint), news);

@@ -34,9 +34,9 @@ export class Start {
     this.examples = h("section", { class: "questions", "aria-label": "Example questions" });
     this.element.replaceChildren(
       h("div", { class: "welcome" }, h("h1", {}, "Find a moment"),
-        h("p", { class: "lead" }, `Describe what can be seen. ${counted(about.videos, "video")} are searched, and you are told how sure the answer is.`),
+        h("p", { class: "lead" }, `Describe what can be seen. Holmes searches ${counted(about.videos, "video")} and says how sure the answer is.`),
         this.examples, this.#recent()),
-      seen.length ? row("Opened last", seen) : row("Latest", latest, at("/library?sort=date")),
+      seen.length ? row("Opened last", seen) : row("Newest files", latest, at("/library?sort=date")),
       row("Newly added", added, at("/library?sort=added")));
   }
 

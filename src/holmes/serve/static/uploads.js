@@ -212,8 +212,8 @@ class Uploads {
   #summary() {
     if (!this.items.length) return "";
     const { files, added, there, same, left, cancelled } = this.#counts();
-    const parts = [`${added} added`, there ? `${there} already there` : "", same ? `${same} the same as another` : "", left ? `${left} left out` : "", cancelled ? `${cancelled} cancelled` : ""];
-    return `${counted(files, "file")}: ${parts.filter(Boolean).join(", ")}.`;
+    const parts = [`${added} added`, `${there} already there`, same ? `${same} ${same === 1 ? "copy" : "copies"}` : "", `${left} left out`, cancelled ? `${cancelled} cancelled` : ""];
+    return `${counted(files, "file")} gave ${parts.filter(Boolean).join(", ")}.`;
   }
 
   #dragging() {
