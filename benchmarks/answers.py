@@ -118,6 +118,13 @@ def cross_validated(scores: Scores, owner_Q: Tensor, fits_QV: Tensor, own: Calib
     return Asked(scores, owner_Q, fold_Q, fitted)
 
 
+def by_name(index: Index, sentences: Sequence[str]) -> Scores:
+    """Scores of all videos in the order of their names: videos lie in an index in the order they were read."""
+    order_V = sorted(range(len(index)), key=index.videos.__getitem__)
+    scores = index.every_score(sentences)
+    return Scores(scores.frame_QV[:, order_V], scores.clip_QV[:, order_V])
+
+
 def fitting_videos(index: Index, sentences: Sequence[str], owner_Q: Tensor) -> Tensor:
     """Q × V: which other clips have a caption that says nearly the same, by the text encoder alone."""
     encoder: Any = getattr(index.embedder.visual, "_minilm", None) or index.embedder.visual
@@ -306,7 +313,7 @@ def with_film(index: Index, captions: dict[str, list[str]], folder: Path) -> lis
     films = open_single_index(both, device="cpu")
     films.embedder = index.embedder
     (film, parts), *_ = clips.items()
-    asked = [(text, name) for name in index.videos for text in captions[Path(name).name][:3]]
+    asked = [(text, name) for name in sorted(index.videos) for text in captions[Path(name).name][:3]]
     answers = films.search_many([text for text, _ in asked], 10)
     inside = {name for name, _, _ in parts}
     right = [
@@ -333,7 +340,8 @@ def join(index: Index, path: Path) -> tuple[FeatureFolder, dict[str, list[tuple[
     """Features of films, and the clips of each with their seconds."""
     features = FeatureFolder.open(index.store.path / "features")
     videos = {str(video.source): video for video in features}
-    names = np.random.default_rng(0).permutation([name for name in index.videos if name in videos]).tolist()
+    known = sorted(name for name in index.videos if name in videos)
+    names = np.random.default_rng(0).permutation(known).tolist()
     joined = FeatureFolder.create(path, features.backbone, features.rate)
     source, start = Path("/films/joined.mp4"), 0.0
     parts, rows, times = [], [], []
@@ -388,9 +396,9 @@ def main() -> None:
     options = parser.parse_args()
     index = open_single_index(options.index, device="cpu")
     captions = json.loads(options.captions.read_bytes())
-    asked = [(text, at) for at, name in enumerate(index.videos) for text in captions[Path(name).name]]
+    asked = [(text, at) for at, name in enumerate(sorted(index.videos)) for text in captions[Path(name).name]]
     texts, owner_Q = [text for text, _ in asked], torch.tensor([at for _, at in asked])
-    scores, absent = index.every_score(texts), index.every_score(ABSENT.read_text().splitlines())
+    scores, absent = by_name(index, texts), by_name(index, ABSENT.read_text().splitlines())
     own = read_calibration(index.embedder.calibration, index.embedder.record["digest"])
     assert own is not None, "kinds are measured with a calibrated model"
     fits_QV = fitting_videos(index, texts, owner_Q)

@@ -38,7 +38,7 @@ SAMPLE = 256  # positions that say how alike a video usually looks
 STILL = 0.02  # cosines nearer than this tell nothing apart: coding and rounding move those of a still picture
 SHORTEST = 1e-6
 LEAST_SECONDS = 2.0  # of a moment; a shorter one is widened, as far as its video goes
-GAP = 1.0  # seconds between moments that are one, if they fit about equally well
+GAP = 1.0  # seconds between moments that are neighbours: one, if they fit about equally well
 ABOUT_AS_GOOD = 0.8  # the share of the better one's score
 NEARLY_ALL = 0.8  # the share of a video that is all of it
 THROUGHOUT = 0.8  # a video fits throughout if its background reaches this share of the peak
@@ -111,20 +111,26 @@ def shown_moments(similarity_F: Timeline, spans_F2: Timeline, rows_FD: Timeline)
 
 
 def joined(moments: Sequence[Moment], start: float, end: float) -> tuple[Moment, ...]:
-    """Moments of a video from `start` to `end`, each widened to `LEAST_SECONDS`, with neighbours as one."""
+    """Moments of a video from `start` to `end`, each widened to `LEAST_SECONDS`, none beside another.
+
+    Neighbours that fit about equally well are one. Of others the better one is left: it leads to the rest.
+    """
     groups: list[tuple[int, Moment]] = []  # the rank of the best of each, and the moment that they are
     for rank, moment in sorted(enumerate(moments), key=lambda each: each[1].start):
         missing = max(0.0, LEAST_SECONDS - (moment.end - moment.start)) / 2
         first = max(start, min(moment.start - missing, end - LEAST_SECONDS))
         last = min(end, max(moment.end + missing, start + LEAST_SECONDS))
-        near = groups[-1][1] if groups else moment
-        low, high = sorted((near.score, moment.score))
-        if groups and first <= near.end + GAP and low >= ABOUT_AS_GOOD * high:
-            before, one = groups.pop()
-            first, last, score = one.start, max(one.end, last), max(one.score, moment.score)
-            groups.append((min(before, rank), Moment(first, last, score)))
-        else:
-            groups.append((rank, Moment(first, last, moment.score)))
+        found = rank, Moment(first, last, moment.score)
+        while groups and found[1].start <= groups[-1][1].end + GAP:
+            before = groups.pop()
+            low, high = sorted((before[1].score, found[1].score))
+            if low >= ABOUT_AS_GOOD * high:
+                both = (before[1], found[1])
+                whole = Moment(min(one.start for one in both), max(one.end for one in both), high)
+                found = min(before[0], found[0]), whole
+            else:
+                found = min(before, found, key=lambda each: each[0])
+        groups.append(found)
     return tuple(moment for _, moment in sorted(groups, key=lambda each: each[0]))
 
 

@@ -144,6 +144,7 @@ def test_kinds_are_what_a_person_means():
     moved_Q, _ = kinds_of(probability_QK, none_Q, copies_Q, not_here_below=0.78)
     said = [AnswerKind(kind) for kind in moved_Q.tolist()]
     assert said[3] == AnswerKind.SEVERAL_FIT and said[9] == AnswerKind.NOT_HERE, "25% is enough now"
+    assert said[10] == AnswerKind.TOO_LITTLE, "a video is likelier all the same"
 
 
 def test_how_well_a_video_fits_in_words():
@@ -172,7 +173,7 @@ def test_how_well_a_video_fits_in_words():
         (
             AnswerKind.TOO_LITTLE,
             0,
-            "Not enough to tell. The likeliest is a.mp4, 40%. 22% that it is not in your collection.",
+            "Not enough to tell. The likeliest video is a.mp4, 40%. 22% that it is not in your collection.",
         ),
         (AnswerKind.NOT_HERE, 0, "Perhaps not in your collection: 22%. The nearest is a.mp4, 40%."),
     ],
@@ -193,6 +194,10 @@ def test_an_answer_that_is_certain_asks_for_no_more_words():
 def test_likely_is_said_from_sixty_percent_on():
     assert explain(AnswerKind.PRECISE, 1, [0.6], 0.1)[0].startswith("Likely: the first hit, 60%.")
     assert explain(AnswerKind.NOT_HERE, 0, [0.1], 0.6)[0].startswith("Likely not in your collection: 60%.")
+    assert explain(AnswerKind.PRECISE, 1, [0.596], 0.1)[0].startswith("Likely: the first hit, 60%."), (
+        "as shown"
+    )
+    assert explain(AnswerKind.PRECISE, 1, [0.594], 0.1)[0].startswith("Best guess: the first hit, 59%.")
 
 
 def test_only_the_evidence_counts_not_the_words():

@@ -163,6 +163,22 @@ def test_a_diagnosis_can_be_plugged_in_and_abstains(
     assert judge.case.expect_missing == 0.4
     abstained = index.search("dog", abstain_below=0.8)
     assert abstained.abstained and abstained.hits == () and abstained.to_dict()["diagnosis"]["abstained"]
+    assert str(abstained).startswith("“dog”: I do not know. The likeliest video has 70%, and 80% was")
+
+
+def test_nothing_fits_a_sentence_that_the_model_cannot_read(index: Index) -> None:
+    fits = ("fits", "may fit", "nearest")
+    said = Diagnosis(
+        (), {}, "several_fit", "60% …", "", 0.4, (0.4, 0.2, 0.1), "several fit", group=2, fits=fits
+    )
+    index.diagnose = lambda case: [said for _ in case.scores.frame_QV]
+    index.diagnose.candidates = 3
+    index.store.manifest.model["name"] = "pocket"
+    answer = index.search("der Hund ist auf der Straße")
+    assert answer.diagnosis.words == "too little to go on" and "reads English" in answer.diagnosis.explanation
+    assert {hit.fit for hit in answer.hits} == {"nearest"} and answer.group == ()
+    english = index.search("the dog is on the street")
+    assert english.diagnosis.words == "several fit" and english.hits[0].fit == "fits"
 
 
 def test_mistakes_are_one_line(index: Index, tmp_path: Path) -> None:

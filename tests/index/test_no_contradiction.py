@@ -26,7 +26,7 @@ WORDS = {
 }
 BEGINNINGS = {
     "precise": r"(Likely|Best guess): the first hit|\w+ videos show the same moment",
-    "several_fit": r"(\d+%|over 99%) that it is one of (two|three|four|five|six) videos, ",
+    "several_fit": r"(\d+%|Over 99%) that it is one of (two|three|four|five|six) videos, ",
     "too_little": r"Not enough to tell\. ",
     "not_here": r"(Likely|Perhaps) not in your collection: ",
 }
@@ -81,16 +81,17 @@ priors = st.sampled_from([0.0, 0.05, 0.2, 0.5, 1.0])
     st.integers(0, 100_000),
     st.integers(1, 6),
     priors,
+    st.sampled_from([None, 0.0, 0.5, 0.9, 1.0]),
 )
 def test_what_is_said_of_one_query_agrees(
-    calibration, seed, shape, candidates, deviation, more, copies, prior
+    calibration, seed, shape, candidates, deviation, more, copies, prior, not_here_below
 ):
     scores = score_rows(seed, shape, candidates, deviation)
     videos = min(candidates, 40) + (more if candidates >= 40 else 0)
     copies_Q = torch.tensor([min(copies, videos)])
-    asked = Candidates(scores, videos, copies_Q=copies_Q, expect_missing=prior)
+    asked = Candidates(scores, videos, copies_Q=copies_Q, expect_missing=prior, not_here_below=not_here_below)
     (said,) = CalibratedJudge(calibration)(asked)
-    assert not contradictions(said, int(copies_Q))
+    assert not contradictions(said, int(copies_Q), not_here_below)
 
 
 @settings(max_examples=300)
@@ -112,13 +113,15 @@ def test_what_is_said_of_films_in_parts_agrees(calibration, seed, shape, candida
     assert sorted(said.order) == list(range(len(set(video_QK[0].tolist()))))
 
 
-def contradictions(said: Diagnosis, copies: int) -> list[str]:
+def contradictions(said: Diagnosis, copies: int, not_here_below: float | None = None) -> list[str]:
     """What cannot be true beside the probabilities, in words."""
     shares, group, none = said.probabilities, said.group, 1 - said.here
-    held, first, close = sum(shares[:group]), shares[0], 1e-5
+    held, first = sum(shares[:group]), shares[0]
     rest = max([0.0, *shares[copies:]])
     shown_first, shown_none, shown_rest = (round(100 * share) for share in (first, none, rest))
-    read = re.findall(r"(?:under |over )?\d+%", said.explanation)
+    missing = shown_none >= 30 if not_here_below is None else 100 - shown_none < 100 * not_here_below
+    read = re.findall(r"(?:under |over )?\d+%", said.explanation, re.IGNORECASE)
+    read = [number.lower() for number in read]
     begun = [kind for kind, words in BEGINNINGS.items() if re.match(words, said.explanation)]
     true = {
         "a probability lies between 0 and 1": all(0 <= share <= 1 for share in (*shares, none)),
@@ -127,7 +130,8 @@ def contradictions(said: Diagnosis, copies: int) -> list[str]:
         "the probability is the first hit's": said.probability == first,
         "the words are the kind's": said.words == WORDS[said.kind],
         "the sentence is the kind's": begun == [said.kind],
-        "likely means at least 60%": ("Likely" in said.explanation) <= (max(first, none) >= 0.6 - close),
+        "likely means at least 60%": ("Likely" in said.explanation) == (likely_of(said, first, none) >= 60),
+        "every sentence has a capital": all(s[0] == s[0].upper() for s in said.explanation.split(". ")),
         "a video that is surely meant fits": first < 0.5 or said.fits[0] == "fits",
         "nothing fits of what is not here": said.kind != "not_here" or set(said.fits) == {"nearest"},
         "what is said to be meant fits": said.kind != "precise" or set(said.fits[:group]) == {"fits"},
@@ -157,7 +161,7 @@ def contradictions(said: Diagnosis, copies: int) -> list[str]:
     elif said.kind == "not_here":
         true |= {
             "none is the likeliest": shown_none > shown_first,
-            "none has at least 30%": shown_none >= 30,
+            "none has at least 30%, or what was asked for": missing,
             "there is no group": group == 0,
             "the numbers are none's and the first's": read == [spoken(none), spoken(first)],
         }
@@ -165,10 +169,16 @@ def contradictions(said: Diagnosis, copies: int) -> list[str]:
         true |= {
             "there is no group": group == 0,
             "nothing stands out": shown_first < 50 or 2 * shown_rest > shown_first,
-            "none is not the likeliest from 30% on": shown_none < 30 or shown_none <= shown_first,
+            "none is not the likeliest from 30% on": not missing or shown_none <= shown_first,
             "the numbers are the first's and none's": read == [spoken(first), spoken(none)],
         }
     return [statement for statement, holds in true.items() if not holds]
+
+
+def likely_of(said: Diagnosis, first: float, none: float) -> int:
+    """The whole percents that a sentence may call likely: of the one video, or of none."""
+    one = first if said.kind == "precise" and said.group == 1 else 0.0
+    return round(100 * (none if said.kind == "not_here" else one))
 
 
 def spoken(share: float) -> str:

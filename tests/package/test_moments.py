@@ -263,10 +263,24 @@ def test_neighbours_are_one_moment_and_none_is_shorter_than_two_seconds() -> Non
     assert joined([best, beside, far], 0, 30) == (Moment(8.5, 12.25, 0.6), Moment(19.25, 21.25, 0.58))
     assert joined([far, best], 0, 30)[0] == Moment(19.25, 21.25, 0.58), "the best stays first"
     weaker = Moment(11, 15, 0.3)
-    assert joined([best, weaker], 0, 30) == (best, weaker), "what fits far less is another moment"
+    assert joined([best, weaker], 0, 30) == (best,), "what fits far less and lies beside it is left out"
+    assert joined([weaker, best], 0, 30) == (weaker,), "the one with more evidence is left"
     assert joined([Moment(0, 0.5, 0.6)], 0, 30) == (Moment(0, 2, 0.6),)
     assert joined([Moment(29.8, 30, 0.6)], 0, 30) == (Moment(28, 30, 0.6),)
     assert joined([Moment(0.2, 0.4, 0.6)], 0, 1) == (Moment(0, 1, 0.6),), "a short clip is one moment"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 56), st.integers(1, 12), st.floats(-0.2, 0.8)), min_size=1, max_size=8)
+)
+def test_no_moment_lies_beside_another(pieces: list[tuple[int, int, float]]) -> None:
+    moments = [Moment(at / 2, min(30.0, (at + long) / 2), score) for at, long, score in pieces]
+    shown = joined(moments, 0, 30)
+    assert all(moment.end - moment.start >= 2 and moment.start >= 0 and moment.end <= 30 for moment in shown)
+    in_time = sorted(shown, key=lambda moment: moment.start)
+    assert all(later.start > earlier.end + 1 for earlier, later in pairwise(in_time))
+    best = moments[0]
+    assert best.start >= shown[0].start and best.end <= shown[0].end, "the best is always there, and first"
 
 
 def test_a_clip_that_fits_throughout_is_one_moment() -> None:

@@ -65,8 +65,8 @@ def search(
             min=0,
             max=1,
             metavar="P",
-            help="Say that it is not here if it is less probable that its video is in the index.",
-            show_default="if that is the likeliest, and at least 30%",
+            help="Say 'not here' if 'none of them' is the likeliest, and the video here with less than this.",
+            show_default="at most 70%",
         ),
     ] = None,
     min_probability: Annotated[float | None, typer.Option(min=0, max=1, hidden=True)] = None,
@@ -165,17 +165,14 @@ def _show(index: SearchIndex, answer: Answer, page: str | None = None) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from holmes.evidence.wording import ABSTAINED
-
     console = Console(highlight=False, soft_wrap=True)
     diagnosis = answer.diagnosis
-    line = Text(diagnosis.words, style=f"bold {COLOURS.get(diagnosis.kind, 'cyan')}")
+    colour = "cyan" if answer.abstained else COLOURS.get(diagnosis.kind, "cyan")
+    line = Text(diagnosis.words, style=f"bold {colour}")
     line.append(f"  {diagnosis.explanation}", style="default")
     console.print(line)
-    if diagnosis.kind != "precise" and not answer.abstained:
+    if diagnosis.kind != "precise" or answer.abstained:
         console.print(Text(diagnosis.advice, style="dim"))
-    if answer.abstained:
-        console.print(f"{ABSTAINED} {diagnosis.advice}")
     for rank, hit in enumerate(answer.hits, start=1):
         for part in _hit(rank, hit, index.duration(hit.video)):
             console.print(part)

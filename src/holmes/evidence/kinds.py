@@ -57,13 +57,13 @@ def kinds_of(
 ) -> tuple[Tensor, Tensor]:
     """The kind of each query, and how many of its first videos the sentence is about.
 
-    `copies_Q` is how many of the first videos show one and the same moment. With `not_here_below`, a query is
-    "not here" if the probability that its video is in the collection is less than that.
+    `copies_Q` is how many of the first videos show one and the same moment. With `not_here_below`, "none of
+    them" need not have 30%, but the probability that the video is in the collection is less than that.
     """
     last = probability_QK.shape[1]
     copies_Q = copies_Q.clamp(max=last)
     held_QK = as_shown(probability_QK.double().cumsum(1))
-    probability_QK, none_Q, here_Q = as_shown(probability_QK), as_shown(none_Q), 1 - none_Q
+    probability_QK, none_Q, here_Q = as_shown(probability_QK), as_shown(none_Q), as_shown(1 - none_Q)
     first_Q1 = probability_QK[:, :1]
     place_K = torch.arange(last, device=probability_QK.device)
     next_Q = probability_QK.masked_fill(place_K < copies_Q.unsqueeze(1), 0).amax(1)
@@ -72,10 +72,8 @@ def kinds_of(
     size_Q = ((held_QK < HALF).sum(1) + 1).clamp(min=2)
     members_Q = (probability_QK >= QUARTER * first_Q1).long().cumprod(1).sum(1)
     several_Q = size_Q <= members_Q.clamp(max=SMALL_GROUP)
-    if not_here_below is None:
-        missing_Q = (none_Q > first_Q1.squeeze(1)) & (none_Q >= MISSING)
-    else:
-        missing_Q = here_Q < not_here_below
+    enough_Q = none_Q >= MISSING if not_here_below is None else here_Q < not_here_below
+    missing_Q = enough_Q & (none_Q > first_Q1.squeeze(1))
     kinds_Q = torch.full_like(copies_Q, AnswerKind.TOO_LITTLE)
     kinds_Q = kinds_Q.masked_fill(missing_Q, AnswerKind.NOT_HERE)
     kinds_Q = kinds_Q.masked_fill(several_Q, AnswerKind.SEVERAL_FIT)

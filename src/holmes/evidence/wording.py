@@ -14,7 +14,7 @@ BEST_MOMENT = "The moment shown is where it fits best."
 UNCALIBRATED = "These videos fit best, in this order. How sure that is, this model cannot say yet."
 CALIBRATE = "'holmes index calibrate' teaches it with sentences whose videos you know."
 NOT_A_SENTENCE = "Calibration covers sentences, not pictures, so there is no probability."
-ABSTAINED = "I do not know."
+ABSTAINED = "I do not know"
 READS_ENGLISH = (
     "This model reads English. It knows no other language, and neither names, sounds nor written text."
 )
@@ -39,7 +39,7 @@ def explain(
             shown = f"{_count(group)} videos show the same moment: {together} that it is the right one."
             return f"{_sentence(shown)} {missing}", "Any of them will do."
         case AnswerKind.PRECISE:
-            word = "Likely" if probabilities[0] >= LIKELY else "Best guess"
+            word = "Likely" if likely(probabilities[0]) else "Best guess"
             helps = BEST_MOMENT if probabilities[0] >= CERTAIN else "Add a detail to be more certain."
             return f"{word}: {first}, {leads}. {missing}", helps
         case AnswerKind.SEVERAL_FIT:
@@ -47,12 +47,17 @@ def explain(
             asked = f"{which_of(names, group)} " if len(names) > 1 else ""
             return f"{_sentence(shown)} {missing}", f"{asked}{ADD_A_DETAIL}"
         case AnswerKind.TOO_LITTLE:
-            return f"Not enough to tell. The likeliest is {first}, {leads}. {missing}", SAY_MORE
-    word = "Likely" if none >= LIKELY else "Perhaps"
+            return f"Not enough to tell. The likeliest video is {first}, {leads}. {missing}", SAY_MORE
+    word = "Likely" if likely(none) else "Perhaps"
     return (
         f"{word} not in your collection: {percent(none)}. The nearest is {first}, {leads}.",
         OTHER_WORDS,
     )
+
+
+def abstained(probability: float, least: float) -> str:
+    """Why there is no answer."""
+    return f"The likeliest video has {percent(probability)}, and {percent(least)} was asked for."
 
 
 def which_of(names: Sequence[str], group: int) -> str:
@@ -71,6 +76,11 @@ def not_all_searched(missing: Sequence[str]) -> str:
 def nobody_says(phrases: Sequence[str]) -> str:
     """What an answer says first if no video has the quoted words."""
     return f"No video says or shows {' or '.join(f'“{phrase}”' for phrase in phrases)}."
+
+
+def likely(probability: float) -> bool:
+    """Whether a probability, as it is shown, is called likely."""
+    return round(100 * probability) >= 100 * LIKELY
 
 
 def percent(probability: float) -> str:

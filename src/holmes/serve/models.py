@@ -216,7 +216,7 @@ class Questions(BaseModel):
         ge=0,
         le=1,
         strict=True,
-        description="Say that it is not here if it is less probable that its video is in the index.",
+        description="Say 'not here' if 'none of them' is the likeliest, and the video here with less.",
     )
     expect_missing: float | None = Field(
         None,

@@ -130,14 +130,15 @@ def compose_answers(
     if bool((copies_Q > 1).any()):
         diagnoses = judge_answers(request, nearest, judge, in_parts, copies_Q, words)
     answers = []
-    for q, diagnosis in enumerate(diagnoses):
+    for q, judged in enumerate(diagnoses):
+        diagnosis = with_language(judged, request.sentences[q], model)
         least = request.abstain_below
         if least is not None and diagnosis.probability is None:
             raise HolmesError(
                 "without a probability a search cannot abstain: a single video has nothing to be compared "
                 "with, and other models must be calibrated first ('holmes index calibrate')."
             )
-        abstained = least is not None and (diagnosis.probability or 0.0) < least
+        abstained = least is not None and round(diagnosis.probability or 0.0, 2) < least  # as it is shown
         hits = () if abstained else compose_hits(q, diagnosis, nearest, request.top, found)
         if words is not None and diagnosis.sources:
             spoken, query = words.by_name(q), words.queries[q]
@@ -145,10 +146,12 @@ def compose_answers(
             hits = tuple(
                 with_quotes(hit, spoken.get(hit.video), sources[rank], query) for rank, hit in enumerate(hits)
             )
-        told = with_names(diagnosis, hits)
+        told = with_names(diagnosis, hits) if diagnosis is judged else diagnosis
         if words is not None and (unsaid := words.missed_quotes(q)):
             told = replace(told, explanation=f"{wording.nobody_says(unsaid)} {told.explanation}")
-        told = with_language(told, request.sentences[q], model)
+        if abstained and least is not None:
+            why = wording.abstained(diagnosis.probability or 0.0, least)
+            told = replace(told, words=wording.ABSTAINED, explanation=why)
         told = with_missing(told, missing)
         answers.append(Answer(request.sentences[q], told, hits, abstained, tuple(missing)))
     return answers

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from holmes.evidence import wording
 from holmes.evidence.judging import Diagnosis
 from holmes.heard.passages import Passage
 from holmes.moments import Moment
@@ -98,7 +97,7 @@ class Answer:
         """The answer for people: the sentence, the diagnosis, the hits with their best moments."""
         lines = [f"“{self.query}”: {self.diagnosis.words}. {self.diagnosis.explanation}"]
         lines += [f"{rank:3}  {hit}" for rank, hit in enumerate(self.hits, start=1)]
-        return "\n".join([*lines, *([wording.ABSTAINED] if self.abstained else [])])
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"Answer({self.query!r}, {self.diagnosis.kind}, {len(self.hits)} hits)"

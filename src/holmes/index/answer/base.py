@@ -75,8 +75,8 @@ class SearchIndex(ABC):
             top: How many hits at most.
             filter: Search only these videos: a pattern for paths or file names, or the names themselves.
             abstain_below: Return no hits if the first hit is less probable than this.
-            not_here_below: Call the moment "not here" if it is less probable that its video is in the index;
-                by default if "none of them" is the likeliest, with at least 30%.
+            not_here_below: Call the moment "not here" if it is less probable that its video is in the index,
+                and no video is likelier than "none of them", which by default needs at least 30%.
             expect_missing: The share of queries whose video is not in the index; .2 unless stated.
             min_probability: The earlier name of `not_here_below`.
 

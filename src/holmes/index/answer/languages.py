@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from holmes.evidence import wording
 from holmes.evidence.judging import Diagnosis
+from holmes.evidence.kinds import AnswerKind
 
 ENGLISH_ALONE = ("pocket", "minilm")
 ENGLISH_WORDS = (
@@ -36,8 +37,20 @@ def is_foreign(sentence: str) -> bool:
 
 
 def with_language(diagnosis: Diagnosis, sentence: str, model: dict[str, object]) -> Diagnosis:
-    """Say what the model can read where a sentence in another language found little evidence."""
+    """Say what the model can read where a sentence in another language found little evidence.
+
+    Nothing fits what it could not read.
+    """
     reads_english = model.get("text", model.get("name")) in ENGLISH_ALONE
     if diagnosis.kind in ("precise", "unknown") or not reads_english or not is_foreign(sentence):
         return diagnosis
-    return replace(diagnosis, explanation=wording.READS_ENGLISH, advice=wording.ASK_IN_ENGLISH)
+    kind = AnswerKind.TOO_LITTLE if diagnosis.kind == "several_fit" else AnswerKind[diagnosis.kind.upper()]
+    return replace(
+        diagnosis,
+        kind=kind.name.lower(),
+        words=kind.words,
+        group=0,
+        fits=("nearest",) * len(diagnosis.fits),
+        explanation=wording.READS_ENGLISH,
+        advice=wording.ASK_IN_ENGLISH,
+    )

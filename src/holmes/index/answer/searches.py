@@ -19,6 +19,7 @@ from holmes.base.manifests import FileFormat
 from holmes.base.printing import shown
 from holmes.base.validation import AtMost, Within
 from holmes.errors import HolmesError, unknown
+from holmes.evidence.wording import percent
 from holmes.index.answer.base import SearchIndex
 from holmes.index.answer.request import check_sentence
 from holmes.index.storage.store import SEARCHES
@@ -69,7 +70,7 @@ class SearchMatch:
 
     def __str__(self) -> str:
         where = f"{self.start:.1f}-{self.end:.1f} s"
-        return f"{self.search}: {self.video}, {where}, probability {self.probability:.0%}"
+        return f"{self.search}: {self.video}, {where}, probability {percent(self.probability)}"
 
 
 def read_searches(folder: Path | str) -> list[SavedSearch]:

@@ -25,7 +25,7 @@ Sentence = Annotated[str, Field(description="What happens in the moment.", max_l
 INSTRUCTIONS = """\
 Holmes finds moments in a library of videos from one sentence, and says how sure it is.
 Describe one moment in a plain sentence ("a dog runs into the sea"), not in keywords.
-Read `certainty` and `next_step` of every answer and follow them: an answer that is not "sure" is not a find.
+Read `certainty` and `next_step` of every answer and follow them: only a "likely" answer is a find.
 Confirm a hit with `frames` at its moment before you claim it. Times are seconds."""
 
 

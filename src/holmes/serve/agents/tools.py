@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from holmes.base.printing import printable
 from holmes.editing.clips import clock, slug
 from holmes.errors import HolmesError
-from holmes.evidence.wording import percent
+from holmes.evidence.wording import likely, percent
 from holmes.heard.passages import Heard
 from holmes.index.answer.answers import Answer, Hit
 from holmes.index.answer.base import SearchIndex
@@ -36,25 +36,29 @@ CALLER = Caller("agent", 0)
 # Kind of answer → how sure it is, in a word, and what an agent should do.
 ADVICE = {
     "precise": (
-        "sure",
-        "The first hit is very likely the one. Say so with its probability; frames can confirm it.",
+        "likely",
+        "The first hit is likely the one. Say so with its probability; frames can confirm it.",
+    ),
+    "guess": (
+        "best guess",
+        "The first hit is the best guess, and may be wrong. Look at its frames, and give its probability.",
     ),
     "several_fit": (
         "several",
-        "Several videos fit about equally well. Do not pick one: show the user the hits in `group`, or "
+        "Several videos fit. Do not pick one: show the user the first hits, as many as `group` says, or "
         "search again "
         "with a detail that tells them apart.",
     ),
     "too_little": (
         "unsure",
-        "NOT SURE: the sentence fits too many videos. Do not present a hit as found. Ask the user for a "
+        "NOT SURE: no video stands out. Do not present a hit as found. Ask the user for a "
         "detail "
         "(who, where, colours, what happens before or after), or look at frames of the hits before you "
         "say anything.",
     ),
     "not_here": (
         "not here",
-        "PROBABLY NOT IN THIS LIBRARY. Tell the user that it seems to be missing. Search once more in "
+        "PERHAPS NOT IN THIS LIBRARY. Tell the user that it seems to be missing. Search once more in "
         "other words "
         "if they disagree; the hits are only the nearest, not finds.",
     ),
@@ -209,7 +213,9 @@ class AgentTools:
 
     def _told(self, answer: Answer) -> dict[str, Any]:
         diagnosis = answer.diagnosis
-        certainty, step = ADVICE.get(diagnosis.kind, ADVICE["unknown"])
+        together = sum(hit.probability or 0.0 for hit in answer.group)  # of one video, or of its copies
+        guess = diagnosis.kind == "precise" and not likely(together)
+        certainty, step = ADVICE.get("guess" if guess else diagnosis.kind, ADVICE["unknown"])
         known = {} if diagnosis.probability is None else {"probability": round(diagnosis.probability, 3)}
         if diagnosis.here is not None:
             known["in_library"] = round(diagnosis.here, 3)
@@ -233,7 +239,7 @@ class AgentTools:
             "rank": rank,
             **self._video(self.catalogue.by_name[hit.video]),
             "probability": None if hit.probability is None else round(hit.probability, 3),
-            "in_words": "no probability" if sure is None else f"{sure} likely to be the one",
+            "in_words": "no probability" if sure is None else f"{sure} that it is the one",
             "fit": hit.fit,
             "moments": _moments(hit),
             "because": list(hit.because),

@@ -2,7 +2,7 @@
 // when it is asked for.
 
 import { thumbnail } from "./api.js";
-import { button, clock, h, inWords, percent, say, shortened } from "./dom.js";
+import { button, clock, h, percent, say, shortened } from "./dom.js";
 import { made } from "./places.js";
 import { Player } from "./player.js";
 import { previewOnHover } from "./preview.js";
@@ -68,7 +68,7 @@ export class Card {
     const { probability, fit, score, title, folder } = this.hit;
     const sure = probability === null || probability === undefined
       ? h("p", { class: "sure" }, h("span", { class: "words" }, "similarity"), h("b", {}, score.toFixed(2)))
-      : h("p", { class: "sure" }, h("span", { class: "words" }, fit ?? inWords(probability)), h("b", {}, percent(probability)));
+      : h("p", { class: "sure" }, h("span", { class: "words" }, fit), h("b", {}, percent(probability)));
     const open = watchAddress(this.hit, { t: (this.hit.moments[0]?.start ?? 0).toFixed(1), q: this.actions.query });
     return h("div", { class: "heading" }, h("span", { class: "rank", "aria-hidden": "true" }, String(rank)),
       h("div", { class: "names" }, h("h3", { title: this.hit.name }, h("a", { href: open, "data-link": true }, title)), h("p", { class: "folder" }, `${clock(this.hit.duration)} · ${shortened(folder)}`)), sure);

@@ -87,13 +87,6 @@ export function percent(probability) {
   return value > 99 && value < 100 ? "> 99%" : `${Math.round(value)}%`;
 }
 
-// One scale for every probability on the page.
-const WORDS = [[0.9, "almost certainly"], [0.6, "likely"], [0.2, "perhaps"], [0, "unlikely"]];
-
-export function inWords(probability) {
-  return WORDS.find(([least]) => probability >= least)[1];
-}
-
 // The last folders of a long path tell more than the first.
 export function shortened(folder) {
   const parts = folder.split("/").filter(Boolean);
