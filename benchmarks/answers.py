@@ -119,7 +119,7 @@ def cross_validated(scores: Scores, owner_Q: Tensor, fits_QV: Tensor, own: Calib
 
 
 def by_name(index: Index, sentences: Sequence[str]) -> Scores:
-    """Scores of all videos in the order of their names: videos lie in an index in the order they were read."""
+    """Scores of all videos in the order of their names, whatever their order in the index."""
     order_V = sorted(range(len(index)), key=index.videos.__getitem__)
     scores = index.every_score(sentences)
     return Scores(scores.frame_QV[:, order_V], scores.clip_QV[:, order_V])
