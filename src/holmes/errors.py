@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from textwrap import shorten
 
 MOST_NAMES = 100  # in a message
 LONGEST_NAME = 100
+LONGEST_REASON = 200
 
 
 class HolmesError(Exception):
@@ -22,6 +24,12 @@ def unknown(what: str, value: str, known: Iterable[str]) -> HolmesError:
     listed = ", ".join(name[:LONGEST_NAME] for name in names[:MOST_NAMES])
     more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
     return HolmesError(f"unknown {what} '{value}'{hint} Known: {listed or 'none'}{more}.")
+
+
+def first_sentence(error: Exception) -> str:
+    """What an error of another library says, in short: its first sentence."""
+    said = " ".join((str(error).strip().splitlines() or [type(error).__name__])[0].split())
+    return shorten(said.split(". ")[0].rstrip("."), LONGEST_REASON, placeholder=" …")
 
 
 def missing_packages(what: str, *packages: str) -> HolmesError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -230,6 +231,47 @@ def test_a_model_that_is_not_there_says_what_to_download_and_where_to_put_it() -
         load_visual("open_clip:ViT-B-32")
 
 
+@pytest.mark.parametrize("name", ["./none", "/none", "open_clip:./none", "st:/none", "open_clip:", "st:"])
+def test_a_folder_that_is_not_there_is_not_looked_for_on_a_hub(name: str) -> None:
+    with pytest.raises(HolmesError, match=r"there is no folder|unknown model of open_clip"):
+        load_visual(name)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_damaged_model_is_one_line(folders: dict[str, Path], tmp_path: Path, family: str) -> None:
+    broken = tmp_path / family
+    shutil.copytree(folders[family], broken)
+    for file in broken.rglob("*.safetensors"):
+        os.truncate(file, file.stat().st_size - 100)
+    with pytest.raises(HolmesError, match="Download or copy the model again") as caught:
+        load_visual(f"st:{broken}" if family == "st" else str(broken))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_without_its_tokenizer_or_processor_is_one_line(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    for family, lacks, said in (
+        ("st", "tokenizer*", "its tokenizer is missing"),
+        ("metaclip_2", "tokenizer*", "put the model's own tokenizer into its folder"),
+        ("metaclip_2", "preprocessor*", "Can't load image processor"),
+        ("videoprism", "video_preprocessor*", "has no video_preprocessor_config.json"),
+    ):
+        broken = tmp_path / f"{family} {lacks[:3]}"
+        shutil.copytree(folders[family], broken, ignore=shutil.ignore_patterns(lacks))
+        with pytest.raises(HolmesError, match=said) as caught:
+            check_reads(load_visual(f"st:{broken}" if family == "st" else str(broken)), family)
+        assert "\n" not in str(caught.value)
+
+
+def test_frames_that_a_model_does_not_take_are_one_line(folders: dict[str, Path], tmp_path: Path) -> None:
+    broken = tmp_path / "videoprism"
+    shutil.copytree(folders["videoprism"], broken)
+    (broken / "video_preprocessor_config.json").write_text('{"size": {"height": 288, "width": 288}}')
+    with pytest.raises(HolmesError, match=r"cannot encode a picture \(Image size"):
+        check_sees(load_visual(str(broken)), "videoprism")
+
+
 def test_a_model_never_runs_code(folders: dict[str, Path], tmp_path: Path) -> None:
     foreign = tmp_path / "st"
     shutil.copytree(folders["st"], foreign)
@@ -255,7 +297,7 @@ def test_the_models_that_can_be_used_here_are_listed(monkeypatch, capsys) -> Non
     found = {entry["name"]: entry for entry in json.loads(said)}
     assert code == 0 and found["pocket"]["present"] == found["tint"]["present"] == "yes"
     assert found["pocket"]["width"] == load_visual("pocket").width
-    assert found["open_clip:PE-Core-L-14-336"]["present"] == "downloaded when first used"
+    assert found["open_clip:PE-Core-L-14-336"]["present"] == "no: downloaded when first used"
     assert {"parameters", "languages", "licence", "encodes"} <= found["siglip2-base-patch16-224"].keys()
     code, said, _ = shell("models")
     assert code == 0 and "Apache-2.0" in said and "open_clip:ViT-B-16-SigLIP2" in said

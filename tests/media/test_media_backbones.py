@@ -268,7 +268,7 @@ def test_a_folder_without_a_model_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(HolmesError, match=r"no config\.json"):
         load_visual(str(tmp_path))
     (tmp_path / "config.json").write_text('{"model_type": "clip"}')
-    with pytest.raises(HolmesError, match="cannot be loaded as a model"):
+    with pytest.raises(HolmesError, match="cannot be loaded by transformers"):
         load_visual(str(tmp_path))
 
 

@@ -19,7 +19,7 @@ import stat
 from pathlib import Path
 
 from holmes.encoders.checkpoint import MANIFEST, read_manifest
-from holmes.errors import HolmesError, missing_packages
+from holmes.errors import HolmesError, first_sentence, missing_packages
 
 PREFIX = "hub:"
 METRICS, CARD = "metrics.json", "README.md"
@@ -99,8 +99,7 @@ def _download(name: str, revision: str | None) -> Path:
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=wanted, endpoint=endpoint()))
     except Exception as error:
-        reason = " ".join(str(error).split())[:160]
         raise HolmesError(
-            f"'{name}' cannot be pulled ({reason}); where there is a network, run 'hf download {name} "
-            "--local-dir FOLDER', and name that FOLDER instead."
+            f"'{name}' cannot be pulled ({first_sentence(error)}). With a network, run "
+            f"'hf download {name} --local-dir FOLDER', then name FOLDER instead."
         ) from None

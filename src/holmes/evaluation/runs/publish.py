@@ -13,7 +13,7 @@ from holmes.base.files import write_json
 from holmes.encoders.checkpoint import ENCODERS, FORMAT, MANIFEST, CheckpointManifest, read_manifest
 from holmes.encoders.hub import CARD, METRICS, PREFIX, check_model, endpoint, folder_of
 from holmes.encoders.released import checkpoint_in
-from holmes.errors import HolmesError, missing_packages
+from holmes.errors import HolmesError, first_sentence, missing_packages
 from holmes.evaluation.intervals import over_seeds, read_ranks
 from holmes.evidence.calibration import EXTRA as CALIBRATION
 from holmes.results import TrainingResult, summary_of
@@ -203,9 +203,8 @@ def _upload(model: Path, name: str, private: bool) -> str:
         hub.create_repo(name, private=private, exist_ok=True)
         hub.upload_folder(repo_id=name, folder_path=str(model), commit_message="Publish a Holmes model")
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
         raise HolmesError(
-            f"'{name}' cannot be pushed ({reason}); log in with 'hf auth login', or push into a folder "
-            "such as ./NAME."
+            f"'{name}' cannot be pushed ({first_sentence(error)}). Log in with 'hf auth login', or push into "
+            "a folder such as ./NAME."
         ) from None
     return f"{PREFIX}{name}"

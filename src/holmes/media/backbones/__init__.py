@@ -108,8 +108,8 @@ def lasting_name(name: str) -> str:
     model, at, file = name.partition("@")
     if at and model.startswith(("timm:", "torchvision:")):
         return f"{model}@{Path(file).resolve()}"
-    library, colon, folder = name.partition(":")
-    if colon and library in ("open_clip", "st") and Path(folder).is_dir():
+    library, _, folder = name.partition(":")
+    if library in ("open_clip", "st") and folder and Path(folder).is_dir():
         return f"{library}:{Path(folder).resolve()}"
     return str(Path(name).resolve()) if name not in BUILT_IN and Path(name).is_dir() else name
 

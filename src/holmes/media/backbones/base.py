@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holmes.base.validation import Within
-from holmes.errors import HolmesError
+from holmes.errors import HolmesError, first_sentence
 
 Image: TypeAlias = npt.NDArray[np.uint8]  # height × width × RGB
 Matrix: TypeAlias = npt.NDArray[np.float32]  # rows × width
@@ -105,7 +105,7 @@ def check_reads(encoder: TextBackbone, name: str) -> None:
     try:
         one, other = encoder.sentences(["a dog runs along the beach", "two red cars"])
         differ = float(np.abs(one - other).max()) > SAME_ROWS
-    except (IndexError, RuntimeError):  # a token beyond the model's vocabulary
+    except (IndexError, RuntimeError, ValueError):  # a token beyond the model's vocabulary, or too many
         differ = False
     if not differ:
         raise HolmesError(
@@ -123,7 +123,10 @@ def check_sees(encoder: VisualBackbone, name: str) -> None:
         for tint in ((1.0, 1.0, 1.0), (0.6, 0.4, 0.1))
     )
     pictures = [grey] * encoder.window + [brown[:, ::-1].copy()] * encoder.window
-    rows = encoder.frames(pictures)
+    try:
+        rows = encoder.frames(pictures)
+    except (IndexError, RuntimeError, ValueError) as error:
+        raise HolmesError(f"'{name}' cannot encode a picture ({first_sentence(error)}).") from error
     if not np.isfinite(rows).all() and getattr(encoder, "precision", None) is not None:
         encoder.precision = None  # type: ignore[attr-defined] # half precision overflows in this model
         rows = encoder.frames(pictures)

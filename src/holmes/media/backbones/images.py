@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from holmes.errors import HolmesError, missing_packages
+from holmes.errors import HolmesError, first_sentence, missing_packages
 from holmes.media.backbones.base import Image, Matrix, encode_in_batches
 from holmes.media.backbones.torchvision_import import make_torchvision_importable
 from holmes.media.pictures import square
@@ -57,8 +57,10 @@ class ImageModel:
         except ImportError:
             raise missing_packages(f"'{name}'", library) from None
         except Exception as error:
-            reason = " ".join(str(error).split())[:200]
-            raise HolmesError(f"'{name}' cannot be loaded from {library} ({reason}).") from None
+            raise HolmesError(
+                f"'{name}' cannot be loaded from {library} ({first_sentence(error)}). Download its weights "
+                f"elsewhere and write {library}:{model_name}@FILE.safetensors."
+            ) from None
         self.name, self.side = name, self._preparation.side
         self.device = device_named(device)
         self._model = model.eval().to(self.device)

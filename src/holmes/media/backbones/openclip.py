@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,19 @@ from holmes.base.files import read_json
 from holmes.errors import HolmesError, missing_packages, unknown
 from holmes.media.backbones.base import Image, Matrix, encode_in_batches
 from holmes.media.backbones.precision import computing_in, half_precision, parameters_of
-from holmes.media.backbones.pretrained import folder_digest, limit_threads, model_folder, refuse_pickles
+from holmes.media.backbones.pretrained import (
+    folder_digest,
+    limit_threads,
+    model_folder,
+    not_loaded,
+    refuse_pickles,
+)
 from holmes.media.backbones.torchvision_import import make_torchvision_importable
 from holmes.media.pictures import middle
 
 CONFIG = "open_clip_config.json"
 BATCH = 32
+MOST_NEAR = 8  # of the names that a message offers: the library knows more than a hundred
 
 
 class OpenClip:
@@ -53,8 +61,7 @@ class OpenClip:
             model, _, self._prepare = library.create_model_and_transforms(source, require_pretrained=True)
             self._tokenize = library.get_tokenizer(source)
         except Exception as error:  # others' code, and a file that may hold anything
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise HolmesError(f"{folder} cannot be loaded by open_clip ({reason}).") from None
+            raise not_loaded(folder, "open_clip", error) from None
         finally:
             logging.disable(before)
         self._model = model.eval().to(self.device, torch.float32)
@@ -145,9 +152,7 @@ def import_open_clip() -> Any:
 
 def open_clip_folder(name: str) -> Path:
     """The folder of a model: a path, or what a hub holds under the library's own names."""
-    if Path(name).is_dir():
-        return Path(name)
-    if "/" in name:
+    if "/" in name or Path(name).is_dir():
         return model_folder(name)
     return model_folder(repository_of(name))
 
@@ -158,8 +163,9 @@ def repository_of(name: str) -> str:
     architecture, _, weights = name.partition(":")
     known = library.list_pretrained_tags_by_model(architecture)
     if not known:
-        models = sorted({model for model, _ in library.list_pretrained()})
-        raise unknown("model of open_clip", architecture, models)
+        models = {model for model, _ in library.list_pretrained()}
+        near = get_close_matches(architecture, models, MOST_NEAR, cutoff=0)
+        raise unknown("model of open_clip", architecture, near)
     if weights and weights not in known:
         raise unknown(f"weights of open_clip:{architecture}", weights, known)
     if not weights and len(known) > 1:

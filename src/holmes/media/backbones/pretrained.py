@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
 from holmes.base.files import read_json, sha256_file
-from holmes.errors import HolmesError, missing_packages
+from holmes.errors import HolmesError, first_sentence, missing_packages
 from holmes.media.backbones.torchvision_import import make_torchvision_importable
 
+NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # NAME or OWNER/NAME on a hub
 PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")  # weights, configuration, vocabulary
 
 
 def model_folder(name: str) -> Path:
     """The folder of a model: `name` itself if it is one, else what a hub holds under that name."""
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         return Path(name)
+    if not NAME.fullmatch(name):
+        raise HolmesError(f"there is no folder '{name}'; name the folder of a model, or OWNER/NAME on a hub.")
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
@@ -26,10 +30,9 @@ def model_folder(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=list(PATTERNS)))
     except Exception as error:
-        reason = " ".join(str(error).split())[:120]
         raise HolmesError(
-            f"'{name}' is not on this machine, and no hub offers it from here ({reason}); where there is a "
-            f"network, run 'hf download {name} --local-dir FOLDER', and name that FOLDER as the model."
+            f"'{name}' is not on this machine and cannot be downloaded ({first_sentence(error)}). With a "
+            f"network, run 'hf download {name} --local-dir FOLDER', then use FOLDER as the model."
         ) from None
 
 
@@ -89,9 +92,15 @@ def load_part(auto_class: str, folder: Path, **options: Any) -> Any:
     try:
         part = getattr(transformers, auto_class).from_pretrained(folder, local_files_only=True, **options)
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise HolmesError(f"{folder} cannot be loaded as a model ({auto_class}: {reason}).") from None
+        raise not_loaded(folder, f"transformers' {auto_class}", error) from None
     return part
+
+
+def not_loaded(folder: Path, library: str, error: Exception) -> HolmesError:
+    """A model that its library cannot load: a file is missing, cut off, or another model's."""
+    return HolmesError(
+        f"{folder} cannot be loaded by {library} ({first_sentence(error)}). Download or copy the model again."
+    )
 
 
 def quiet_transformers() -> None:

@@ -15,6 +15,7 @@ from holmes.media.backbones.pretrained import (
     folder_digest,
     limit_threads,
     model_folder,
+    not_loaded,
     quiet_transformers,
     refuse_pickles,
 )
@@ -61,8 +62,7 @@ class SentenceTransformersModel:
                 model_kwargs={"use_safetensors": True, "dtype": torch.float32},
             ).eval()
         except Exception as error:  # others' code, and a file that may hold anything
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise HolmesError(f"{folder} cannot be loaded by sentence-transformers ({reason}).") from None
+            raise not_loaded(folder, "sentence-transformers", error) from None
         if not self._model.supports("image"):
             raise HolmesError(
                 f"'{name}' reads {', '.join(map(str, self._model.modalities))} and no pictures; choose a "
