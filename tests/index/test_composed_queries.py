@@ -119,6 +119,8 @@ def test_moments_are_read_as_people_write_them() -> None:
     for wrong in ("x.mp4", "@1:00", "x.mp4@", "x.mp4@1:2:3:4", "x.mp4@a-b", "x.mp4@-3"):
         with pytest.raises(HolmesError, match="write VIDEO@1:23-1:30"):
             parse_clip(wrong)
+    with pytest.raises(HolmesError, match="ends before it begins"):
+        parse_clip("x.mp4@0:05-0:02")
 
 
 def test_what_cannot_be_asked_is_said(index) -> None:
@@ -162,6 +164,8 @@ def test_pictures_are_upright_small_and_bounded() -> None:
         decode_picture(huge)
     with pytest.raises(HolmesError):
         decode_picture(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")  # a program
+    with pytest.raises(HolmesError, match=r"^it is none of JPEG, PNG, WEBP, BMP, GIF, TIFF$"):
+        decode_picture(b"neither")
 
 
 def test_on_the_command_line(index, tmp_path: Path, monkeypatch, capsys) -> None:
@@ -178,3 +182,11 @@ def test_on_the_command_line(index, tmp_path: Path, monkeypatch, capsys) -> None
         assert code == 0 and "red_green.mp4" in said and "no probability" in said
         code, _, said = shell("search", path, "--image", tmp_path / "no.png")
         assert code == 2 and len(said.splitlines()) == 1
+        page = "http://127.0.0.1:8000"
+        for option, value in (("--abstain-below", ".5"), ("--not-here-below", ".5"), ("--links", page)):
+            code, out, said = shell("search", path, "red", "--not", "blue", option, value)
+            assert (code, out) == (2, "") and said.startswith(f"holmes: {option} needs a single sentence")
+        played: list[tuple[str, float]] = []
+        monkeypatch.setattr("holmes.cli.player.play", lambda video, start: played.append((video, start)))
+        code, _, _ = shell("search", path, "red", "--then", "green", "--top", "1", "--play")
+        assert code == 0 and Path(played[0][0]).stem == "red_green"

@@ -102,9 +102,14 @@ def search(
     if device == "auto" and sentence is not None:
         device = "cpu"  # one search takes less time than moving the embeddings
     page = None if links is None else page_address(links)
+    composed = image is not None or like is not None or bool(leave_out) or then is not None
+    given = {"--abstain-below": abstain_below, "--not-here-below": not_here_below, "--links": links}
+    for option, value in given.items():
+        if composed and value is not None:
+            raise HolmesError(f"{option} needs a single sentence, without --image, --like, --not or --then.")
     opened = open_index(index, device=device, model=model)
     names = videos.names(opened)
-    if image is not None or like is not None or leave_out or then is not None:
+    if composed:
         answer = opened.search_by(
             sentence, top, image=image, like=like, leave_out=leave_out or (), then=then, filter=names
         )
@@ -112,6 +117,8 @@ def search(
             typer.echo(json_format.dumps(answer.to_dict()))
         else:
             _show(opened, answer)
+        if play:
+            _play(answer)
         return
     for words in _sentences(sentence):
         answer = opened.search(

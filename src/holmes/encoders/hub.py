@@ -67,7 +67,7 @@ def pull(name: str | Path, *, revision: str | None = None) -> Path:
     if folder is None:
         folder = _download(str(name).removeprefix(PREFIX), revision)
     elif not folder.is_dir():
-        raise HolmesError(f"{folder} does not exist; 'holmes.push' puts a model there.")
+        raise HolmesError(f"{folder} does not exist; 'holmes push' puts a model there.")
     check_model(folder)
     return folder
 

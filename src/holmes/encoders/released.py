@@ -60,7 +60,7 @@ def load_released(path: Path) -> Checkpoint:
             saved = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise HolmesError(f"{path} does not exist.") from None
-    except Exception as error:  # whatever goes wrong while reading a stranger's file is the file's fault
+    except Exception as error:  # whatever goes wrong while reading a file is the file's fault
         asked = re.search(r"GLOBAL (\S+)", str(error))
         why = (
             f"it asks for {asked[1]}"

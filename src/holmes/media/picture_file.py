@@ -64,7 +64,7 @@ def decode_picture(content: bytes, longest: int = LONGEST_SIDE) -> Image:
     """The first picture of a file, upright, in RGB, scaled down to `longest`. Only for a child process."""
     try:
         from PIL import Image as Pillow
-        from PIL import ImageOps
+        from PIL import ImageOps, UnidentifiedImageError
     except ImportError:
         raise missing_packages("a query by picture", "pillow") from None
     Pillow.MAX_IMAGE_PIXELS = MOST_PIXELS
@@ -79,7 +79,9 @@ def decode_picture(content: bytes, longest: int = LONGEST_SIDE) -> Image:
             return np.asarray(upright)
     except HolmesError:
         raise
-    except Exception as error:  # a stranger's file
+    except UnidentifiedImageError:
+        raise HolmesError(f"it is none of {', '.join(FORMATS)}") from None
+    except Exception as error:  # the file may hold anything
         raise HolmesError(" ".join(f"{type(error).__name__}: {error}".split())[:160]) from None
 
 

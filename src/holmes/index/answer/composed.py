@@ -117,6 +117,8 @@ def parse_clip(text: str) -> Clip:
     seconds = [
         3600 * int(found[1] or 0) + 60 * int(found[2] or 0) + float(found[3]) for found in times if found
     ]
+    if seconds[1] < seconds[0]:
+        raise HolmesError(f"'{text[:100]}' ends before it begins; write VIDEO@FROM-TO.")
     return Clip(video, *seconds)
 
 
@@ -220,12 +222,12 @@ class Step:
     """What is wanted at one place, and what must not be seen there."""
 
     wanted: ScaledQuery
-    left_out: Sequence[ScaledQuery]
+    unwanted: Sequence[ScaledQuery]
 
     def along(self, video: StoredVideo) -> Rows:
         """What is wanted, less what is shown of the things to leave out beyond what videos usually show."""
         value_F = self.wanted.along(video)
-        for each in self.left_out:
+        for each in self.unwanted:
             value_F = value_F - LEAVE_OUT * np.maximum(each.along(video), 0)
         return value_F
 
