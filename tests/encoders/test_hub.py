@@ -184,6 +184,11 @@ def test_an_index_of_a_pulled_model_remembers_its_name(world, tmp_path: Path, mo
     monkeypatch.setenv("HOLMES_HUB", str(tmp_path))
     holmes.push(world[1], "model")
     assert TrainedHolmes(tmp_path / "model", "lite2", "minilm", "cpu", "hub:model").name == "hub:model"
+    elsewhere = TrainedHolmes(tmp_path / "model", "theirs", "theirs", "cpu")  # a folder of its author
+    with pytest.raises(HolmesError, match="is in a folder, name it with --visual FOLDER"):
+        _ = elsewhere.visual
+    with pytest.raises(HolmesError, match="is in a folder, name it with --text FOLDER"):
+        _ = elsewhere.text
 
 
 @pytest.mark.parametrize(

@@ -194,3 +194,6 @@ def test_a_model_as_it_is_calibrated_and_trained(encoders, films, captions, tmp_
     answer = holmes.open_index(tmp_path / "tried" / "trained").search("something red")
     assert len(answer) == 6
     assert shell(*words)[1] == said  # nothing is done twice
+    new = tmp_path / "new"
+    code, _, errors = shell("try", films, "--captions", tmp_path / "no.csv", "--model", "tint", "--out", new)
+    assert code == 2 and "no.csv does not exist" in errors and not new.exists()

@@ -56,6 +56,8 @@ def try_model(
 
     check_form(form)
     config = configured(preset, settings)
+    if not captions.is_file():
+        raise HolmesError(f"{captions} does not exist, or is not a file; name a file of captions.")
     joint = load_embedder(model, device=device)
     if not isinstance(joint, ZeroShot):
         raise HolmesError(f"'{model}' is not a joint encoder; name one of 'holmes models'.")

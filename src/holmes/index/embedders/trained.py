@@ -5,7 +5,8 @@ V videos, N raw rows, F frames, C clips, T tokens, D width
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -124,7 +125,8 @@ class TrainedHolmes:
     def visual(self) -> VisualBackbone:
         visual = self._visual
         if isinstance(visual, str):
-            visual = load_visual(visual, device=self.device)
+            with self._hint("--visual"):
+                visual = load_visual(visual, device=self.device)
         wanted = self.checkpoint.config.model.video_width
         self._refuse_other(self.trained_on.visual, visual, wanted, "visual features", "--visual")
         return visual
@@ -133,12 +135,22 @@ class TrainedHolmes:
     def text(self) -> TextBackbone:
         text = self._text
         if isinstance(text, str):
-            text = load_text(text, device=self.device)
+            with self._hint("--text"):
+                text = load_text(text, device=self.device)
         wanted = self.checkpoint.config.model.text_width
         self._refuse_other(self.trained_on.text, text, wanted, "token features", "--text")
         if text.name not in BUILT_IN:
             check_reads(text, text.name)
         return text
+
+    @contextmanager
+    def _hint(self, option: str) -> Iterator[None]:
+        """Say which option names the encoder: a published model records the folder of its author by name."""
+        try:
+            yield
+        except HolmesError as error:
+            where = f"If the encoder of {self.folder} is in a folder, name it with {option} FOLDER."
+            raise HolmesError(f"{error} {where}") from None
 
     def _refuse_other(
         self,
