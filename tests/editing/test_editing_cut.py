@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from fractions import Fraction
 from pathlib import Path
@@ -9,17 +10,22 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import holmes
+from holmes.cli.main import app
 from holmes.editing.clips import slug
 from holmes.editing.cut import clip_names, into_new_file
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Diagnosis
 from holmes.index.answer.answers import Answer, Hit
+from holmes.index.embedders import loading
 from holmes.media.cutting import title_picture
 from holmes.moments import Moment
+from index_fakes import FakeJoint
 from media_files import moving_video
 from rated_films import frames_in, rated_film, uneven_times
+from serve_fakes import build
 
 START, END = 1.3, 2.4
 NAMES = ("23.976.mp4", "drop.mov", "film.mkv", "uneven.mp4", "noise.avi")
@@ -180,3 +186,24 @@ def test_hostile_names_become_plain_ones(name: str, file: str) -> None:
     clips = [type("Clip", (), {"video": f"/films/{name}.mp4", "start": 3725.0})()]
     (made,) = clip_names(clips)
     assert "/" not in made and made.startswith("01-") and made.endswith("1m02m05.mp4")
+
+
+def test_the_commands_say_how_sure_the_answer_is_and_name_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "load_visual", lambda name, **how: FakeJoint())
+    index = build(tmp_path)
+    explanation = holmes.open_index(index, device="cpu").search("dog runs beach").diagnosis.explanation
+    words = [str(index), "dog runs beach", "--at-least", "0", "--top", "1", "--out"]
+    for command, out, made in (("cut", "clips", "1 file in"), ("export", "dogs.edl", "1 clip at")):
+        told = CliRunner().invoke(app, [command, *words, str(tmp_path / out)], catch_exceptions=False).output
+        assert explanation in told and made in told
+    assert [path.name for path in (tmp_path / "clips").iterdir()] == ["01-coast-0m04.mp4"]
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("holmes.editing.cut.write_clip", full)
+    error = CliRunner().invoke(app, ["cut", *words, str(tmp_path / "full")]).exception
+    assert isinstance(error, OSError) and error.filename == str(tmp_path / "full/01-coast-0m04.mp4")
+    assert list((tmp_path / "full").iterdir()) == []

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import resource
+import struct
+import zipfile
 
 import h5py
 import numpy as np
@@ -15,6 +18,7 @@ from holmes.cli import main
 from holmes.data.store import Store
 from holmes.encoders.tf_prvr import best_frame_scores, moment_scores, moments_of
 from holmes.errors import HolmesError
+from holmes.evaluation import score_files
 from holmes.evaluation.runs.scores import evaluate_score_file
 from holmes.evaluation.score_files import read_scores, save_scores
 from holmes.evaluation.training_free import training_free_scores
@@ -256,3 +260,77 @@ def test_methods_without_training(store, tmp_path, capsys):
     plant(narrow, PlantSettings(videos=4, val_videos=2, test_videos=2, video_width=8, text_width=9))
     with pytest.raises(HolmesError, match="frames of width 8 and text of width 9"):
         training_free_scores(Store.open(narrow), Store.open(narrow).split("test"), "zero_shot")
+
+
+def npz_bomb(path):
+    np.savez_compressed(path, scores=np.zeros((3000, 2000), np.float32))
+
+
+def npz_claim(path):
+    with zipfile.ZipFile(path, "w") as archive, archive.open("scores.npy", "w") as entry:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (10**7, 10**7)}
+        np.lib.format.write_array_header_1_0(entry, header)
+
+
+def npy_claim(path):
+    text = b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, 2), }"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + text.ljust(117) + b"\n")
+
+
+def h5_claim(path):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("scores", (10**6, 10**6), "f4", chunks=(1000, 1000))
+
+
+def h5_elsewhere(path):
+    (path.parent / "secret").write_bytes(bytes(64))
+    with h5py.File(path, "w") as file:
+        file.create_dataset("scores", (4, 4), "f4", external=[(str(path.parent / "secret"), 0, 64)])
+
+
+def h5_link(path):
+    h5_elsewhere(path.parent / "other.h5")
+    with h5py.File(path, "w") as file:
+        file["scores"] = h5py.ExternalLink(str(path.parent / "other.h5"), "scores")
+
+
+def parquet_of(path, **columns):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table(columns), path)
+
+
+def parquet_bomb(path):
+    parquet_of(path, query=np.zeros(10**6, np.int8), a=np.zeros(10**6), b=np.zeros(10**6))
+
+
+def parquet_long_names(path):
+    """A gigabyte of names in a small file: a name that repeats is kept once."""
+    pyarrow = pytest.importorskip("pyarrow")
+    codes = pyarrow.array(np.zeros(10**4, np.int32))
+    parquet_of(path, query=pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array(["q" * 10**5])))
+
+
+@pytest.mark.parametrize(
+    ("make", "ending"),
+    [
+        (npz_bomb, "npz"),
+        (npz_claim, "npz"),
+        (npy_claim, "npy"),
+        (h5_claim, "h5"),
+        (h5_elsewhere, "h5"),
+        (h5_link, "h5"),
+        (parquet_bomb, "parquet"),
+        (parquet_long_names, "parquet"),
+    ],
+)
+def test_hostile_files_are_refused_and_take_little_memory(store, tmp_path, monkeypatch, make, ending):
+    path = tmp_path / f"hostile.{ending}"
+    make(path)
+    monkeypatch.setattr(score_files, "LARGEST", 1 << 24)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(HolmesError) as told:
+        read_scores(path).aligned(store, store.split("test"))
+    assert "\n" not in str(told.value) and str(path) in str(told.value)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
 import holmes
 from browser import chromium, launched, serving, violations
 from holmes.cli import index as commands
-from holmes.cli.main import main
+from holmes.cli.main import app, main
 from holmes.errors import HolmesError
 from holmes.index.answer import searches
 from holmes.index.answer.notify import check_webhook, make_notifier
@@ -183,6 +184,14 @@ def test_what_is_wrong_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch
     file.write_text(file.read_text().replace("dogs", "cats"))
     with pytest.raises(HolmesError, match="is damaged"):
         read_searches(index)
+
+
+@pytest.mark.parametrize("words", [("list",), ("remove", "soup")])
+def test_a_folder_that_is_no_index_stays_as_it_is(tmp_path: Path, words: tuple[str, ...]) -> None:
+    for folder in (tmp_path / "none", tmp_path):
+        with pytest.raises(HolmesError, match="is not an index; make one"):
+            CliRunner().invoke(app, ["searches", words[0], str(folder), *words[1:]], catch_exceptions=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_searches_saved_at_once_are_all_kept(folder: Path) -> None:

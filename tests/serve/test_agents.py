@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +20,12 @@ import uvicorn
 from mcp import Client, StdioServerParameters
 from PIL import Image
 
+from holmes.base.files import UMASK
 from holmes.cli.mcp import mcp
 from holmes.errors import HolmesError
 from holmes.index.answer.searcher import Index
 from holmes.serve.agents.server import http_app, make_server
+from holmes.serve.decoding import Decoders
 from serve_fakes import FakeDiagnose, build, open_fake
 
 SRC = str(Path(__file__).parents[2] / "src")
@@ -135,6 +137,27 @@ def test_clips_are_saved_only_where_that_is_allowed(index: Index, tmp_path: Path
         result = talk(index, lambda client, wrong=wrong: client.call_tool("cut", order | wrong), tmp_path)
         assert result.is_error
     assert len(list((tmp_path / "clips").iterdir())) == 2
+
+
+def test_a_clip_has_its_name_when_it_is_whole(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill in the middle leaves nothing that looks like a clip; a failure leaves nothing at all."""
+    seen: list[list[str]] = []
+
+    async def pieces(*_: Any, **__: Any) -> AsyncIterator[bytes]:
+        yield b"half"
+        seen.append([path.name for path in tmp_path.glob("*.mp4")])
+        if len(seen) > 1:
+            raise HolmesError("the film is damaged.")
+
+    monkeypatch.setattr(Decoders, "cut", pieces)
+    order = {"video": "coast.mp4", "start": 4.0, "end": 6.0}
+    first = called(index, "cut", tmp_path, **order)
+    assert first["bytes"] == 4 and os.stat(first["file"]).st_mode & 0o777 == 0o666 & ~UMASK
+    result = talk(index, lambda client: client.call_tool("cut", order), tmp_path)
+    assert result.is_error and "damaged" in result.content[0].text
+    assert seen == [[], ["coast-0m04.mp4"]] and os.listdir(tmp_path) == ["coast-0m04.mp4"]
 
 
 def test_without_a_transcript_it_says_so(index: Index) -> None:

@@ -73,6 +73,8 @@ def test_a_composed_query_answers_as_the_index_does(client: TestClient, index: I
         ({"image": "A" * 70_000}, 413),
         ({"sentence": "dog", "leave_out": ["cat"] * 9}, 422),
         ({"sentence": "dog", "more": 1}, 422),
+        ({"sentence": "dog", "shortest": True}, 422),
+        ({"like": {"video": "coast.mp4", "start": "0", "end": 1}}, 422),
         ({"like": {"video": "nothing.mp4", "start": 0, "end": 1}}, 409),
         ({"like": {"video": "coast.mp4", "start": -1, "end": 1}}, 422),
     ],
@@ -83,6 +85,17 @@ def test_what_cannot_be_asked_is_refused_in_a_line(
     response = client.post("/api/search/by", json=asked)
     assert response.status_code == status, response.text
     assert len(response.json()["error"].splitlines()) == 1
+
+
+def test_a_picture_that_unpacks_to_millions_of_pixels_is_refused(client: TestClient) -> None:
+    """A hundred million in a body of 16 KB would keep one of two decoders busy for seconds."""
+    bomb = io.BytesIO()
+    Image.new("1", (5000, 5000)).save(bomb, "PNG")
+    for content, reason in ((bomb.getvalue(), "5000 × 5000 pixels"), (b"GIF89a?", "it is none of JPEG")):
+        asked = {"image": base64.b64encode(content).decode()}
+        response = client.post("/api/search/by", json=asked)
+        assert response.status_code == 409 and reason in response.json()["error"]
+        assert "object at 0x" not in response.text
 
 
 def test_through_the_client_and_on_the_page(index: Index, tmp_path: Path) -> None:

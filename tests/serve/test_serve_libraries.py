@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from starlette.testclient import TestClient
@@ -137,6 +139,18 @@ def test_the_guard_stands_before_every_library(folder: Path) -> None:
             assert client.get(path, headers={"host": "elsewhere.example"}).status_code == 421
         codes = [client.get("/FILMS/api/index").status_code for _ in range(30)]
         assert 429 in codes and client.get("/FAMILY/api/index").status_code == 429  # one limit for all
+
+
+@pytest.mark.parametrize(
+    "target", ["*", "?q=1", "FILMS", "http://127.0.0.1:8000/", "//FILMS//", "/FILMS?q=1"]
+)
+def test_no_target_brings_a_server_error(folder: Path, target: str) -> None:
+    with serving(app_of(folder), ServeSettings(limits=PLENTY)) as address:
+        parts = urlsplit(address)
+        with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
+            connection.sendall(f"OPTIONS {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            answer = connection.recv(1000)
+    assert answer.startswith(b"HTTP/1.1 ") and answer.split()[1] in (b"308", b"400", b"404", b"405"), answer
 
 
 def test_a_remote_server_lists_its_libraries(folder: Path) -> None:

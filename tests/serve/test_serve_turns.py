@@ -183,6 +183,35 @@ def test_every_sentence_counts_as_a_request(index: Index) -> None:
         assert "too many requests" in refused.json()["error"]
 
 
+def test_sentences_count_wherever_they_are_given(index: Index) -> None:
+    limits = replace(PLENTY, rate=0.001, burst=100)
+    for path, order in (
+        ("/api/encode", {"sentences": ["dog"] * 64}),
+        ("/api/search/by", {"sentence": "dog", "then": "cat", "leave_out": ["sea"] * 8}),
+    ):
+        with client_of(index, ServeSettings(limits=limits)) as client:
+            codes = [client.post(path, json=order).status_code for _ in range(15)]
+            assert codes[0] == 200 and codes[-1] == 429, path
+
+
+def test_long_sentences_are_encoded_in_several_turns(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixty-four long ones in one turn would keep everybody waiting."""
+    portions: list[int] = []
+    encode = index.encode
+
+    def counted(sentences: Sequence[str]) -> Any:
+        portions.append(len(sentences))
+        return encode(sentences)
+
+    monkeypatch.setattr(index, "encode", counted)
+    with client_of(index, ServeSettings(limits=PLENTY)) as client:
+        portions.clear()
+        long = [f"{number} " + "dog runs " * 50 for number in range(10)]
+        found = client.post("/api/encode", json={"sentences": [*long, "dog", "cat"]}).json()
+    assert portions == [3, 3, 3, 3] and len(found["vectors"]) == len(found["read"]) == 12
+    assert found["vectors"][-1] == encode(["cat"])[0].tolist()
+
+
 def test_a_sentence_that_is_too_long_says_what_was_read(
     index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,10 +6,12 @@ import errno
 import hashlib
 import os
 import socket
+import threading
 import time
 import unicodedata
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -251,6 +253,29 @@ def test_a_file_that_is_not_what_it_claims_is_dropped(client: TestClient, tmp_pa
     assert client.get(f"/api/uploads/{short['id']}").status_code == 404
     assert unfinished(tmp_path / "in") == [f"{long['id']}.json", f"{long['id']}.part"]
     assert (tmp_path / "in" / PARTS / f"{long['id']}.part").stat().st_size == 0
+
+
+def test_a_file_that_is_dropped_while_its_last_piece_arrives_is_kept_or_gone(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never a file in the folder that is not in the index, and that nobody is told about."""
+    placing, real = threading.Event(), uploads.Uploads._place
+
+    def slowly(self: uploads.Uploads, told: Any) -> Path:
+        placing.set()
+        time.sleep(0.3)
+        return real(self, told)
+
+    monkeypatch.setattr(uploads.Uploads, "_place", slowly)
+    monkeypatch.setattr(uploads, "LOOK_AGAIN", 3.0)  # the job does not start before the cancellation ends
+    client.get("/api/uploads")
+    upload = announce(client, FILM[:1000])
+    with ThreadPoolExecutor(1) as other:
+        last = other.submit(piece, client, upload, FILM[:1000], 0)
+        assert placing.wait(10)
+        dropped = client.delete(f"/api/uploads/{upload['id']}")
+        assert last.result().status_code == 200 and dropped.json()["state"] in ("waiting", "adding")
+    assert held(tmp_path / "in") == ["film.mp4"] and outcome(client, upload)["state"] == "added"
 
 
 def test_pieces_must_follow_each_other(client: TestClient) -> None:

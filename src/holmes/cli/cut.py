@@ -43,6 +43,7 @@ def cut(
     opened = open_index(index, device="cpu", model=model)
     answer = opened.search(sentence, top, filter=videos.names(opened))
     summary = write(answer, out, top=top, at_least=at_least, pad=pad, exact=exact, reel=reel, progress=True)
+    say(answer.diagnosis.explanation)
     for file in summary.files:
         how = "copied" if file.copied else "encoded"
         what = "a reel" if reel else f"{clock(file.start)}–{clock(file.end)} of {file.video}, {how}"

@@ -64,6 +64,7 @@ def export(
     summary = write(
         answer, out, format=format, top=top, at_least=at_least, pad=pad, rate=rate, replace=replace
     )
+    say(answer.diagnosis.explanation)
     say(f"{counted(summary.clips, 'clip')} at {summary.rate:.5g} frames a second in {summary.file}")
     if summary.left_out:
         say(f"{counted(summary.left_out, 'video')} less probable than {at_least:.0%} left out (--at-least)")

@@ -60,6 +60,7 @@ def list_searches(
     """List the saved searches of an index."""
     from holmes.index.answer.searches import read_searches
 
+    check_index(index)
     searches = read_searches(index)
     if json:
         typer.echo(json_text.dumps([search.to_dict() for search in searches], indent=1))
@@ -80,6 +81,7 @@ def remove(
     """Remove a saved search."""
     from holmes.index.answer.searches import remove_search
 
+    check_index(index)
     remove_search(index, name)
     say(f"removed '{name}'")
 
@@ -100,6 +102,16 @@ def check(
     found = report_matches(open_index(index, device="cpu", model=model), index, notifier)
     if not found:
         say(f"no new matches: {index}")
+
+
+def check_index(folder: Path) -> None:
+    """Refuse a folder that is no index, before a file is written into it."""
+    from holmes.cluster.location import Location
+    from holmes.cluster.manifest import is_sharded
+    from holmes.index.storage.manifest import read_manifest
+
+    if not is_sharded(Location(folder)):
+        read_manifest(folder)
 
 
 def report_matches(opened: SearchIndex, folder: Path, notifier: Notifier) -> int:

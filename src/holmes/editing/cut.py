@@ -147,7 +147,9 @@ def into_new_file(file: Path, write: Callable[[str], T]) -> T:
             raise HolmesError(f"{file} exists; choose another folder, or move the file away.") from None
         os.replace(temporary, file)
         return result
-    except BaseException:
+    except BaseException as error:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
+        if isinstance(error, OSError):
+            error.filename = str(file)  # a full disk names the file that was to be made
         raise

@@ -12,7 +12,9 @@ Q queries, V videos
 from __future__ import annotations
 
 import json
+import math
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,19 @@ from holmes.data.store import Split, Store
 from holmes.errors import HolmesError, missing_packages
 
 ENDINGS = (".npy", ".npz", ".h5", ".hdf5", ".parquet")
+LARGEST = 4 << 30  # bytes of a matrix: a small file can unpack to far more
+UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    EOFError,
+    OverflowError,
+    MemoryError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 Matrix = NDArray[np.float32]
 HOW = "save np.savez(FILE, scores=…, queries=ids, videos=ids)"
 
@@ -105,8 +120,9 @@ def read_scores(path: Path) -> ScoreFile:
     readers = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}
     try:
         return readers.get(path.suffix, _read_hdf5)(path)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise HolmesError(f"{path} cannot be read as scores: {str(error).splitlines()[0]}.") from None
+    except UNREADABLE as error:
+        why = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+        raise HolmesError(f"{path} cannot be read as scores: {why}.") from None
 
 
 def save_scores(path: Path, scores_QV: NDArray[Any], store: Store, split: Split) -> None:
@@ -127,6 +143,8 @@ def _read_npy(path: Path) -> ScoreFile:
 
 
 def _read_npz(path: Path) -> ScoreFile:
+    with zipfile.ZipFile(path) as archive:
+        _check_size(sum(entry.file_size for entry in archive.infolist()))
     with np.load(path, allow_pickle=False) as arrays:
         key = "scores" if "scores" in arrays.files else _only(arrays.files)
         return ScoreFile(path, arrays[key], *(_names(arrays, name) for name in ("queries", "videos")))
@@ -134,10 +152,25 @@ def _read_npz(path: Path) -> ScoreFile:
 
 def _read_hdf5(path: Path) -> ScoreFile:
     with h5py.File(path, "r") as file:
-        matrices = [name for name in file if isinstance(file[name], h5py.Dataset) and file[name].ndim == 2]
-        key = "scores" if "scores" in file else _only(matrices)
-        names = (_names(file, name) for name in ("queries", "videos"))
-        return ScoreFile(path, file[key][()], *names)
+        arrays = {name: file[name] for name in file if _is_own_dataset(file, name)}
+        key = "scores" if "scores" in arrays else _only([n for n in arrays if arrays[n].ndim == 2])
+        for name in {key, "queries", "videos"} & arrays.keys():
+            chunk = math.prod(arrays[name].chunks or ()) * arrays[name].dtype.itemsize
+            _check_size(max(arrays[name].nbytes, chunk))
+        return ScoreFile(path, arrays[key][()], *(_names(arrays, name) for name in ("queries", "videos")))
+
+
+def _is_own_dataset(file: h5py.File, name: str) -> bool:
+    """Whether it lies in the file itself: HDF5 can also point to other files."""
+    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+        return False
+    item = file[name]
+    return isinstance(item, h5py.Dataset) and not item.is_virtual and not item.external
+
+
+def _check_size(size: int) -> None:
+    if size > LARGEST:
+        raise ValueError(f"it would take {size / 2**30:,.1f} GiB, more than the {LARGEST >> 30} GiB allowed")
 
 
 def _only(names: Sequence[str]) -> str:
@@ -160,29 +193,49 @@ def _read_parquet(path: Path) -> ScoreFile:
     except ImportError:
         raise missing_packages(f"{path} is a Parquet file, which", "pyarrow") from None
     try:
-        columns = parquet.read_table(path).to_pydict()
+        kinds = {field.name: str(field.type) for field in parquet.read_schema(path)}
+        texts = [name for name in ("query", "video") if kinds.get(name) in ("string", "large_string")]
+        file = parquet.ParquetFile(path, read_dictionary=texts)
+        _check_size(8 * file.metadata.num_rows * file.metadata.num_columns)
+        table = file.read()
     except Exception as error:  # Arrow's errors are of many kinds
         raise ValueError(str(error)) from None
+    columns = table.column_names
     if "query" not in columns:
-        raise ValueError(f"it has no column 'query', but {', '.join(list(columns)[:5])}")
+        raise ValueError(f"it has no column 'query', but {', '.join(columns[:5])}")
+    queries, row = _coded(table["query"])
     if set(columns) == {"query", "video", "score"}:
-        return _pivoted(path, columns)
+        return _pivoted(path, queries, row, *_coded(table["video"]), table["score"].to_numpy())
     videos = [name for name in columns if name != "query"]
-    scores = np.array([columns[name] for name in videos], np.float64).T.reshape(-1, len(videos))
-    return ScoreFile(path, scores, [str(name) for name in columns["query"]], videos)
+    scores = np.empty((len(row), len(videos)))
+    for place, name in enumerate(videos):
+        scores[:, place] = table[name].to_numpy()
+    return ScoreFile(path, scores, [queries[number] for number in row.tolist()], videos)
 
 
-def _pivoted(path: Path, columns: dict[str, list[Any]]) -> ScoreFile:
+def _coded(column: Any) -> tuple[list[str], NDArray[np.int64]]:
+    """A column as its different names and a number for each row; a long name that repeats is kept once."""
+    coded = column.unify_dictionaries().combine_chunks().dictionary_encode()
+    return [str(name) for name in coded.dictionary.to_pylist()], coded.indices.to_numpy().astype(np.int64)
+
+
+def _pivoted(
+    path: Path,
+    queries: list[str],
+    row: NDArray[np.int64],
+    videos: list[str],
+    column: NDArray[np.int64],
+    score: NDArray[Any],
+) -> ScoreFile:
     """One row per pair, as a matrix; a pair that is missing or named twice is refused."""
-    queries, row = np.unique(np.array(columns["query"], str), return_inverse=True)
-    videos, column = np.unique(np.array(columns["video"], str), return_inverse=True)
-    if len(row) != len(queries) * len(videos) or len({*zip(row, column, strict=True)}) != len(row):
+    pairs = len(queries) * len(videos)
+    if len(row) != pairs or len(np.unique(row * len(videos) + column)) != pairs:
         raise ValueError(
             f"it has {len(row):,} rows, not one for each of {len(queries):,} queries × {len(videos):,} videos"
         )
     scores = np.empty((len(queries), len(videos)))
-    scores[row, column] = np.array(columns["score"], np.float64)
-    return ScoreFile(path, scores, queries.tolist(), videos.tolist())
+    scores[row, column] = score
+    return ScoreFile(path, scores, queries, videos)
 
 
 def read_also_fits(path: Path, store: Store) -> dict[int, list[int]]:

@@ -60,7 +60,7 @@ def start(parent: Parent) -> Callable[[str], dict[str, Any]]:
     return lambda order: in_text(decode_picture(base64.b64decode(order)))
 
 
-def decode_picture(content: bytes, longest: int = LONGEST_SIDE) -> Image:
+def decode_picture(content: bytes, longest: int = LONGEST_SIDE, most: int = MOST_PIXELS) -> Image:
     """The first picture of a file, upright, in RGB, scaled down to `longest`. Only for a child process."""
     try:
         from PIL import Image as Pillow
@@ -71,8 +71,8 @@ def decode_picture(content: bytes, longest: int = LONGEST_SIDE) -> Image:
     try:
         with Pillow.open(io.BytesIO(content), formats=FORMATS) as opened:
             width, height = opened.size
-            if width * height > MOST_PIXELS:
-                raise HolmesError(f"it has {width} × {height} pixels, more than {MOST_PIXELS:,}")
+            if width * height > most:
+                raise HolmesError(f"it has {width} × {height} pixels, more than {most:,}")
             opened.draft("RGB", (longest, longest))  # JPEG: decoded smaller
             upright = ImageOps.exif_transpose(opened).convert("RGB")
             upright.thumbnail((longest, longest))

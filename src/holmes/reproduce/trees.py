@@ -6,6 +6,7 @@ is written under a path that is made here, never under its own.
 
 from __future__ import annotations
 
+import lzma
 import re
 import shutil
 import stat
@@ -24,7 +25,17 @@ LARGEST_ENTRY = 128 << 30  # bytes of a feature file; the largest of the field h
 MOST_ENTRIES = 200_000
 PLAIN = re.compile(r"[A-Za-z0-9_.+-]{1,200}")  # a part of a path: no separators, no odd characters
 BLOCK = 1 << 20
-DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
+DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    MemoryError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    OSError,
+)
 
 
 @dataclass(frozen=True)

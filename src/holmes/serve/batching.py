@@ -29,6 +29,24 @@ LONG, LONG_COST = 100, 4.0  # characters of a sentence, and what each costs: few
 ALWAYS_READ = 60  # characters that no model cuts off
 
 
+def reading_cost(sentence: str) -> float:
+    return len(sentence) * (LONG_COST if len(sentence) > LONG else 1.0)
+
+
+def portions(sentences: Sequence[str], most: float) -> list[list[str]]:
+    """Sentences in runs that cost `most` each; one that costs more is alone."""
+    runs: list[list[str]] = []
+    spent = most
+    for sentence in sentences:
+        cost = reading_cost(sentence)
+        if spent + cost > most:
+            runs.append([])
+            spent = 0.0
+        runs[-1].append(sentence)
+        spent += cost
+    return runs
+
+
 @dataclass(frozen=True)
 class ServedQuestion:
     """A sentence, how many hits, and which videos may be among them; with their timelines if wanted."""
@@ -55,8 +73,8 @@ class ServedQuestion:
 
     @property
     def cost(self) -> float:
-        length = len(self.sentence) * (LONG_COST if self.is_long else 1.0)
-        return length + self.top * (HIT_COST + TIMELINE_COST * self.timelines)
+        hit = HIT_COST + TIMELINE_COST * self.timelines
+        return reading_cost(self.sentence) + self.top * hit
 
 
 @dataclass(frozen=True)
@@ -113,10 +131,17 @@ class Batcher:
             for future in futures:
                 future.cancel()
 
-    async def do(self, work: Callable[[], Result], caller: Caller) -> Result:
-        """Run something else that needs the index, when it is this client's turn."""
-        result: Result = await self._wait(caller, work, SCAN_COST)
+    async def do(self, work: Callable[[], Result], caller: Caller, sentences: Sequence[str] = ()) -> Result:
+        """Run other work on the index, which reads these sentences, when it is this client's turn."""
+        result: Result = await self._wait(caller, work, SCAN_COST + sum(map(reading_cost, sentences)))
         return result
+
+    async def encode(self, sentences: Sequence[str], caller: Caller) -> tuple[list[list[float]], list[str]]:
+        """The vector of each sentence and what the model reads of it, in turns as long as a scan at most."""
+        vectors: list[list[float]] = []
+        for some in portions(sentences, self.limits.batch_characters):
+            vectors += await self.do(partial(self._encode, some), caller, some)
+        return vectors, await self.run(lambda: [self.index.readable(each) for each in sentences])
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """Run the server's own work on the index, between two scans."""
@@ -166,6 +191,9 @@ class Batcher:
         for each, result in zip(waiting, results, strict=True):
             if not each.future.done():  # its client may be gone
                 each.future.set_result(result)
+
+    def _encode(self, sentences: Sequence[str]) -> list[list[float]]:
+        return self.index.encode(sentences).tolist()  # type: ignore[no-any-return]
 
     def _search(self, questions: list[ServedQuestion]) -> list[Reply]:
         first = questions[0]

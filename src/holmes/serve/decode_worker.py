@@ -19,6 +19,7 @@ from holmes.errors import HolmesError
 MEMORY = 4 << 30  # bytes of address space
 WRITTEN = 1 << 20  # bytes of its largest file, which is its error output
 PICTURE_LIMIT = 80_000  # bytes of a picture
+SENT_PIXELS = 20_000_000  # of a picture that a client sends, in a body of 64 KiB: more would only take time
 PIECE = 1 << 18  # bytes of a video that are sent together
 
 
@@ -48,7 +49,7 @@ def decode(parent: Parent, task: str, path: str, **how: Any) -> Any:
         from holmes.media.picture_file import decode_picture
         from holmes.media.picture_file import in_text as as_text
 
-        return as_text(decode_picture(base64.b64decode(how["content"])))
+        return as_text(decode_picture(base64.b64decode(how["content"]), most=SENT_PIXELS))
     if task == "picture":
         width: int = how["width"]
         picture = VideoReader(file, 1.0, largest_side=width).at(how["time"])

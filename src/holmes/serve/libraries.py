@@ -66,7 +66,8 @@ class Libraries:
         if scope["type"] == "lifespan":
             await self._outer(scope, receive, send)
             return
-        _, name, *rest = scope["path"].split("/", 2)
+        _, *rest = scope["path"].split("/", 2)  # "*" and "" have no slash
+        name = rest.pop(0) if rest else ""
         app = self.apps.get(name)
         if app is None:
             await self.first(scope, receive, send)

@@ -230,8 +230,8 @@ class Questions(BaseModel):
 class CutMoment(BaseModel):
     model_config = ConfigDict(extra="forbid")
     id: str = Field(pattern=r"^[A-Za-z0-9._-]{1,80}$", description="The video, as hits give it.")
-    start: float = Field(ge=0, le=1e7, description="Seconds.")
-    end: float = Field(gt=0, le=1e7)
+    start: float = Field(ge=0, le=1e7, strict=True, description="Seconds.")
+    end: float = Field(gt=0, le=1e7, strict=True)
 
 
 class CutOrder(BaseModel):
@@ -239,8 +239,8 @@ class CutOrder(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     moments: list[CutMoment] = Field(min_length=1, max_length=LIMITS.cut_moments)
-    reel: bool = Field(False, description="One file, with a title before each moment.")
-    exact: bool = Field(False, description="Encode again, to begin and end with the very frame.")
+    reel: bool = Field(False, strict=True, description="One file, with a title before each moment.")
+    exact: bool = Field(False, strict=True, description="Encode again, to begin and end with the very frame.")
     title: str = Field("", max_length=LIMITS.query, description="What was searched: the titles of a reel.")
 
 
@@ -249,8 +249,8 @@ class Span(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     video: str = Field(min_length=1, max_length=4096, description="Its id, its path or its file name.")
-    start: float = Field(ge=0, le=1e7, description="Seconds.")
-    end: float = Field(ge=0, le=1e7)
+    start: float = Field(ge=0, le=1e7, strict=True, description="Seconds.")
+    end: float = Field(ge=0, le=1e7, strict=True)
 
 
 class ComposedQuestion(BaseModel):
@@ -274,8 +274,8 @@ class ComposedQuestion(BaseModel):
     folder: str | None = Field(None, max_length=4096, description="Only videos below this folder.")
     after: Day | None = Field(None, description="Only files changed on this day or later.")
     before: Day | None = Field(None, description="Only files changed on this day or earlier.")
-    shortest: float | None = Field(None, ge=0, le=1e9, description="Seconds.")
-    longest: float | None = Field(None, ge=0, le=1e9, description="Seconds.")
+    shortest: float | None = Field(None, ge=0, le=1e9, strict=True, description="Seconds.")
+    longest: float | None = Field(None, ge=0, le=1e9, strict=True, description="Seconds.")
 
 
 class Playback(BaseModel):

@@ -30,9 +30,8 @@ router = APIRouter(tags=["search"])
 async def search_by(request: Request, asked: ComposedQuestion) -> Response:
     state, began = state_of(request), time.perf_counter()
     caller = caller_of(request.scope)
-    for sentence in (asked.sentence, asked.then, *asked.leave_out):
-        if sentence is not None:
-            state.check(sentence)
+    sentences = [each for each in (asked.sentence, asked.then, *asked.leave_out) if each is not None]
+    state.charge(sentences, caller)
     if asked.sentence is None and asked.image is None and asked.like is None:
         raise BadRequestError("name what to look for: a sentence, an image or a moment of a video.")
     if asked.image is not None and asked.like is not None:
@@ -55,5 +54,5 @@ async def search_by(request: Request, asked: ComposedQuestion) -> Response:
         then=asked.then,
         filter=names,
     )
-    found: Found = await state.batcher.do(work, caller)
+    found: Found = await state.batcher.do(work, caller, sentences)
     return Json(answered(state, Reply(found), began))

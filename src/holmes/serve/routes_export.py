@@ -147,6 +147,10 @@ def film_clips(state: ServerState, order: CutOrder) -> list[FilmClip]:
     clips = []
     for moment in order.moments:
         entry = state.catalogue[moment.id]
+        if moment.start >= entry.duration:
+            raise BadRequestError(
+                f"moments: {one_line(entry.title)} ends at {entry.duration:g} s, before {moment.start:g} s."
+            )
         place = f"{one_line(entry.title)} · {clock(moment.start)}–{clock(moment.end)}"
         title = tuple(line for line in (one_line(order.title.strip()), place) if line)
         clips.append(FilmClip(state.catalogue.file(entry), moment.start, moment.end, title))

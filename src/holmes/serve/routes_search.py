@@ -108,18 +108,10 @@ async def search_many(request: Request, questions: Questions) -> Response:
     "/api/encode", **documented(Vectors, 413, 503), summary="The vectors that sentences are compared by"
 )
 async def encode(request: Request, given: Sentences) -> Response:
-    state = state_of(request)
-    for sentence in given.sentences:
-        state.check(sentence)
-
-    def work() -> dict[str, Any]:
-        vectors_QD = state.index.encode(given.sentences)
-        return {
-            "vectors": vectors_QD.tolist(),
-            "read": [state.index.readable(sentence) for sentence in given.sentences],
-        }
-
-    return Json(await state.batcher.do(work, caller_of(request.scope)))
+    state, caller = state_of(request), caller_of(request.scope)
+    state.charge(given.sentences, caller)
+    vectors, read = await state.batcher.encode(given.sentences, caller)
+    return Json({"vectors": vectors, "read": read})
 
 
 def named(state: ServerState, questions: Questions | ComposedQuestion) -> frozenset[str] | None:

@@ -84,12 +84,16 @@ class ServerState:
         await self.decoders.close()
 
     async def ask(self, questions: Sequence[ServedQuestion], caller: Caller) -> list[Reply]:
-        """The replies; the client is charged for each sentence (the request itself counted as the first)."""
-        for question in questions:
-            self.check(question.sentence)
-        if len(questions) > 1 and (wait := self.rates.wait(caller.client, len(questions) - 1)):
-            raise TooManyError(wait)
+        """The replies; the client is charged for each sentence."""
+        self.charge([question.sentence for question in questions], caller)
         return await self.batcher.ask(questions, caller)
+
+    def charge(self, sentences: Sequence[str], caller: Caller) -> None:
+        """Count each sentence against the client's rate; the request itself counted as the first."""
+        for sentence in sentences:
+            self.check(sentence)
+        if len(sentences) > 1 and (wait := self.rates.wait(caller.client, len(sentences) - 1)):
+            raise TooManyError(wait)
 
     def check(self, sentence: str) -> None:
         most = self.settings.limits.query

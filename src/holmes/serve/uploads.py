@@ -214,8 +214,9 @@ class Uploads:
     async def cancel(self, id: str) -> Upload:
         """Forget an unfinished file; a finished one stays."""
         upload = self[id]
-        if upload.state == "sending":
-            async with upload.busy:
+        async with upload.busy:
+            # Its last piece may have arrived meanwhile, or it was dropped and announced again.
+            if upload.state == "sending" and self.uploads.get(id) is upload:
                 await self._run(self._forget, upload)
         return upload
 

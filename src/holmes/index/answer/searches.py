@@ -51,7 +51,11 @@ class SavedSearch:
 class _SavedSearches:
     """The file."""
 
-    searches: tuple[SavedSearch, ...] = ()
+    searches: Annotated[tuple[SavedSearch, ...], AtMost(MOST)] = ()
+
+    def __post_init__(self) -> None:
+        if len({each.name for each in self.searches}) < len(self.searches):
+            raise HolmesError("it has a name twice.")
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ class PassageIndex:
             connection = segment.connect()
             try:
                 sql = "SELECT count(*) FROM words WHERE words MATCH ?"
-                found = {term: connection.execute(sql, (_quoted(term),)).fetchone()[0] for term in terms}
+                found = {term: segment.rows(sql, (_quoted(term),), connection)[0][0] for term in terms}
             finally:
                 connection.close()
             total = total + Counts(0, found)
@@ -261,8 +261,8 @@ class _Segment:
         return found
 
     def _rows(self, connection: sqlite3.Connection, match: str) -> NDArray[np.int64]:
-        rows = connection.execute("SELECT rowid FROM words WHERE words MATCH ?", (match,))
-        numbers = np.fromiter((row[0] for row in rows), np.int64)
+        rows = self.segment.rows("SELECT rowid FROM words WHERE words MATCH ?", (match,), connection)
+        numbers = np.fromiter((row[0] for row in rows), np.int64, len(rows))
         return numbers[(numbers >= 0) & (numbers < len(self.owner_N))]
 
     def _exact(self, connection: sqlite3.Connection, phrases: Sequence[str]) -> NDArray[np.float32]:

@@ -21,8 +21,9 @@ import sqlite3
 import unicodedata
 import zlib
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,8 @@ class PassageSegment:
         ascending = n == 0 or (bool((np.diff(self.owner_N) >= 0).all()) and self.owner_N[0] >= 0)
         if not ascending or (n and self.owner_N[-1] >= entry.videos):
             raise self._damaged(f"{folder / OWNERS} names videos that are not there")
+        if not np.isin(self.kind_N, (0, 1)).all() or not np.isfinite(self.scale_N).all():
+            raise self._damaged(f"{folder / KINDS} or {PASSAGE_NUMBERS} has impossible numbers")
 
     def with_entry(self, entry: PassageEntry) -> PassageSegment:
         """The same files, of which other videos are removed."""
@@ -188,19 +191,30 @@ class PassageSegment:
         return other
 
     def connect(self) -> sqlite3.Connection:
-        """A connection for one thread. The file is only read, and nothing in it is trusted to run."""
+        """A connection for one thread. The file is only read; one with other tables than ours is refused.
+
+        In the place of a table, a hostile file could have a view that never ends.
+        """
         path = (self.folder / PASSAGES).absolute()
         connection = sqlite3.connect(f"file:{_quoted(path)}?mode=ro&immutable=1", uri=True)
-        connection.executescript(
-            "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA mmap_size=1073741824;"
-        )
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_TRANSCRIPT)
+        try:
+            connection.executescript(
+                "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA mmap_size=1073741824;"
+            )
+            if _tables(connection) != _own_tables():
+                raise sqlite3.DatabaseError("its tables are not those of passages")
+        except sqlite3.Error as error:
+            connection.close()
+            raise self._damaged(f"{path} cannot be read ({error})") from None
         return connection
 
     @cached_property
     def names(self) -> list[str]:
         """The videos' names, by position."""
         rows = self.rows("SELECT id, name FROM videos ORDER BY id")
-        if [at for at, _ in rows] != list(range(self.entry.videos)):
+        is_text = all(isinstance(name, bytes) for _, name in rows)
+        if [at for at, _ in rows] != list(range(self.entry.videos)) or not is_text:
             raise self._damaged(f"{self.folder / PASSAGES} does not describe {self.entry.videos} videos")
         return [os.fsdecode(name) for _, name in rows]
 
@@ -213,7 +227,8 @@ class PassageSegment:
     @cached_property
     def stamps(self) -> dict[str, str]:
         """What each video's words were made from, by its name; removed ones are there too."""
-        return {os.fsdecode(n): str(s) for n, s in self.rows("SELECT name, stamp FROM videos")}
+        rows = self.rows("SELECT stamp FROM videos ORDER BY id")
+        return {name: str(stamp) for name, (stamp,) in zip(self.names, rows, strict=True)}
 
     def rows(
         self, query: str, values: Sequence[Any] = (), opened: sqlite3.Connection | None = None
@@ -222,7 +237,7 @@ class PassageSegment:
         connection = opened or self.connect()
         try:
             return connection.execute(query, values).fetchall()
-        except (sqlite3.DatabaseError, sqlite3.OperationalError) as error:
+        except sqlite3.Error as error:
             raise self._damaged(f"{self.folder / PASSAGES} cannot be read ({error})") from None
         finally:
             if opened is None:
@@ -238,7 +253,7 @@ class PassageSegment:
             sources: dict[str, str] = build(dict[str, str], value["sources"])
             notes: tuple[str, ...] = build(tuple[str, ...], value["notes"])
             stamp: str = build(str, value["stamp"])
-        except (ValueError, KeyError, TypeError, IndexError, zlib.error, HolmesError):
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError, zlib.error, HolmesError):
             raise self._damaged(f"the transcript of {self.names[position]} is damaged") from None
         return Heard(passages, sources, notes, stamp)
 
@@ -282,6 +297,20 @@ class PassageSegment:
 
     def _damaged(self, fault: str) -> HolmesError:
         return damaged(self.folder.parent.parent, fault)
+
+
+def _tables(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
+    """Every table of a database and how it was made; no more than a few, however many there are."""
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name LIMIT 100").fetchall()
+    return [tuple(" ".join(str(part).split()) for part in row) for row in rows]
+
+
+@cache
+def _own_tables() -> list[tuple[str, ...]]:
+    """The tables that `write_passages` makes, with those of the full-text index."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(SCHEMA)
+        return _tables(database)
 
 
 def _passage(start: float, end: float, source: int, text: str) -> Passage:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holmes.base.files import UMASK
 from holmes.base.printing import printable
 from holmes.editing.clips import clock, slug
 from holmes.errors import HolmesError
@@ -97,13 +99,13 @@ class AgentTools:
         top = _within("top", top, 1, MOST_HITS)
         wanted = Filter(folder, _day("after", after), _day("before", before), longer, shorter)
 
-        def ask() -> Answer:
+        def ask() -> dict[str, Any]:
             names = self.catalogue.names(wanted)
             if names is not None and not names:
                 raise HolmesError("no video fits the filters; leave one out.")
-            return self.index.search(sentence, top, filter=names)
+            return self._told(self.index.search(sentence, top, filter=names))
 
-        return self._told(await self._ask(ask))
+        return await self._ask(ask)
 
     async def moments(self, video: str, sentence: str) -> dict[str, Any]:
         """Where in one video a sentence fits best, without a probability: nothing is compared."""
@@ -169,15 +171,16 @@ class AgentTools:
         film = await asyncio.to_thread(self.catalogue.file, entry)
         pieces = self.decoders.cut([FilmClip(film, start, min(end, entry.duration))], exact=exact)
         self.clips.mkdir(parents=True, exist_ok=True)
-        file, handle = _new_file(
-            self.clips, f"{slug(Path(entry.title).stem)}-{clock(start).replace(':', 'm')}"
-        )
+        handle, temporary = tempfile.mkstemp(dir=self.clips, prefix=".", suffix=".part")
         try:
             with os.fdopen(handle, "wb") as out:
                 async for piece in pieces:
                     await asyncio.to_thread(out.write, piece)
+            os.chmod(temporary, 0o666 & ~UMASK)
+            file = _new_file(self.clips, f"{slug(Path(entry.title).stem)}-{clock(start).replace(':', 'm')}")
+            os.replace(temporary, file)
         except BaseException:
-            file.unlink(missing_ok=True)
+            os.unlink(temporary)
             raise
         how = (
             "It begins and ends with the very frame."
@@ -304,12 +307,13 @@ def _within(name: str, value: Any, least: float, most: float) -> Any:
     return value
 
 
-def _new_file(folder: Path, stem: str) -> tuple[Path, int]:
+def _new_file(folder: Path, stem: str) -> Path:
     """A new file, with a number where its name is taken: never an existing one."""
     for number in range(1, 10_000):
         file = folder / f"{stem}{f'-{number}' if number > 1 else ''}.mp4"
         try:
-            return file, os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            return file
         except FileExistsError:
             continue
     raise HolmesError(f"{folder} holds too many clips of this moment; move some away.")
