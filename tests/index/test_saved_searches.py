@@ -141,9 +141,9 @@ def test_a_webhook_that_fails_is_told_again(
     url, got = webhook
     run("searches", "add", folder / "index", "man eats soup", "--name", "soup")
     add_kitchen(folder)
-    for path in ("/broken", "/moved"):  # a redirect is not followed
+    for path, why in (("/broken", "HTTP Error 5"), ("/moved", "HTTP Error 30")):  # it is not followed
         assert run("searches", "check", folder / "index", "--webhook", url + path) == 0
-        assert "not told: " in capsys.readouterr().err and got == []
+        assert f"not told: {url}{path}: {why}" in capsys.readouterr().err and got == []
     assert run("searches", "check", folder / "index", "--webhook", f"{url}/ok") == 0
     assert [match["search"] for match in got] == ["soup"]
     run("searches", "check", folder / "index", "--webhook", f"{url}/ok")
@@ -192,6 +192,10 @@ def test_a_folder_that_is_no_index_stays_as_it_is(tmp_path: Path, words: tuple[s
         with pytest.raises(HolmesError, match="is not an index; make one"):
             CliRunner().invoke(app, ["searches", words[0], str(folder), *words[1:]], catch_exceptions=False)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_match_is_never_quite_certain() -> None:
+    assert str(searches.SearchMatch("soup", "man eats soup", "a.mp4", 0.9998, 0, 1)).endswith("over 99%")
 
 
 def test_searches_saved_at_once_are_all_kept(folder: Path) -> None:

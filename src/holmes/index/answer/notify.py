@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
@@ -40,7 +40,8 @@ class Notifier:
         except subprocess.TimeoutExpired:
             return f"{self.command[0]} took more than {SECONDS:g} seconds"
         except (OSError, URLError, HTTPException) as error:
-            return f"{self.webhook or self.command[0]}: {getattr(error, 'reason', None) or error}"
+            why = error if isinstance(error, HTTPError) else getattr(error, "reason", None) or error
+            return f"{self.webhook or self.command[0]}: {why}"
         return None
 
 
