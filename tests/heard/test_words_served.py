@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import holmes
-from browser import chromium, launched, serving
+from browser import chromium, launched, serving, small_targets, violations
 from holmes.cluster.write import hear_any
 from holmes.heard.listen import Hearing
 from holmes.serve.settings import Limits, ServeSettings
@@ -72,11 +72,19 @@ def test_the_page_shows_quotes_and_a_transcript_that_follows(index: Path) -> Non
         assert page.evaluate("document.querySelector('video').textTracks[0].cues.length") == 1
         page.get_by_role("button", name="Captions").click()
         assert page.evaluate("document.querySelector('video').textTracks[0].mode") == "showing"
-        page.get_by_placeholder("Find in the transcript").fill("nothing like it")
+        page.get_by_label("Find in the transcript").fill("nothing like it")
         page.get_by_text("No line has these words.").wait_for()
-        page.get_by_placeholder("Find in the transcript").fill("CREW")
+        page.get_by_label("Find in the transcript").fill("CREW")
         assert page.locator(".transcript li:visible").count() == 1
         page.locator(".transcript li button").first.click()
+        assert violations(page) == []
+        page.set_viewport_size({"width": 1024, "height": 768})
+        tops = page.locator(".controls > button:visible").evaluate_all(
+            "all => all.map((one) => one.offsetTop)"
+        )
+        assert len({round(top / 20) for top in tops}) <= 2, "the buttons are two rows beside a transcript"
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert small_targets(page) == [] and page.evaluate("document.documentElement.scrollWidth") <= 390
         assert not errors
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import av
 import pytest
 
-from browser import chromium, launched, serving, until, violations
+from browser import chromium, launched, serving, small_targets, until, violations
 from holmes.serve.settings import ServeSettings
 from serve_fakes import PLENTY, FakeDiagnose, build, open_fake
 
@@ -67,7 +67,7 @@ def test_a_reel_and_a_timeline_by_keyboard_alone(browser: Any, address: str) -> 
     page.keyboard.press("Enter")
     page.wait_for_selector("dialog.cut[open]")
     assert page.locator(".cut-count").text_content().startswith("2 moments of 2 videos")
-    assert violations(page) == []
+    assert violations(page) == [] and small_targets(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is cut off"
     assert page.evaluate("document.activeElement.name") == "kind"
     with page.expect_download() as download:
@@ -75,6 +75,8 @@ def test_a_reel_and_a_timeline_by_keyboard_alone(browser: Any, address: str) -> 
         page.keyboard.press("Enter")
     assert download.value.suggested_filename == "dog-runs-beach-reel.mp4" and pictures_in(download) > 150
     page.wait_for_selector("dialog.cut", state="detached")
+    assert page.locator(".exports[open]").count() == 0, "a menu is over when something was chosen"
+    page.locator(".exports summary").click()
     page.locator(".exports button", has_text="Reel, timeline").click()
     page.get_by_label("Save as").select_option("fcpxml")
     page.get_by_label("Least probability (%)").fill("1")

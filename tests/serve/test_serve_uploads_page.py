@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from browser import chromium, launched, serving, until, violations
+from browser import chromium, launched, serving, small_targets, until, violations
 from holmes.serve import jobs
 from holmes.serve.settings import ServeSettings
 from serve_fakes import FILMS, PLENTY, build, open_fake
@@ -82,10 +82,15 @@ def test_a_folder_is_sent_and_every_file_is_accounted_for(browser: Any, address:
         "files": 4, "added": 1, "there": 0, "same": 1, "left": 2, "cancelled": 0
     }  # fmt: skip
     rows = page.locator(".upload-list").inner_text()
+    page.set_viewport_size({"width": 1000, "height": 800})
+    long = page.locator(".upload-list li", has_text="it is broken")
+    long.locator(".upload-state").evaluate("(one) => { one.textContent = 'it is broken '.repeat(30); }")
+    assert long.locator(".upload-name").bounding_box()["width"] > 100, "the name stays readable"
+    page.set_viewport_size({"width": 390, "height": 844})
     assert "the same as /films/first.mp4" in rows and "left out: it is broken" in rows
     assert "not named like a video" in rows
     assert (folder / "in" / "mine" / "first.mp4").read_bytes() == b"first" * 300_000
-    assert violations(page) == []
+    assert violations(page) == [] and small_targets(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.context.close()
 
@@ -106,6 +111,18 @@ def test_sending_continues_after_a_lost_connection(browser: Any, address: str, f
     until(page, "window.done.length === 1")
     assert page.locator(".upload-words").inner_text() == "1 file gave 1 added, 0 already there, 0 left out."
     assert (folder / "in" / "long.mp4").read_bytes() == content and len(sent) >= 5
+    page.context.close()
+
+
+def test_files_chosen_without_a_connection_are_sent_later(browser: Any, address: str, folder: Path) -> None:
+    page = mounted(browser, address)
+    page.context.set_offline(True)
+    files = [{"name": name, "mimeType": "video/mp4", "buffer": name.encode()} for name in ("a.mp4", "b.mp4")]
+    chosen(page, "Choose files", [*files, {"name": "c.mp4", "mimeType": "video/mp4", "buffer": b"c"}])
+    until(page, "document.querySelector('.upload-words').textContent.includes('connection is lost')")
+    page.context.set_offline(False)
+    until(page, "window.done.length === 1")
+    assert page.evaluate("window.done[0].added") == 3 and (folder / "in" / "b.mp4").read_bytes() == b"b.mp4"
     page.context.close()
 
 

@@ -24,6 +24,11 @@ ARGUMENTS = (
     "--disable-sync",
 )
 AXE = Path(__file__).parents[1] / "vendor" / "axe.min.js"
+SMALL = """() => [...document.querySelectorAll('button, summary, select, input, a, .strip')].filter((one) => {
+  const box = one.getBoundingClientRect();
+  const text = one.matches('h3 a, p a, .skip') || one.closest('.hidden');  // links in running text
+  return !text && box.width && box.height && one.checkVisibility() && (box.height < 43.5 || box.width < 43.5);
+}).map((one) => one.outerHTML.slice(0, 90))"""
 PATIENCE = 20_000  # milliseconds, on a machine with other work to do
 
 
@@ -86,3 +91,9 @@ def violations(page: Any, *rules: str) -> list[str]:
     options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
     found = page.evaluate("(options) => axe.run(document, options)", options)["violations"]
     return [f"{each['id']}: {each['help']} ({each['nodes'][0]['html'][:120]})" for each in found]
+
+
+def small_targets(page: Any) -> list[str]:
+    """What is shown and smaller than 44 pixels, so that a thumb misses it."""
+    found: list[str] = page.evaluate(SMALL)
+    return found

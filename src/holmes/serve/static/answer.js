@@ -32,6 +32,8 @@ export class Answer {
     this.toast = h("div", { class: "toast", "aria-hidden": "true" });
     this.title = h("h1", { class: "hidden" }, "Search");
     this.element = h("div", { class: "search" }, this.title, this.tools, this.results, this.toast);
+    this.exports.addEventListener("click", () => { this.menu.open = false; });
+    document.addEventListener("click", ({ target }) => { if (!this.menu.contains(target)) this.menu.open = false; });
     for (const event of ["away", "back"]) document.addEventListener(event, () => this.#exporting());
   }
 
@@ -125,6 +127,7 @@ export class Answer {
   key({ key, target }) {
     const pressed = target.matches("button, a, summary, input");
     const player = Card.open?.player;
+    if (key === "Escape" && this.menu.open) { this.menu.open = false; this.menu.querySelector("summary").focus(); return true; }
     if (!this.cards.length) return false;
     if (key === "ArrowDown") this.select(1);
     else if (key === "ArrowUp") this.select(-1);

@@ -207,7 +207,7 @@ export class Player {
         : "Your browser cannot play this codec; the video is converted while you watch.";
     } catch (problem) {
       if (problem.status === 0) { this.how = how; this.#resume(time); return; }
-      this.#pictures(`${problem.message} These are pictures of it.`);
+      this.#pictures(`${problem.message.replace(/\.?$/, ".")} These are pictures from it.`);
     }
   }
 

@@ -70,26 +70,43 @@ export class Sha256 {
   }
 }
 
-// In the page: the digest of a file, computed beside it.
+// In the page: the digest of a file, computed beside it by one worker, which needs the server only when it starts.
+let worker = null;
+let asked = 0;
+const waiting = new Map(); // number of a file → how its promise is settled
+
 export function sha256(file) {
   return new Promise((resolve, reject) => {
-    const worker = new Worker(import.meta.url, { type: "module" });
-    const end = (settle) => ({ data, message }) => { worker.terminate(); settle(data ?? new Error(message)); };
-    worker.onmessage = (event) => (event.data.hex ? end(resolve)({ data: event.data.hex }) : end(reject)({ message: event.data.problem }));
-    worker.onerror = end(reject);
-    worker.postMessage(file);
+    waiting.set(asked += 1, { resolve, reject });
+    (worker ??= begun()).postMessage({ number: asked, file });
   });
+}
+
+function begun() {
+  const begins = new Worker(import.meta.url, { type: "module" });
+  begins.onmessage = ({ data: { number, hex, problem } }) => {
+    const { resolve, reject } = waiting.get(number);
+    waiting.delete(number);
+    if (hex) resolve(hex);
+    else reject(new Error(problem));
+  };
+  begins.onerror = () => { // its script did not come
+    worker = null;
+    for (const { reject } of waiting.values()) reject(Object.assign(new Error("The server does not answer."), { status: 0 }));
+    waiting.clear();
+  };
+  return begins;
 }
 
 // In the worker.
 if (typeof WorkerGlobalScope !== "undefined" && self instanceof WorkerGlobalScope) {
-  self.onmessage = async ({ data: file }) => {
+  self.onmessage = async ({ data: { number, file } }) => {
     const digest = new Sha256();
     try {
       for (let at = 0; at < file.size; at += SLICE) digest.update(new Uint8Array(await file.slice(at, at + SLICE).arrayBuffer()));
-      self.postMessage({ hex: digest.hex() });
+      self.postMessage({ number, hex: digest.hex() });
     } catch {
-      self.postMessage({ problem: "the file cannot be read" });
+      self.postMessage({ number, problem: "the file cannot be read" });
     }
   };
 }

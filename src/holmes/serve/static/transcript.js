@@ -36,7 +36,7 @@ addPlayerPanel(async ({ video, player }) => {
     h("span", { class: "when" }, clock(passage.start)), passage.source === "screen" ? icon("written") : null, h("span", {}, passage.text))) }));
   const list = h("ol", { class: "transcript", tabIndex: 0, "aria-label": "Transcript" }, rows.map(({ row }) => row));
   const none = h("p", { class: "advice", hidden: true }, "No line has these words.");
-  const find = h("input", { type: "search", placeholder: "Find in the transcript", "aria-label": "Find in the transcript", oninput: () => {
+  const find = h("input", { type: "search", placeholder: "Find words", "aria-label": "Find in the transcript", oninput: () => {
     const wanted = find.value.trim().toLocaleLowerCase();
     for (const { passage, row } of rows) row.hidden = Boolean(wanted) && !passage.text.toLocaleLowerCase().includes(wanted);
     none.hidden = rows.some(({ row }) => !row.hidden);

@@ -94,10 +94,10 @@ class Uploads {
 
   async #send(item) {
     try {
-      item.order ??= { name: item.name, size: item.file.size, sha256: await sha256(item.file) };
       let size = FIRST, tries = 0;
       while (item.state !== "cancelled") {
         try {
+          item.order ??= { name: item.name, size: item.file.size, sha256: await sha256(item.file) };
           if (!item.id || tries) this.#told(item, await send("POST", "/api/uploads", item.order));
           tries = 0;
           this.#show();
