@@ -80,7 +80,7 @@ def decode_picture(content: bytes, longest: int = LONGEST_SIDE, most: int = MOST
     except HolmesError:
         raise
     except UnidentifiedImageError:
-        raise HolmesError(f"it is none of {', '.join(FORMATS)}") from None
+        raise HolmesError(f"the picture's format is none of {', '.join(FORMATS)}") from None
     except Exception as error:  # the file may hold anything
         raise HolmesError(" ".join(f"{type(error).__name__}: {error}".split())[:160]) from None
 
