@@ -164,7 +164,9 @@ def test_pictures_are_upright_small_and_bounded() -> None:
         decode_picture(huge)
     with pytest.raises(HolmesError):
         decode_picture(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")  # a program
-    with pytest.raises(HolmesError, match=r"^the picture's format is none of JPEG, PNG, WEBP, BMP, GIF, TIFF$"):
+    with pytest.raises(
+        HolmesError, match=r"^the picture's format is none of JPEG, PNG, WEBP, BMP, GIF, TIFF$"
+    ):
         decode_picture(b"neither")
 
 
