@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +22,9 @@ from holmes.evidence.distribution import (
     ScoreEvidence,
     background,
     contrast,
+    fit_absence,
     fit_distribution,
+    fit_evidence,
     gallery_distribution,
     guessed_background,
     log_unseen,
@@ -262,6 +265,22 @@ def test_fitting_is_as_good_as_an_outside_optimiser():
     for outside, reached, start in zip((of_videos, of_none), found, starts, strict=True):
         best = minimize(outside, start, method="Nelder-Mead", options={"maxiter": 200}).fun
         assert outside(reached) < best + 1e-3
+
+
+@pytest.mark.parametrize("slope", [0.05, 0.9])
+def test_the_fewer_queries_the_more_of_what_a_model_knew_is_kept(slope):
+    evidence, absence = replace(EVIDENCE, lead_power=1.5), Absence(slope=slope, size_power=0.2)
+    by_lead, by_slope = [], []
+    for count in (25, 2_000):
+        queries = drawn_with_missing(count, 40, seed=5)
+        new, kept = fit_evidence(*queries), fit_evidence(*queries, evidence)
+        by_lead.append((kept.lead_power - new.lead_power) / (1.5 - new.lead_power))
+        new_none, kept_none = fit_absence(*queries, EVIDENCE), fit_absence(*queries, EVIDENCE, known=absence)
+        by_slope.append((kept_none.slope - new_none.slope) / (slope - new_none.slope))
+    assert 1.1 > by_lead[0] > 1.2 * by_lead[1] > 0, "the share of the way to what it knew"
+    assert 1.1 > by_slope[0] > by_slope[1] > 0
+    steep = fit_absence(*queries, EVIDENCE, known=Absence(slope=1e6))
+    assert math.isfinite(steep.slope), "a slope that no fit gives"
 
 
 def test_what_is_fitted_is_true_of_other_queries_and_other_galleries():

@@ -56,6 +56,24 @@ def test_a_guess_that_an_earlier_version_kept_is_not_used(index: Index) -> None:
     assert opened.search("dog").diagnosis.probability is None
 
 
+def test_few_sentences_change_little_of_what_the_model_knew(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captions = [(scene, f"{name}.mp4") for scene, name in SCENES] * 3
+    index.calibrate(captions)
+    first = json.loads((index.store.path / FILE).read_bytes())
+    digest = index.embedder.record["digest"]
+    before = {key: value for key, value in first.items() if key != "checksum"}
+    before |= {"model": digest, "absence_slope": 3.0, "lead_power": 2.0}
+    index.calibrate(captions)
+    assert json.loads((index.store.path / FILE).read_bytes()) == first, "what it was taught counts once"
+    monkeypatch.setattr(ZeroShot, "calibration", before)
+    index.calibrate(captions)
+    taught = json.loads((index.store.path / FILE).read_bytes())
+    assert taught["lead_power"] > first["lead_power"] + 0.5
+    assert taught["absence_slope"] > first["absence_slope"] + 0.5
+
+
 def test_own_sentences_teach_an_index(index: Index) -> None:
     captions = [(scene, f"{name}.mp4") for scene, name in SCENES] * 3
     taught = index.calibrate(captions)

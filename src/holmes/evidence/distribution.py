@@ -43,10 +43,13 @@ TOPIC_WEIGHT, TOPIC_SHARE = 0.1, 0.25
 # s₀ above the mean, and log T₀, in deviations: the likelihood may have several hills
 STARTS = ((-1.0, -0.5), (1.0, -0.5), (2.0, -3.0))
 SMALLER = (1, 2, 4)  # galleries with all of the other videos, half and a quarter of them
-# Few queries are pulled towards numbers that other models had, as strongly as so many queries would.
+# Few queries are pulled towards numbers that other models had. Where the model itself was fitted before, they
+# are pulled towards its own numbers, more strongly.
 USUAL_LEAD_POWER, USUAL_SLOPE, USUAL_SIZE_POWER = 0.3, 0.4, 0.2
 PULL_SCORES, PULL_SPREAD, PULL_LEAD = 0.005, 10.0, 2.5
 PULL_ABSENCE, PULL_SIZE = 0.5, 5.0
+PULL_OWN_LEAD, PULL_OWN_ABSENCE = 20.0, 10.0
+STEEPEST = 20.0  # slope b that a fit begins with
 
 
 @dataclass(frozen=True)
@@ -246,15 +249,22 @@ def log_unseen(
 @torch.inference_mode(False)
 @torch.enable_grad()
 def fit_distribution(
-    score_QV: Tensor, owner_Q: Tensor, expect_missing: float = EXPECT_MISSING
+    score_QV: Tensor,
+    owner_Q: Tensor,
+    expect_missing: float = EXPECT_MISSING,
+    known: tuple[ScoreEvidence, Absence] | None = None,
 ) -> tuple[ScoreEvidence, Absence]:
-    """The numbers under which these queries' videos are most probable, and "none" where they are gone."""
+    """The numbers under which these queries' videos are most probable, and "none" where they are gone.
+
+    `known` is what was fitted for the same model before, on other queries.
+    """
     score_QV, owner_Q = score_QV.double().clone(), owner_Q.clone()
-    evidence = fit_evidence(score_QV, owner_Q)
-    return evidence, fit_absence(score_QV, owner_Q, evidence, expect_missing)
+    own_evidence, own_absence = known or (None, None)
+    evidence = fit_evidence(score_QV, owner_Q, own_evidence)
+    return evidence, fit_absence(score_QV, owner_Q, evidence, expect_missing, own_absence)
 
 
-def fit_evidence(score_QV: Tensor, owner_Q: Tensor) -> ScoreEvidence:
+def fit_evidence(score_QV: Tensor, owner_Q: Tensor, known: ScoreEvidence | None = None) -> ScoreEvidence:
     """T₀, s₀, γ and δ under which the queries' own videos are most probable."""
     queries, videos = score_QV.shape
     mean, deviation = score_QV.mean(), score_QV.std().clamp(min=SMALLEST_DEVIATION)
@@ -264,8 +274,11 @@ def fit_evidence(score_QV: Tensor, owner_Q: Tensor) -> ScoreEvidence:
     spread = shown.spread_Q.mean().clamp(min=SMALLEST_DEVIATION).item()
     lead = shown.lead_Q.median().clamp(min=SMALLEST_DEVIATION).item()
     log_wide_Q, log_lead_Q = bounded(shown.spread_Q / spread).log(), bounded(shown.lead_Q / lead).log()
-    centre_4 = z_QV.new_tensor([0.0, -0.5, 0.0, USUAL_LEAD_POWER])
-    pull_4 = z_QV.new_tensor([PULL_SCORES, PULL_SCORES, PULL_SPREAD, PULL_LEAD]) / queries
+    lead_power, pull_lead = (
+        (USUAL_LEAD_POWER, PULL_LEAD) if known is None else (known.lead_power, PULL_OWN_LEAD)
+    )
+    centre_4 = z_QV.new_tensor([0.0, -0.5, 0.0, lead_power])
+    pull_4 = z_QV.new_tensor([PULL_SCORES, PULL_SCORES, PULL_SPREAD, pull_lead]) / queries
 
     def loss(params_4: Tensor) -> Tensor:
         offset, log_temperature, spread_power, lead_power = params_4
@@ -274,7 +287,7 @@ def fit_evidence(score_QV: Tensor, owner_Q: Tensor) -> ScoreEvidence:
         own_Q = log_alpha_QV.gather(1, owner_Q.unsqueeze(1)).squeeze(1) - log_alpha_QV.logsumexp(1)
         return (pull_4 * (params_4 - centre_4).square()).sum() - own_Q.mean()
 
-    starts = [z_QV.new_tensor([offset, wide, 0.0, USUAL_LEAD_POWER]) for offset, wide in STARTS]
+    starts = [z_QV.new_tensor([offset, wide, 0.0, lead_power]) for offset, wide in STARTS]
     offset, log_temperature, spread_power, lead_power = least(loss, starts)
     return ScoreEvidence(
         temperature=float(deviation) * math.exp(log_temperature),
@@ -287,7 +300,11 @@ def fit_evidence(score_QV: Tensor, owner_Q: Tensor) -> ScoreEvidence:
 
 
 def fit_absence(
-    score_QV: Tensor, owner_Q: Tensor, evidence: ScoreEvidence, expect_missing: float = EXPECT_MISSING
+    score_QV: Tensor,
+    owner_Q: Tensor,
+    evidence: ScoreEvidence,
+    expect_missing: float = EXPECT_MISSING,
+    known: Absence | None = None,
 ) -> Absence:
     """a, b and ρ under which "none" is most probable where the queries' videos are taken away.
 
@@ -310,8 +327,11 @@ def fit_absence(
             cases.append((log_vacuity(gallery_QN, evidence), size, there, weight / len(SMALLER)))
     middle = cases[0][0].mean().item()
     prior = math.log(expect_missing / (1 - expect_missing))
-    centre_3 = score_QV.new_tensor([0.0, math.log(math.expm1(USUAL_SLOPE)), USUAL_SIZE_POWER])
-    pull_3 = score_QV.new_tensor([PULL_ABSENCE, PULL_ABSENCE, PULL_SIZE]) / queries
+    slope, size_power, pull = USUAL_SLOPE, USUAL_SIZE_POWER, PULL_ABSENCE
+    if known is not None and known.slope > 0:  # 0: an early version learned nothing of missing videos
+        slope, size_power, pull = min(known.slope, STEEPEST), known.size_power, PULL_OWN_ABSENCE
+    centre_3 = score_QV.new_tensor([0.0, math.log(math.expm1(slope)), size_power])
+    pull_3 = score_QV.new_tensor([pull, pull, PULL_SIZE]) / queries
 
     def loss(params_3: Tensor) -> Tensor:
         shift, slope, size_power = params_3

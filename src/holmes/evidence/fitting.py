@@ -33,10 +33,12 @@ def fit_calibration(
     clip_weight: float,
     model: str,
     also_fits_QV: Tensor | None = None,
+    before: Calibration | None = None,
 ) -> Calibration | None:
     """A calibration from the scores of held-out queries over their gallery; None if they are too few.
 
-    `also_fits_QV` says which videos fit a query besides its own, where that is known.
+    `also_fits_QV` says which videos fit a query besides its own, where that is known. `before` is the model's
+    calibration on other queries, which few queries change little.
     """
     queries, videos = scores.clip_QV.shape
     if queries < FEWEST_QUERIES or videos < 2:
@@ -45,7 +47,8 @@ def fit_calibration(
     own_Q1 = score_QV.gather(1, owner_Q.unsqueeze(1))
     if not ((score_QV > own_Q1).sum(1) < FOUND).any():
         return None
-    evidence, absence = fit_distribution(score_QV, owner_Q)
+    known = None if before is None else (before.evidence, before.absence)
+    evidence, absence = fit_distribution(score_QV, owner_Q, known=known)
     fitted = Calibration(
         model=model,
         candidates=CANDIDATES,

@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 
 from holmes.base.files import read_rows
 from holmes.errors import HolmesError
-from holmes.evidence.calibration import Calibration
+from holmes.evidence.calibration import Calibration, read_calibration
 from holmes.evidence.fitting import FEWEST_QUERIES, fit_calibration, judge_all, without
 from holmes.evidence.judging import Judgement
 from holmes.evidence.kinds import AnswerKind
@@ -81,6 +81,9 @@ def learn(
     owner_Q = torch.tensor([places[video] for _, video in captions])
     also_fits_QV = same_meaning(embedder.queries(sentences).query_QD, owner_Q, len(videos))
 
+    # What the model knew, never what this index was taught before: teaching twice would count rows twice.
+    own = read_calibration(embedder.calibration, embedder.record["digest"])
+
     def fit(some_Q: Tensor) -> Calibration | None:
         return fit_calibration(
             rows_of(scores, some_Q),
@@ -89,6 +92,7 @@ def learn(
             embedder.clip_weight,
             embedder.record["digest"],
             also_fits_QV[some_Q],
+            own,
         )
 
     fitted = fit(torch.arange(len(owner_Q)))
