@@ -117,6 +117,20 @@ def test_published_settings_are_trained_and_tested(command: Any, tmp_path: Path)
     assert found["SumR"] > 0 and (tmp_path / "videos.svg").stat().st_size > 1000
 
 
+def test_encoders_are_timed_beside_their_libraries(
+    command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("sentence_transformers", reason="pip install '.[encoders]'")
+    benchmark = import_module("encoders")
+    monkeypatch.setattr(benchmark, "B16", benchmark.SMALL)
+    how = ("--device", "cpu", "--frames", 2, "--only", "transformers, ViT", "--json", tmp_path / "found.json")
+    command("encoders", *how)
+    rows = read_json(tmp_path / "found.json")["rows"]
+    names = ["transformers, ViT-B/16", "sentence-transformers, ViT-B/16"]
+    assert [row["loader and model"] for row in rows] == names
+    assert all(row["agreement"] > 0.999 and row["times as fast"] > 0 for row in rows)
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_benchmark_says_what_it_takes(name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """It can be imported, and its flags can be parsed."""
