@@ -129,25 +129,6 @@ def shrink(data: Path, folder: Path, work: Path) -> None:
         print(f"{folder / name}.npz: {(folder / f'{name}.npz').stat().st_size / 2**20:.1f} MiB")
 
 
-def restore(file: Path, folder: Path) -> None:
-    """The folder that a small file was made of."""
-    with np.load(file, allow_pickle=False) as arrays:
-        for key in arrays.files:
-            kind, _, name = key.partition("/")
-            target = folder / name
-            if kind not in ("file", "rows") or not target.resolve().is_relative_to(folder.resolve()):
-                continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if kind == "file":
-                target.write_bytes(arrays[key].tobytes())
-                continue
-            rows = arrays[key].astype(np.float32) / 127 * arrays[f"scale/{name}"]
-            ends = np.cumsum(arrays[f"lengths/{name}"])
-            with h5py.File(target, "w") as features:
-                for each, part in zip(arrays[f"names/{name}"], np.split(rows, ends[:-1]), strict=True):
-                    features[str(each)] = part
-
-
 def main(arguments: list[str] | None = None) -> int:
     description = __doc__ or ""
     parser = study_parser(description, 400, ["batch_videos=32", "warm_up_epochs=20"], "baselines.json")
@@ -161,12 +142,6 @@ def main(arguments: list[str] | None = None) -> int:
         if options.shrink is not None:
             shrink(options.data, options.shrink, work)
             return 0
-        data = options.data
-        for name in REAL:
-            if (data / f"{name}.npz").is_file():
-                if not (work / "data" / name).exists():
-                    restore(data / f"{name}.npz", work / "data" / name)
-                options.data = work / "data"
         stores = world_stores(work, options.data, options.videos, options.only)
         changes: dict[str, Any] = dict(change.split("=", 1) for change in options.set)
         config = with_changes(preset(options.preset), {"epochs": options.epochs} | changes)

@@ -6,7 +6,7 @@
 Every figure is measured on training videos that were held out (a quarter, a different one for each seed); the
 test split is not looked at. `--final` looks at it: the full method and the `plus` recipe, calibrated on
 held-out videos, with recall, calibration error and the area under the risk-coverage curve. Candidates that
-needed code of their own and were dropped are in docs/recipes.md.
+needed code of their own and were dropped are in docs/log.md.
 """
 
 from __future__ import annotations

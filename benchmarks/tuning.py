@@ -2,21 +2,27 @@
 
     python benchmarks/tuning.py tuned --data DATA [--jobs 5] [--minutes 4] [--out FOLDER]
     python benchmarks/tuning.py videos --data DATA [--jobs 8] [--seconds 120] [--out FOLDER]
+    python benchmarks/tuning.py everyone --data DATA [--rows Holmes,MS-SL] [--trials 6] [--seconds 540]
 
 `tuned` searches settings on msvd and msrvtt from `charades_plus`, as `holmes tune` does, and meanwhile trains
 the full method with its published settings. Both are trained with eight seeds and tested once: SumR, paired
 differences, calibration error. `videos` trains on fewer and fewer videos at several dropouts and InfoNCE
-weights and scores held-out training videos; the test split is not read.
+weights and scores held-out training videos; the test split is not read. `everyone` tunes every row of the
+ablation table and every baseline with the same budget and tests each with eight seeds: recall, calibration
+error, area under the risk-coverage curve, and macro-F1 of kinds where they are known. A row that is done is a
+small JSON file in WORK/everyone; the same command goes on with the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -33,8 +39,12 @@ from holmes.base.devices import choose_device
 from holmes.base.files import read_json
 from holmes.base.parallel import ALONE
 from holmes.base.processes import Child, Parent, run_jobs
+from holmes.config.ablations import BASE_OBJECTIVE, CALIBRATION, FUSION, INTRA, SCALES, TRANSPORT
+from holmes.config.ablations import FULL as METHOD
+from holmes.config.baseline_presets import METHODS, TITLES
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig, from_dict, to_dict, with_changes
+from holmes.config.search_space import SPACE, apply
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.build import build_model
@@ -44,17 +54,19 @@ from holmes.evaluation.confidence.metrics import area_under_risk_coverage, calib
 from holmes.evaluation.intervals import bootstrap_counts
 from holmes.evaluation.recall import rank_of_owner, retrieval_metrics
 from holmes.evaluation.scoring import encode_split, score_all
+from holmes.evaluation.split_report import agreement, partition
 from holmes.evidence.calibration import EXTRA, read_calibration
 from holmes.evidence.fitting import judge_all
 from holmes.report.figures.style import LIGHT, svg
 from holmes.report.figures.tuning import over_folds, save_tuning
+from holmes.results import plainly
 from holmes.training.display import TrainingDisplay
 from holmes.training.experiments import Study, train_seeds
 from holmes.training.optimizer import FlatAdam
 from holmes.training.protocol import Splits
 from holmes.training.resume import StateKeeper
 from holmes.training.run import Run, RunOptions
-from holmes.training.setup import fit_to_store
+from holmes.training.setup import build_identifier, fit_to_store
 from holmes.training.tuning.search import CHOSEN, TRIALS, tune
 from holmes.training.tuning.trials import fold_splits, held_out_sum, release_memory
 
@@ -63,6 +75,16 @@ FULL = {"batch_videos": 32, "epochs": 60, "patience": 0}
 SCHEDULE = {"batch_videos": 32, "epochs": 40, "warm_up_epochs": 8}
 DROPOUTS, WEIGHTS = (0.25, 0.4, 0.55, 0.7), (0.25, 1.0)
 FIGURES = ("R@1", "R@5", "R@10", "SumR", "ECE", "AURC", "SumR, last epoch")
+KINDS = "macro-F1"  # where the store knows the kinds of its queries
+# Everyone who is tuned, in the order of what is asked first: title → preset and what it changes.
+EVERYONE: dict[str, tuple[str, dict[str, Any]]] = {
+    METHOD.title: ("charades", {}),
+    BASE_OBJECTIVE.title: ("charades", BASE_OBJECTIVE.changes),
+    "Holmes + InfoNCE": ("charades_plus", {}),
+    "base objective + InfoNCE": ("charades_plus", BASE_OBJECTIVE.changes),
+    **{TITLES[method]: (f"{method}_charades", {}) for method in METHODS},
+    **{row.title: ("charades", row.changes) for row in (*CALIBRATION, *INTRA, *TRANSPORT, *FUSION, *SCALES)},
+}
 
 
 def tuned(stores: dict[str, Path], options: argparse.Namespace) -> None:
@@ -117,6 +139,109 @@ def tuned(stores: dict[str, Path], options: argparse.Namespace) -> None:
     text += "".join(worth_markdown(name, found[name]["search"]) for name in found)
     (options.out / "tuned.md").write_text(text)
     print(text)
+
+
+def everyone(stores: dict[str, Path], options: argparse.Namespace) -> None:
+    """Every row on every collection, each in a process of its own; then one table of those that are done."""
+    deadline = time.monotonic() + options.seconds
+    rows = options.rows.split(",") if options.rows else [*EVERYONE]
+    again = [sys.executable, __file__, "row", "--work", str(options.work), "--data", str(options.data)]
+    again += ["--device", options.device, "--seeds", options.seeds, "--trials", str(options.trials)]
+    again += ["--planted", str(options.planted), "--search", options.search]
+    again += [word for change in options.set for word in ("--set", change)]
+
+    def carry_out(row: tuple[str, str]) -> None:
+        title, name = row
+        left = deadline - time.monotonic()
+        if row_file(options, title, name).exists() or left <= 0:
+            return
+        try:
+            ended = subprocess.run([*again, "--only", name, "--rows", title], timeout=left).returncode
+            print(f"{name}, {title}: {f'failed with code {ended}' if ended else 'done'}", flush=True)
+        except subprocess.TimeoutExpired:
+            print(f"{name}, {title}: out of time; the same command continues", flush=True)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(carry_out, product(rows, stores)))
+    lines = [
+        everyones_line(read_json(row_file(options, title, name)), against_file(options, name))
+        for name, title in product(stores, rows)
+        if row_file(options, title, name).exists()
+    ]
+    if not lines:
+        print("no row is done yet")
+        return
+    title = f"everyone tuned, {options.trials} trials each, on {machine(choose_device(options.device))}"
+    print_table(title, lines)
+    save_json(options.out / "everyone.json", {"title": title, "search": options.search, "rows": lines})
+    (options.out / "everyone.md").write_text(markdown(title, lines))
+
+
+def row_file(options: argparse.Namespace, title: str, name: str) -> Path:
+    folder: Path = options.work / "everyone"
+    return folder / f"{name}-{re.sub('[^a-z0-9]+', '-', title.lower()).strip('-')}.json"
+
+
+def against_file(options: argparse.Namespace, name: str) -> dict[str, Any] | None:
+    """The tuned full method of a collection, which the other rows are compared with."""
+    path = row_file(options, METHOD.title, name)
+    return read_json(path) if path.exists() else None
+
+
+def everyones_line(found: dict[str, Any], full: dict[str, Any] | None) -> dict[str, str]:
+    """A line of the table: means over seeds, differences to the full method, the chosen settings."""
+    each, others = (
+        {int(seed): one for seed, one in entry["each"].items()} if entry else {} for entry in (found, full)
+    )
+    means = {
+        figure: float(np.mean([one[figure] for one in each.values()]))
+        for figure in (*FIGURES, KINDS)
+        if all(figure in one for one in each.values())
+    }
+    line = {"collection": found["collection"], "row": found["row"], "seeds": str(len(each))}
+    line |= rounded({name: means[name] for name in ("R@1", "R@5", "R@10", "SumR")})
+    for figure in ("SumR", "ECE", "AURC"):
+        against = paired(*({seed: one[figure] for seed, one in some.items()} for some in (each, others)))
+        known = others and found["row"] != METHOD.title
+        shown = f"{against['difference']:+.3g} ± {against['half_width']:.2g}" if known else ""
+        if figure == "SumR":
+            line["SumR against Holmes"] = shown
+        else:
+            line[figure] = f"{means[figure]:.3f} {shown}".strip()
+    line["macro-F1 of kinds"] = f"{means[KINDS]:.2f}" if KINDS in means else "–"
+    line["settings"] = ", ".join(
+        f"{name.split('.')[1]} {value:.2g}" if isinstance(value, float) else f"{name.split('.')[1]} {value}"
+        for name, value in found["changes"].items()
+    )
+    return line
+
+
+def tune_row(name: str, store: Path, options: argparse.Namespace) -> None:
+    """Tune one row as `holmes tune` does, test the final runs, and write down what came out."""
+    called, changes = EVERYONE[options.rows]
+    config = with_changes(apply(preset(called), changes_of(options)), changes)
+    searched = options.search.split(",")
+    out = row_file(options, options.rows, name)
+    found = tune(
+        store,
+        config,
+        out.with_suffix(""),
+        trials=options.trials,
+        jobs=1,
+        seeds=seeds_of(options),
+        fixed=[each.setting for each in SPACE if each.setting not in searched],
+        worth=False,
+        options=RunOptions(device=options.device, progress=False),
+        say=lambda line: print(f"{name}, {options.rows}: {line}", flush=True),
+    )
+    runs = out.with_suffix("") / CHOSEN / f"trial{found.best.number}"
+    opened = Store.open(store)
+    each = {
+        str(seed): on_test(runs / f"honest-seed{seed}", opened, options.device) for seed in seeds_of(options)
+    }
+    held_out = {"preset": found.start.mean if found.start else None, "best": found.best.mean}
+    entry = {"collection": name, "row": options.rows, "changes": plainly(found.best.changes)}
+    save_json(out, entry | {"trials": len(found.trials), "held_out_SumR": held_out, "each": each})
 
 
 def markdown(title: str, rows: list[dict[str, Any]]) -> str:
@@ -211,6 +336,11 @@ def on_test(folder: Path, store: Store, device: str) -> dict[str, float]:
         if name in FIGURES
     }
     figures["SumR, last epoch"] = after_last_epoch(folder, checkpoint, bank, split)
+    kinds_Q = partition(
+        scores, encoded.owner_Q, build_identifier(checkpoint.config), checkpoint.config.training.batch_videos
+    )
+    if (kinds := agreement(kinds_Q, store.kinds_Q[split.queries])) is not None:
+        figures[KINDS] = kinds["macro_F1"]
     calibration = read_calibration(checkpoint.extras.get(EXTRA), checkpoint.digest)
     if calibration is None:
         return figures | {"ECE": float("nan"), "AURC": float("nan")}
@@ -338,7 +468,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("tuned", "search", "full", "videos"))
+    parser.add_argument("what", choices=("tuned", "search", "full", "videos", "everyone", "row"))
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("benchmarks/results/tuning"))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
@@ -346,6 +476,12 @@ def main() -> None:
     parser.add_argument("--preset", default="charades_plus")
     parser.add_argument("--only")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="fix a setting")
+    parser.add_argument("--rows", help="everyone: titles of rows, separated by commas; all by default")
+    parser.add_argument(
+        "--search",
+        default="model.dropout,training.learning_rate,loss.contrastive_cosine",
+        help="everyone: the settings that are searched (%(default)s)",
+    )
     parser.add_argument("--planted", type=int, default=1100, help="videos of the planted world (%(default)s)")
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--seeds", default="0,1,2,3,4,5,6,7", help="of the final runs (%(default)s)")
@@ -355,13 +491,19 @@ def main() -> None:
     parser.add_argument("--no-worth", dest="worth", action="store_false", help="as of holmes tune")
     parser.add_argument("--jobs", type=int, default=5)
     options = parser.parse_args()
+    if unknown := {*(options.rows or "Holmes").split(",")} - EVERYONE.keys():
+        parser.error(f"no row is called {unknown}; there are {', '.join(EVERYONE)}")
     options.work.mkdir(parents=True, exist_ok=True)
-    names = [options.only] if options.only else [*REAL, *(["planted"] if options.what == "videos" else [])]
+    planted = ["planted"] if options.what in ("videos", "everyone") else []
+    names = [options.only] if options.only else [*REAL, *planted]
     stores: dict[str, Path] = {}
     for each in names:
         stores |= world_stores(options.work, options.data, options.planted, each)
     if options.what == "videos":
         videos(stores, options)
+        return
+    if options.what == "everyone":
+        everyone(stores, options)
         return
     if options.what == "tuned":
         tuned(stores, options)
@@ -370,6 +512,8 @@ def main() -> None:
             search(name, store, options)
         if options.what == "full":
             full(name, store, options)
+        if options.what == "row":
+            tune_row(name, store, options)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,9 @@ import argparse
 from argparse import ArgumentParser
 from pathlib import Path
 
+import h5py
+import numpy as np
+
 from holmes.data.pack import Source, pack
 from holmes.worlds.planted import PlantSettings, plant
 
@@ -21,18 +24,42 @@ def world_stores(folder: Path, data: Path, planted_videos: int, only: str | None
     for name, (visual, text) in REAL.items():
         if only not in (None, name):
             continue
-        if not (data / name).is_dir():
-            print(f"{data / name} is not there: {name} is left out.")
+        found = data / name
+        if (small := data / f"{name}.npz").is_file():  # of `baselines.py --shrink`
+            found = folder / "data" / name
+            if not found.exists():
+                restore(small, found)
+        if not found.is_dir():
+            print(f"{found} is not there: {name} is left out.")
             continue
-        packed = (data / name / "store.json").exists()
-        stores[name] = data / name if packed else folder / name
+        packed = (found / "store.json").exists()
+        stores[name] = found if packed else folder / name
         if not stores[name].exists():
-            pack(Source(data / name, visual=visual, text=text), stores[name])
+            pack(Source(found, visual=visual, text=text), stores[name])
     if only in (None, "planted"):
         stores["planted"] = folder / f"planted-{planted_videos}"
         if not stores["planted"].exists():  # a folder that is used again has it
             plant(stores["planted"], PlantSettings(videos=planted_videos, seed=0))
     return stores
+
+
+def restore(file: Path, folder: Path) -> None:
+    """The folder that a small file was made of."""
+    with np.load(file, allow_pickle=False) as arrays:
+        for key in arrays.files:
+            kind, _, name = key.partition("/")
+            target = folder / name
+            if kind not in ("file", "rows") or not target.resolve().is_relative_to(folder.resolve()):
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if kind == "file":
+                target.write_bytes(arrays[key].tobytes())
+                continue
+            rows = arrays[key].astype(np.float32) / 127 * arrays[f"scale/{name}"]
+            ends = np.cumsum(arrays[f"lengths/{name}"])
+            with h5py.File(target, "w") as features:
+                for each, part in zip(arrays[f"names/{name}"], np.split(rows, ends[:-1]), strict=True):
+                    features[str(each)] = part
 
 
 def study_parser(

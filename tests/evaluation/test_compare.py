@@ -217,8 +217,10 @@ def test_latex_has_the_structure_of_booktabs():
     assert escaped("\\") == r"\textbackslash{}"
     assert escaped("IoU>=0.5") == r"IoU$\geq$0.5" and escaped("[-0.5, 1-2]") == r"[$-$0.5, 1-2]"
     assert r"\label{tab:r-1-of-a-b-c-50}" in lines
-    long = Grid("t", ["", "a"], [["a sentence that is far too long for a column of its own", "1"]]).latex()
-    assert r"p{0.60\linewidth}r}" in long
+    long = Grid("t", ["", "a"], [["a sentence that is far too long for a line of its own " * 2, "1"]]).latex()
+    assert r"p{0.91\linewidth}r}" in long
+    wide = Grid("t", ["", *"abcdef"], [["  95%", *["[100.0, 100.0]"] * 6]]).latex()
+    assert r"\scriptsize\setlength{\tabcolsep}{2pt}" in wide and r"{lrrrrrr}" in wide
     assert all(ord(char) < 128 for char in text)
 
 
@@ -263,4 +265,5 @@ def test_commands_print_tables_in_every_form(form, runs, store, folder, capsys):
         command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "tables.tex"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stdout[-2000:]
+        assert "Overfull" not in done.stdout, "a table is wider than the page"
         assert (folder / "tables.pdf").read_bytes().startswith(b"%PDF")

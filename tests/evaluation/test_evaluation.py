@@ -426,7 +426,7 @@ def test_tables_say_what_is_not_comparable():
     foreign = results_grid("t", {"ours": figures}, published_figures("tvr"), "planted")
     assert any("'planted', not TVR" in note for note in foreign.notes)
     own = results_grid("t", {"ours": figures}, None, "planted")
-    assert len(own.rows) == 1 and "Nothing is published" in own.notes[0]
+    assert len(own.rows) == 1 and "No published figures" in own.notes[0]
 
 
 def test_a_grid_in_markdown():

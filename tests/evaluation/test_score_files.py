@@ -195,7 +195,9 @@ def test_what_does_not_fit_is_refused_in_one_line(store, tmp_path):
     refused(tmp_path / "none.npz", store, "does not exist")
     refused(tmp_path / "s.txt", store, "scores are read from .npy")
     path.write_bytes(b"nothing")
-    refused(path, store, "cannot be read as scores")
+    refused(path, store, r"cannot be read as scores: File is not a zip file\.$")
+    np.save(tmp_path / "s.npy", np.array([[object()]]))
+    refused(tmp_path / "s.npy", store, r"cannot be read as scores: it is not a NumPy file of numbers\.$")
     refused(saved(scores=scores[:-1]), store, f"has {len(queries) - 1:,} queries, the split 'test' has")
     refused(saved(scores=scores[:, 1:]), store, "has 19 videos, the split 'test' has 20")
     refused(saved(scores=scores[0]), store, "not a matrix of numbers")
@@ -207,7 +209,8 @@ def test_what_does_not_fit_is_refused_in_one_line(store, tmp_path):
     refused(
         saved(scores=scores, queries=queries, videos=other),
         store,
-        re.escape(f"lacks 1 of the 20 videos of the split 'test', such as '{videos[-1]}'"),
+        re.escape(f"lacks 1 of the 20 videos of the split 'test', such as '{videos[-1]}'; it has others, ")
+        + "such as 'other'",
     )
     broken = scores.copy()
     broken[3, 2] = np.nan

@@ -20,6 +20,7 @@ from holmes.config.schema import to_dict, with_changes
 from holmes.data.bank import FeatureBank
 from holmes.data.check import check_store
 from holmes.data.store import Store
+from holmes.encoders.checkpoint import load_checkpoint
 from holmes.evidence.calibration import Calibration
 from holmes.results import METRICS
 from holmes.training.setup import fit_to_store
@@ -131,6 +132,65 @@ def test_encoders_are_timed_beside_their_libraries(
     assert all(row["agreement"] > 0.999 and row["times as fast"] > 0 for row in rows)
 
 
+def test_several_models_are_tested_as_one(command: Any, tmp_path: Path, capsys: Any) -> None:
+    """The mean of two is theirs, a student follows its teachers, and nothing is trained twice."""
+    world = PlantSettings(videos=32, val_videos=4, test_videos=8, video_width=16, text_width=12)
+    plant(tmp_path / "data" / "msvd", world)
+    words = ["--data", tmp_path / "data", "--work", tmp_path / "work", "--json", tmp_path / "found.json"]
+    words += ["--only", "msvd", "--device", "cpu", "--jobs", 2, "--epochs", 2, "--set", "width=8"]
+    words += ["--set", "gaussian_widths=none", "--set", "batch_videos=16", "--set", "warm_up_epochs=0"]
+    words += ["--set", "held_out=0.3"]
+    command("members", *words, "--seeds", "0,1,2,3")
+    rows = read_json(tmp_path / "found.json")["collections"]["msvd"]
+    assert [row["row"] for row in rows] == [
+        "one model",
+        "mean of 2",
+        "mean of 4",
+        "one model, distilled from 4",
+    ]
+    assert [row["cost"] for row in rows] == [1, 2, 4, 1]
+    assert all(row["ECE"] is not None and row["gain"]["low"] <= row["gain"]["value"] for row in rows[1:])
+    command("members", *words, "--seeds", "0,1,2,3")
+    assert capsys.readouterr().out.count("member-seed0") == 1  # the second time nothing is trained
+    members = sys.modules["members"]
+    saved = tmp_path / "work" / "members" / "msvd"
+    pair = [saved / f"member-seed{seed}.npz" for seed in (0, 1)]
+    first, second = (np.load(file)["test/clip"] for file in pair)
+    np.testing.assert_allclose(members.mean_scores(pair, "test").clip_QV, (first + second) / 2, atol=1e-6)
+    job = {"store": str(tmp_path / "data" / "msvd"), "out": str(tmp_path / "taught.npz"), "seed": 0}
+    taught = with_changes(
+        load_checkpoint(saved / "member-seed1").config, {"epochs": 20, "learning_rate": 0.003}
+    )
+    job |= {"config": to_dict(taught), "teachers": [str(saved / "member-seed1")]}
+    found = {
+        weight: members.train_model(job | {"weight": weight}, torch.device("cpu"))["loss"]["distilled"]
+        for weight in (0.0, 30.0)
+    }
+    assert 0 < found[30.0] < 0.8 * found[0.0]
+
+
+def test_everyone_is_tuned_with_the_same_budget(command: Any, tmp_path: Path, capsys: Any) -> None:
+    """A baseline and our method on a planted world: one small file each, one table, nothing done twice."""
+    pytest.importorskip("optuna")
+    words = ["--data", tmp_path, "--work", tmp_path / "work", "--out", tmp_path, "--device", "cpu"]
+    words += ["--only", "planted", "--planted", 16, "--trials", 1, "--seeds", "0,1", "--jobs", 1]
+    words += ["--rows", "Holmes,MS-SL", "--search", "model.dropout", "--seconds", 3000]
+    for change in ("width=8", "gaussian_widths=none", "batch_videos=16", "epochs=1", "held_out=0.5"):
+        words += ["--set", change]
+    command("tuning", "everyone", *words)
+    found = {path.stem: read_json(path) for path in (tmp_path / "work" / "everyone").glob("*.json")}
+    assert found.keys() == {"planted-holmes", "planted-ms-sl"}
+    assert all(entry["trials"] == 1 and len(entry["each"]) == 2 for entry in found.values())
+    rows = {row["row"]: row for row in read_json(tmp_path / "everyone.json")["rows"]}
+    assert rows["Holmes"]["SumR against Holmes"] == "" and "±" in rows["MS-SL"]["SumR against Holmes"]
+    assert 0 <= float(rows["MS-SL"]["macro-F1 of kinds"]) <= 1
+    means = [entry["SumR"] for entry in found["planted-ms-sl"]["each"].values()]
+    assert float(rows["MS-SL"]["SumR"]) == pytest.approx(np.mean(means), abs=0.05)
+    capsys.readouterr()
+    command("tuning", "everyone", *words)
+    assert ": done" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_benchmark_says_what_it_takes(name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """It can be imported, and its flags can be parsed."""
@@ -198,8 +258,11 @@ def test_all_baselines_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(baselines, "REAL", {"msvd": ("", "")})
     monkeypatch.setattr(baselines, "world_stores", lambda *_: {"msvd": planted})
     baselines.shrink(tmp_path, tmp_path / "small", tmp_path / "work")
-    baselines.restore(tmp_path / "small" / "msvd.npz", tmp_path / "restored")
-    before, after = tmp_path / "work" / "msvd-exported", tmp_path / "restored"
+    worlds = sys.modules["worlds"]
+    monkeypatch.setattr(worlds, "REAL", {"msvd": (None, None)})
+    (packed,) = worlds.world_stores(tmp_path / "again", tmp_path / "small", 2, "msvd").values()
+    assert Store.open(packed).query_ids == Store.open(planted).query_ids
+    before, after = tmp_path / "work" / "msvd-exported", tmp_path / "again" / "data" / "msvd"
     names = sorted(str(path.relative_to(before)) for path in before.rglob("*") if path.is_file())
     assert names == sorted(str(path.relative_to(after)) for path in after.rglob("*") if path.is_file())
     for name in names:

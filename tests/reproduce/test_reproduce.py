@@ -184,6 +184,7 @@ def compile_latex(tables, folder):
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout, "a table is wider than the page"
 
 
 def test_widths_that_only_the_store_tells_are_remarked(results):

@@ -72,7 +72,7 @@ class ScoreFile:
             query, video = store.query_ids[split.queries[row]], store.video_ids[split.videos[column]]
             raise HolmesError(
                 f"{self.path} has {len(broken):,} scores that are not finite; the first is that of query "
-                f"{query!r} and video {video!r}."
+                f"{query!r} and video {video!r}. Save a finite number for every pair."
             )
         return matrix
 
@@ -96,9 +96,11 @@ class ScoreFile:
             raise HolmesError(f"{self.path} has {what} twice, such as {twice!r}.")
         missing = [name for name in wanted if name not in place]
         if missing:
+            others = sorted(place.keys() - set(wanted))
             raise HolmesError(
                 f"{self.path} lacks {len(missing):,} of the {len(wanted):,} {what} of the split "
-                f"'{split.name}', such as {missing[0]!r}."
+                f"'{split.name}', such as {missing[0]!r}"
+                + (f"; it has others, such as {others[0]!r}." if others else ".")
             )
         return np.array([place[name] for name in wanted])
 
@@ -139,7 +141,10 @@ def save_scores(path: Path, scores_QV: NDArray[Any], store: Store, split: Split)
 
 
 def _read_npy(path: Path) -> ScoreFile:
-    return ScoreFile(path, np.load(path, allow_pickle=False, mmap_mode="r"))
+    try:
+        return ScoreFile(path, np.load(path, allow_pickle=False, mmap_mode="r"))
+    except ValueError:  # NumPy's own message advises to unpickle the file
+        raise ValueError("it is not a NumPy file of numbers") from None
 
 
 def _read_npz(path: Path) -> ScoreFile:

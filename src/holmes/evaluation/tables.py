@@ -22,7 +22,19 @@ INTERVAL = "  95%"
 INTERVAL_NOTE = "95%: bootstrap interval over videos, and over seeds if there are several."
 MARK = " †"
 FAR = " ‡"  # a cutoff so large that chance alone reaches it often
-LONG = 32  # characters of a cell from which its column is broken into lines
+# LaTeX, in points: a line of an article, the least width of a column that is broken, and about how wide its
+# characters are. Fonts, how wide they are, and the gap between columns: the first that fits a line is taken.
+LINE, NARROWEST = 345, 80
+NARROW, WIDE = {*" .,:;'()[]|ijlft/"}, {*"mwMW±‡†%≥≤"}
+SIZES = (
+    ("", 1.0, 6),
+    (r"\small", 0.925, 6),
+    (r"\small", 0.925, 3),
+    (r"\footnotesize", 0.85, 3),
+    (r"\scriptsize", 0.8, 3),
+    (r"\scriptsize", 0.8, 2),
+)
+LONG = 32  # characters of a cell from which its column may be broken into lines
 SPECIAL = {
     "\\": r"\textbackslash{}",
     **{char: f"\\{char}" for char in "&%$#_{}"},
@@ -124,13 +136,14 @@ def latex_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]
 ) -> str:
     """Needs \\usepackage{booktabs, array}. A row of a single cell is the title of a block."""
-    width = len(columns)
+    width, (size, gap, kinds) = len(columns), layout(columns, rows)
     lines = [
         r"\begin{table}[t]",
         r"\centering",
         rf"\caption{{{escaped(title)}}}",
         rf"\label{{tab:{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}}}",
-        rf"\begin{{tabular}}{{{''.join(column_kinds(columns, rows))}}}",
+        *([rf"{size}\setlength{{\tabcolsep}}{{{gap}pt}}"] if size else []),
+        rf"\begin{{tabular}}{{{''.join(kinds)}}}",
         r"\toprule",
         row_of(columns),
         r"\midrule",
@@ -142,17 +155,40 @@ def latex_table(
         else:
             lines.append(row_of(row))
     lines += [r"\bottomrule", r"\end{tabular}"]
-    lines += [rf"\par\smallskip\footnotesize {escaped(note)}" for note in notes]
+    lines += [rf"\par\smallskip\raggedright\footnotesize {escaped(note)}" for note in notes]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
-def column_kinds(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Names to the left, figures to the right; columns with long texts share most of the width."""
+def layout(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[str, int, list[str]]:
+    """The largest font that fits a line, the gap between columns, and their kinds.
+
+    Names stand to the left, figures to the right. Where texts are too long for a line, their columns share
+    what the others leave.
+    """
     cells = [columns, *(row for row in rows if len(row) > 1)]
-    long = [max(len(row[number]) for row in cells) > LONG for number in range(len(columns))]
-    share = 0.6 / max(sum(long), 1)
-    text = rf">{{\raggedright\arraybackslash}}p{{{share:.2f}\linewidth}}"
-    return [text if wide else "r" if number else "l" for number, wide in enumerate(long)]
+    lengths = [max(len(row[number]) for row in cells) for number in range(len(columns))]
+    points = [max(points_of(row[number]) for row in cells) for number in range(len(columns))]
+    plain = ["l", *["r"] * (len(columns) - 1)]
+    for size, scale, gap in SIZES:
+        widths = [scale * each + 2 * gap for each in points]
+        if sum(widths) <= LINE:
+            return size, gap, plain
+        long = [length > LONG for length in lengths]
+        short = sum(width for width, wide in zip(widths, long, strict=True) if not wide)
+        each = (LINE - short) / max(sum(long), 1) - 2 * gap
+        if any(long) and each >= NARROWEST:
+            broken = rf">{{\raggedright\arraybackslash}}p{{{each / LINE - 0.005:.2f}\linewidth}}"
+            return size, gap, [broken if wide else kind for kind, wide in zip(plain, long, strict=True)]
+    return size, gap, plain
+
+
+def points_of(text: str) -> float:
+    """About how wide a text is, in ten-point Computer Modern."""
+    indent = 8 if text.startswith("  ") else 0
+    sizes = (
+        3.2 if char in NARROW else 7.8 if char in WIDE or char.isupper() else 5.0 for char in text.strip()
+    )
+    return indent + sum(sizes)
 
 
 def row_of(cells: Sequence[str]) -> str:
@@ -238,7 +274,7 @@ def results_grid(
     if any(row[0] == INTERVAL for row in grid.rows):
         grid.notes.append(INTERVAL_NOTE)
     if known is None:
-        grid.notes.append("Nothing is published for this preset: it is one of our own.")
+        grid.notes.append("No published figures belong to these rows.")
         return grid
     grid.rows.append([f"published on {known.title}"])
     for name, sums in known.methods.items():
