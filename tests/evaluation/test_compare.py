@@ -218,7 +218,7 @@ def test_latex_has_the_structure_of_booktabs():
     assert escaped("IoU>=0.5") == r"IoU$\geq$0.5" and escaped("[-0.5, 1-2]") == r"[$-$0.5, 1-2]"
     assert r"\label{tab:r-1-of-a-b-c-50}" in lines
     long = Grid("t", ["", "a"], [["a sentence that is far too long for a line of its own " * 2, "1"]]).latex()
-    assert r"p{0.91\linewidth}r}" in long
+    assert r"p{0.90\linewidth}r}" in long
     wide = Grid("t", ["", *"abcdef"], [["  95%", *["[100.0, 100.0]"] * 6]]).latex()
     assert r"\scriptsize\setlength{\tabcolsep}{2pt}" in wide and r"{lrrrrrr}" in wide
     assert all(ord(char) < 128 for char in text)

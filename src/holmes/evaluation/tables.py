@@ -24,7 +24,7 @@ MARK = " †"
 FAR = " ‡"  # a cutoff so large that chance alone reaches it often
 # LaTeX, in points: a line of an article, the least width of a column that is broken, and about how wide its
 # characters are. Fonts, how wide they are, and the gap between columns: the first that fits a line is taken.
-LINE, NARROWEST = 345, 80
+LINE, FILLED, NARROWEST = 345, 338, 70  # widths are estimated: some points stay free
 NARROW, WIDE = {*" .,:;'()[]|ijlft/"}, {*"mwMW±‡†%≥≤"}
 SIZES = (
     ("", 1.0, 6),
@@ -171,13 +171,13 @@ def layout(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[str, 
     plain = ["l", *["r"] * (len(columns) - 1)]
     for size, scale, gap in SIZES:
         widths = [scale * each + 2 * gap for each in points]
-        if sum(widths) <= LINE:
+        if sum(widths) <= FILLED:
             return size, gap, plain
         long = [length > LONG for length in lengths]
         short = sum(width for width, wide in zip(widths, long, strict=True) if not wide)
-        each = (LINE - short) / max(sum(long), 1) - 2 * gap
+        each = (FILLED - short) / max(sum(long), 1) - 2 * gap
         if any(long) and each >= NARROWEST:
-            broken = rf">{{\raggedright\arraybackslash}}p{{{each / LINE - 0.005:.2f}\linewidth}}"
+            broken = rf">{{\raggedright\arraybackslash}}p{{{each / LINE:.2f}\linewidth}}"
             return size, gap, [broken if wide else kind for kind, wide in zip(plain, long, strict=True)]
     return size, gap, plain
 
