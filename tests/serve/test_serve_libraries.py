@@ -186,6 +186,9 @@ def test_the_page_switches_between_libraries(folder: Path) -> None:
         page.goto("/?q=man+eats+soup")
         page.wait_for_selector(".card h3 >> text=kitchen.mkv")
         choice = page.get_by_label("Library", exact=True)
+        choice.wait_for()
+        assert "FAMILY" in page.locator(".card .folder").first.inner_text(), "a hit names its library"
+        assert page.locator(".top").bounding_box()["height"] < 130, "two rows on a phone"
         assert choice.locator("option").all_inner_texts() == ["All libraries", "FILMS", "FAMILY"]
         assert violations(page) == []
         choice.select_option("FAMILY")

@@ -71,7 +71,7 @@ export class Card {
       : h("p", { class: "sure" }, h("span", { class: "words" }, fit), h("b", {}, percent(probability)));
     const open = watchAddress(this.hit, { t: (this.hit.moments[0]?.start ?? 0).toFixed(1), q: this.actions.query });
     return h("div", { class: "heading" }, h("span", { class: "rank", "aria-hidden": "true" }, String(rank)),
-      h("div", { class: "names" }, h("h3", { title: this.hit.name }, h("a", { href: open, "data-link": true }, title)), h("p", { class: "folder" }, `${clock(this.hit.duration)} · ${shortened(folder)}`)), sure);
+      h("div", { class: "names" }, h("h3", { title: this.hit.name }, h("a", { href: open, "data-link": true }, title)), h("p", { class: "folder" }, [clock(this.hit.duration), this.hit.library, shortened(folder)].filter(Boolean).join(" · "))), sure);
   }
 
   #foot() {
