@@ -138,7 +138,7 @@ def sentence_transformers_loop(folder: Path, device: torch.device) -> Loop:
     from PIL import Image
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(folder), device=str(device))
+    model = SentenceTransformer(str(folder), device=str(device), model_kwargs={"dtype": torch.float32})
 
     def encode(images: list[np.ndarray]) -> np.ndarray:
         pictures = [Image.fromarray(each) for each in images]
