@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -15,6 +16,7 @@ from holmes.cluster.index import open_index
 from holmes.cluster.write import hear_any, set_any_words, split_index
 from holmes.errors import HolmesError
 from holmes.heard.listen import Hearing
+from holmes.index.answer import words
 from holmes.index.storage.maintenance import compact_index, index_faults
 from holmes.index.storage.manifest import PASSAGES
 from holmes.index.storage.store import IndexStore
@@ -200,3 +202,12 @@ def test_transcripts_are_printed_as_text(built: Path) -> None:
     assert "said at 0:01: “The captain painted the old boat" in found.output
     info = runner.invoke(app, ["index", "info", str(built)])
     assert "4 videos heard, 4 passages" in info.output and "subtitles: 4" in info.output
+
+
+def test_words_are_the_same_in_any_wording(monkeypatch: pytest.MonkeyPatch) -> None:
+    forms = ("red tractor", "a red tractor", "there is a red tractor", "a video of a red tractor")
+    read: list[str] = []
+    monkeypatch.setattr(words, "encoder_digest", lambda: "e")
+    monkeypatch.setattr(words, "sentence_vectors", lambda sentences: read.extend(sentences) or np.eye(4))
+    assert len({query.terms for query in words.word_queries(forms, "e")}) == 1
+    assert read == ["red tractor"] * 4, "and so is their meaning"

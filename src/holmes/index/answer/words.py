@@ -26,6 +26,7 @@ from holmes.index.engine.rescoring import score_pairs
 from holmes.index.engine.scan import Probes
 from holmes.index.ingest.hearing import encoder_digest, sentence_vectors
 from holmes.index.storage.store import IndexStore
+from holmes.media.backbones.pocket import core_of
 from holmes.moments import LEAST_SECONDS, Moment
 from holmes.records import Scores
 
@@ -87,7 +88,11 @@ class Words:
 
 
 def word_queries(sentences: Sequence[str], encoder: str) -> tuple[WordQuery, ...]:
-    """Sentences as passages are searched for them; with their meaning if the passages' encoder is here."""
+    """Sentences as passages are searched for them; with their meaning if the passages' encoder is here.
+
+    "A video of a dog" asks for the same words as "dog".
+    """
+    sentences = [core_of(sentence) for sentence in sentences]
     vectors = sentence_vectors(sentences) if encoder and encoder == encoder_digest() else None
     return tuple(
         WordQuery.of(sentence, None if vectors is None else vectors[q])

@@ -68,7 +68,7 @@ class Pocket:
     @staticmethod
     def neutral_forms(sentence: str) -> list[str]:
         """A sentence as people may word it; the mean of these does not depend on which one they chose."""
-        core = _after(ARTICLE, _after(FRAME, sentence.strip())) or sentence
+        core = core_of(sentence)
         return [core, f"a {core}", f"there is a {core}", f"a video of a {core}"]
 
     def tokens(self, sentences: Sequence[str]) -> list[Matrix]:
@@ -132,6 +132,11 @@ class Pocket:
         output_MNW = hidden_MNH @ layer["out.weight"] + inputs_MNI @ layer["skip.weight"] + layer["out.bias"]
         joined = np.concatenate(list(_unit(output_MNW)), axis=1)
         return _unit(joined @ self._weights["projection"])
+
+
+def core_of(sentence: str) -> str:
+    """A sentence without what only says that something is shown, and without its first article."""
+    return _after(ARTICLE, _after(FRAME, sentence.strip())) or sentence
 
 
 def _after(beginning: re.Pattern[str], sentence: str) -> str:
