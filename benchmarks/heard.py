@@ -1,6 +1,6 @@
 """Seen, said and written: does the fusion find what each source alone finds, and is its probability true?
 
-    python benchmarks/heard.py WORLD [--films 120] [--fit] [--given-words]
+    python benchmarks/heard.py WORLD [--films 104] [--fit] [--given-words]
 
 A world of films with known facts is rendered, seen and heard by the real recognisers. Queries about the odd
 films fit the numbers (`--fit` prints those that are shipped as `TextEvidence`) and the weights of the plain
@@ -24,6 +24,7 @@ import torch
 from holmes.evidence.sources import HeldOut, TextEvidence, fit_text_evidence
 from holmes.heard.listen import Hearing
 from holmes.heard.passages import Heard, Passage, WordSource, in_order
+from holmes.index.answer.answers import Answer
 from holmes.index.answer.searcher import Index, open_single_index
 from holmes.index.answer.words import word_queries
 from holmes.index.embedders.loading import load_embedder
@@ -44,11 +45,12 @@ def world(folder: Path, films: int, seed: int, given: bool) -> tuple[Index, list
     """An index of a rendered world, and its queries."""
     planned, queries = plan_facts(films, seed)
     paths = render_facts(folder / "films", planned, seed)
+    index = folder / ("given" if given else "index")
     hearing = None if given else Hearing()
-    build_index(folder / "index", paths, load_embedder("pocket"), progress=True, hearing=hearing)
+    build_index(index, paths, load_embedder("pocket"), progress=True, hearing=hearing)
     if given:
-        give_words(folder / "index", planned, paths, seed)
-    return open_single_index(folder / "index", device="cpu"), queries
+        give_words(index, planned, paths, seed)
+    return open_single_index(index, device="cpu"), queries
 
 
 def give_words(index: Path, films: Sequence[FactFilm], paths: Sequence[Path], seed: int) -> None:
@@ -84,16 +86,14 @@ def silent(index: Index) -> Index:
     return other
 
 
-def rankings(index: Index, texts: Sequence[str]) -> dict[str, list[dict[str, float]]]:
-    """The score of every video by each source alone: seen, said, written."""
-    everything = len(index)
-    seen = [
-        {name_of(hit.video): hit.probability or 0.0 for hit in answer}
-        for answer in silent(index).search_many(texts, everything)
-    ]
+def rankings(
+    index: Index, texts: Sequence[str], pictures: Sequence[Answer]
+) -> dict[str, list[dict[str, float]]]:
+    """The score of every video by each source alone: seen (in `pictures`), said, written."""
+    seen = [{name_of(hit.video): hit.probability or 0.0 for hit in answer} for answer in pictures]
     queries = word_queries(texts, index.passages.encoder)
     counts = index.passages.count(queries)
-    found = index.passages.find(queries, counts, index.text_evidence, None, everything)
+    found = index.passages.find(queries, counts, index.text_evidence, None, len(index))
     words = [
         [{name_of(each.video): each.log_evidence[kind] for each in row} for row in found] for kind in (0, 1)
     ]
@@ -180,8 +180,9 @@ def calibration_error(probability: Sequence[float], right: Sequence[bool]) -> fl
 
 def report(index: Index, queries: Sequence[FactQuery], weights: tuple[float, ...]) -> dict[str, Any]:
     texts = [query.text for query in queries]
-    rows = rankings(index, texts)
-    answers = index.search_many(texts, len(index))
+    pictures = silent(index).search_many(texts, len(index))
+    rows = rankings(index, texts, pictures)
+    answers = index.search_many(texts, 1)
     methods: dict[str, list[str | None]] = {s: [best(row) for row in rows[s]] for s in rows}
     methods["RRF"] = [best(reciprocal([rows[s][q] for s in rows])) for q in range(len(queries))]
     methods["weighted sum"] = [
@@ -199,7 +200,6 @@ def report(index: Index, queries: Sequence[FactQuery], weights: tuple[float, ...
     }
     first = [answer[0].probability or 0.0 for answer in answers]
     right = [found == query.film for found, query in zip(methods["fused"], queries, strict=True)]
-    pictures = silent(index).search_many(texts, 1)
     alone = [answer[0].probability or 0.0 for answer in pictures]
     alone_right = [name_of(a[0].video) == q.film for a, q in zip(pictures, queries, strict=True)]
     inside = [
@@ -251,7 +251,7 @@ def halves(queries: Sequence[FactQuery]) -> tuple[list[FactQuery], list[FactQuer
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("world", type=Path)
-    parser.add_argument("--films", type=int, default=120)
+    parser.add_argument("--films", type=int, default=104)
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--given-words", action="store_true", help="take the words from the plan")
     parser.add_argument("--fit", action="store_true", help="fit the numbers of TextEvidence, and use them")
@@ -263,7 +263,9 @@ def main() -> None:
         fitted = fit_text_evidence(*held_out(index, to_fit))
         print(fitted)
         index.__dict__["text_evidence"] = fitted
-    weights = choose_weights(rankings(index, [query.text for query in to_fit]), to_fit)
+    texts = [query.text for query in to_fit]
+    pictures = silent(index).search_many(texts, len(index))
+    weights = choose_weights(rankings(index, texts, pictures), to_fit)
     found = report(index, to_report, weights)
     show(found)
     if asked.json:

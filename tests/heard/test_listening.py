@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -96,6 +98,22 @@ def test_other_languages_are_left_out_and_noted(recogniser: Recogniser, voice: s
     assert heard.passages == []
     note = doubt(recogniser.identity, heard.speech, heard.dropped, heard.language)
     assert "doubtful" in note and "another language" in note
+
+
+def test_a_multilingual_model_asks_for_the_language_again_and_again(recogniser: Recogniser) -> None:
+    """Half a minute of English may be followed by German; a doubt names what was heard."""
+    asked: dict[str, object] = {}
+
+    def transcribe(sound: object, **settings: object) -> tuple[list[object], SimpleNamespace]:
+        asked.update(settings)
+        return [], SimpleNamespace(duration_after_vad=5.0, language="de", language_probability=0.4)
+
+    model = SimpleNamespace(model=SimpleNamespace(is_multilingual=True), transcribe=transcribe)
+    other = copy(recogniser)
+    other.__dict__["_model"] = model
+    heard = other(Piece(0.0, np.zeros(RATE, np.float32)))
+    assert asked["multilingual"] is True and asked["language"] is None
+    assert "heard as 'de'" in doubt("base", heard.speech, heard.dropped, heard.language)
 
 
 def test_a_film_without_sound_is_noted(tmp_path: Path) -> None:

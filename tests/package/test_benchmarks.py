@@ -26,6 +26,7 @@ from holmes.results import METRICS
 from holmes.training.setup import fit_to_store
 from holmes.worlds.planted import PlantSettings, plant
 from index_fakes import FakeJoint, meaning
+from spoken_films import film
 
 ROOT = Path(__file__).parents[2]
 # Those with options: hostile.py takes four words, and soak.py starts it.
@@ -189,6 +190,24 @@ def test_everyone_is_tuned_with_the_same_budget(command: Any, tmp_path: Path, ca
     capsys.readouterr()
     command("tuning", "everyone", *words)
     assert ": done" not in capsys.readouterr().out
+
+
+def test_passages_are_searched_at_scale(command: Any, tmp_path: Path, capsys: Any) -> None:
+    command("heard_scale", tmp_path / "scale", "--measured", 2, "--json", tmp_path / "scale.json")
+    rows = {row["query"]: row for row in read_json(tmp_path / "scale.json")["rows"]}
+    assert len(rows) == 7 and all(row["seconds"] > 0 for row in rows.values())
+    assert rows["a phrase"]["all"] == pytest.approx(50_000 * rows["a phrase"]["seconds"])
+    assert "for 100,000 hours" in capsys.readouterr().out
+
+
+def test_the_cost_of_hearing_is_measured(command: Any, tmp_path: Path) -> None:
+    clip = film(tmp_path / "key.mp4", 4.0, said=[(0.3, "We found a silver key.")])
+    (tmp_path / "right.json").write_text('{"key.mp4": "we found a silver key"}')
+    command("heard_speed", clip, "--transcripts", tmp_path / "right.json", "--json", tmp_path / "speed.json")
+    rows = {row["source"]: row for row in read_json(tmp_path / "speed.json")}
+    assert set(rows) == {"subtitles", "speech", "screen"} and all(row["ratio"] > 0 for row in rows.values())
+    assert rows["speech"]["errors"] == "0 of 5"
+    assert sys.modules["heard_speed"].errors(["a", "b", "c"], ["a", "x", "c", "d"]) == 2
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -40,7 +40,7 @@ class HeardSpeech:
     passages: list[Passage]
     speech: float = 0.0  # seconds
     dropped: float = 0.0  # seconds of speech that the recogniser doubts
-    language: str = ""
+    language: str = ""  # empty where the model knows English alone
 
 
 class Recogniser:
@@ -90,6 +90,7 @@ class Recogniser:
             segments, info = self._model.transcribe(
                 piece.sound,
                 language=None if multilingual else "en",
+                multilingual=multilingual,  # the language may change from one half minute to the next
                 beam_size=5,
                 temperature=0.0,
                 condition_on_previous_text=False,  # one mistake would be the context of the next
@@ -97,7 +98,8 @@ class Recogniser:
                 vad_filter=True,
                 word_timestamps=True,
             )
-            heard = HeardSpeech([], float(info.duration_after_vad), language=str(info.language))
+            language = str(info.language) if multilingual else ""
+            heard = HeardSpeech([], float(info.duration_after_vad), language=language)
             certain = not multilingual or info.language_probability >= LEAST_LANGUAGE
             kept = 0.0
             for segment in segments:
@@ -134,7 +136,7 @@ def doubt(name: str, speech: float, dropped: float, language: str) -> str:
     """A note on speech that was not kept; empty where there was little of it."""
     if dropped < LEAST_NOTED or dropped < MUCH_DROPPED * speech:
         return ""
-    why = "another language than English, or unclear" if language in ("", "en") else f"heard as '{language}'"
+    why = f"heard as '{language}'" if language else "another language than English, or unclear"
     return f"{dropped:.0f} of {speech:.0f} seconds of speech were doubtful and left out ({name}: {why})"
 
 

@@ -243,7 +243,7 @@ class _Segment:
                     continue
                 of_kind = np.where(self.kind_N[own] == kind, log_N[own], -np.inf)
                 number = own.start + int(of_kind.argmax())
-                passages.append(self.segment.passage(number))
+                passages.append(self.segment.passage(number, connection))
                 features.append(
                     (float(matched_N[number]), float(coverage_N[number]), float(cosine_N[number]))
                 )
