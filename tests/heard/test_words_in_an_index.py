@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -211,3 +212,17 @@ def test_words_are_the_same_in_any_wording(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(words, "sentence_vectors", lambda sentences: read.extend(sentences) or np.eye(4))
     assert len({query.terms for query in words.word_queries(forms, "e")}) == 1
     assert read == ["red tractor"] * 4, "and so is their meaning"
+
+
+def test_an_open_index_still_finds_words_when_their_files_are_replaced(index: Path) -> None:
+    """By a writer that merges segments, and in any thread of a server."""
+    with open_index(index) as opened:
+        with open_index(index) as writer:
+            writer.remove("boat.mp4")
+        before = {entry.name for entry in IndexStore.open(index).manifest.passages}
+        compact_index(index)
+        assert not before & {path.name for path in (index / "segments").iterdir()}
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(opened.search, ["someone paints the old boat in the harbour"] * 8))
+    assert {Path(answer[0].video).name for answer in found} == {"boat.mp4"}
+    assert all(answer[0].quotes for answer in found)

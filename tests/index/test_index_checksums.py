@@ -15,10 +15,14 @@ from holmes.base.files import read_json
 from holmes.errors import HolmesError
 from holmes.index.answer.searcher import Index, open_single_index
 from holmes.index.embedders.loading import load_embedder
+from holmes.index.engine.gallery import verify_rows
+from holmes.index.engine.rescoring import refuse_damaged
 from holmes.index.ingest.builder import build_index
 from holmes.index.storage.checksums import checksums
 from holmes.index.storage.maintenance import compact_index, index_faults
 from holmes.index.storage.manifest import SUMS, read_manifest, write_manifest
+from holmes.index.storage.segments import Slab
+from holmes.index.storage.store import IndexStore
 from index_fakes import FILMS, FakeJoint, write_features
 
 SENTENCES = ["dog runs beach", "water boils", "rain falls", "man eats soup"]
@@ -90,6 +94,27 @@ def test_damage_never_changes_an_answer_unnoticed(index: Path, tmp_path: Path, f
             noticed += 1
         shutil.rmtree(copy)
     assert noticed > 10
+
+
+def test_both_readers_of_rows_refuse_damaged_ones(index: Path) -> None:
+    """A search on a CPU verifies the rows it scores again, and a GPU all rows when the index is opened."""
+    slab = opened(index).gallery.slabs[0]
+    at_K = torch.arange(4)
+    rows_KD = slab.rows_SPD.flatten(0, 1)[:4].clone()
+    refuse_damaged(rows_KD, slab.sums_SP, at_K)
+    rows_KD.view(torch.int16)[2, 5] ^= 1
+    with pytest.raises(HolmesError, match="does not match"):
+        refuse_damaged(rows_KD, slab.sums_SP, at_K)
+    (segment,) = (index / "segments").iterdir()
+    verify_rows(*stored_rows(index), torch.device("cpu"))
+    flip(segment / "rows.f16", 100)
+    with pytest.raises(HolmesError, match="does not match"):
+        verify_rows(*stored_rows(index), torch.device("cpu"))
+
+
+def stored_rows(index: Path) -> tuple[IndexStore, Slab]:
+    store = opened(index).store
+    return store, store.segments[0].slabs[0]
 
 
 def test_an_index_without_checksums_of_rows_still_opens(index: Path) -> None:

@@ -109,7 +109,7 @@ def open_gallery(store: IndexStore, device: torch.device) -> Gallery:
         groups = [[slab] for _, slab in slabs]
     if rows_fit:  # verified now, because every search reads all rows
         for _, slab in slabs:
-            _verify(store, slab, device)
+            verify_rows(store, slab, device)
     firsts = np.cumsum([0, *(sum(len(slab.rows_SPD) for slab in group) for group in groups)]).tolist()
     return Gallery(
         tuple(
@@ -132,7 +132,7 @@ def open_gallery(store: IndexStore, device: torch.device) -> Gallery:
     )
 
 
-def _verify(store: IndexStore, slab: Slab, device: torch.device) -> None:
+def verify_rows(store: IndexStore, slab: Slab, device: torch.device) -> None:
     """Refuse rows that do not match their checksums; a GPU computes these, some parts at a time."""
     if slab.sums_SP is None:
         return

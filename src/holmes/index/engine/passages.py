@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import re
-import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -117,12 +116,8 @@ class PassageIndex:
         terms = sorted({term for query in queries for term in query.terms})
         total = Counts(sum(segment.entry.passages for segment in self.segments))
         for segment in self.segments:
-            connection = segment.connect()
-            try:
-                sql = "SELECT count(*) FROM words WHERE words MATCH ?"
-                found = {term: segment.rows(sql, (_quoted(term),), connection)[0][0] for term in terms}
-            finally:
-                connection.close()
+            sql = "SELECT count(*) FROM words WHERE words MATCH ?"
+            found = {term: segment.rows(sql, (_quoted(term),))[0][0] for term in terms}
             total = total + Counts(0, found)
         return total
 
@@ -171,14 +166,10 @@ class _Segment:
         self, queries: Sequence[WordQuery], counts: Counts, weights: TextEvidence, top: int
     ) -> list[list[FoundWords]]:
         cosine_QN = self._cosines(queries)
-        connection = self.segment.connect()
-        try:
-            return [
-                self._best(connection, query, cosine_N, counts, weights, top)
-                for query, cosine_N in zip(queries, cosine_QN, strict=True)
-            ]
-        finally:
-            connection.close()
+        return [
+            self._best(query, cosine_N, counts, weights, top)
+            for query, cosine_N in zip(queries, cosine_QN, strict=True)
+        ]
 
     def _cosines(self, queries: Sequence[WordQuery]) -> NDArray[np.float32]:
         """The cosine of every passage's meaning and each query's; 0 where either has no vector."""
@@ -199,7 +190,6 @@ class _Segment:
 
     def _best(
         self,
-        connection: sqlite3.Connection,
         query: WordQuery,
         cosine_N: NDArray[np.float32],
         counts: Counts,
@@ -211,8 +201,8 @@ class _Segment:
         matched_N = np.zeros(len(self.owner_N), np.float32)
         rare = [t for t in query.terms if counts.words.get(t, 0) <= MOST_POSTINGS]
         for term in rare or query.terms[:1]:
-            matched_N[self._rows(connection, _quoted(term))] += information[term]
-        exact_N = self._exact(connection, query.phrases)
+            matched_N[self._rows(_quoted(term))] += information[term]
+        exact_N = self._exact(query.phrases)
         coverage_N = matched_N / max(whole, 1e-9)
         log_N = weights.words * matched_N + weights.coverage * coverage_N + weights.meaning * cosine_N
         log_N += np.array(weights.offsets, np.float32)[self.kind_N] + weights.exact * exact_N
@@ -243,7 +233,7 @@ class _Segment:
                     continue
                 of_kind = np.where(self.kind_N[own] == kind, log_N[own], -np.inf)
                 number = own.start + int(of_kind.argmax())
-                passages.append(self.segment.passage(number, connection))
+                passages.append(self.segment.passage(number))
                 features.append(
                     (float(matched_N[number]), float(coverage_N[number]), float(cosine_N[number]))
                 )
@@ -260,19 +250,19 @@ class _Segment:
             )
         return found
 
-    def _rows(self, connection: sqlite3.Connection, match: str) -> NDArray[np.int64]:
-        rows = self.segment.rows("SELECT rowid FROM words WHERE words MATCH ?", (match,), connection)
+    def _rows(self, match: str) -> NDArray[np.int64]:
+        rows = self.segment.rows("SELECT rowid FROM words WHERE words MATCH ?", (match,))
         numbers = np.fromiter((row[0] for row in rows), np.int64, len(rows))
         return numbers[(numbers >= 0) & (numbers < len(self.owner_N))]
 
-    def _exact(self, connection: sqlite3.Connection, phrases: Sequence[str]) -> NDArray[np.float32]:
+    def _exact(self, phrases: Sequence[str]) -> NDArray[np.float32]:
         """1 for every passage that has the quoted words, one after the other, not only their stems."""
         exact_N = np.zeros(len(self.owner_N), np.float32)
         for phrase in phrases:
             wanted = words_of(phrase)
-            rows = self._rows(connection, _quoted(" ".join(wanted)))
+            rows = self._rows(_quoted(" ".join(wanted)))
             for number in rows[:MOST_VERIFIED].tolist():
-                if has_phrase(words_of(self.segment.passage(number, connection).text), wanted):
+                if has_phrase(words_of(self.segment.passage(number).text), wanted):
                     exact_N[number] = 1
         return exact_N
 

@@ -14,6 +14,7 @@ N passages, V videos, D width
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -173,6 +175,7 @@ class PassageSegment:
         for name, size in sizes.items():
             if entry.files[name].bytes != size:
                 raise self._damaged(f"{folder / name} does not describe {n:,} passages")
+        self._connection, self._lock = self._connect(), RLock()
         self.codes_ND = _mapped(folder / VECTORS, np.int8).reshape(n, width)
         self.scale_N = _mapped(folder / PASSAGE_NUMBERS, np.float32)
         self.owner_N = _mapped(folder / OWNERS, np.int32)
@@ -190,24 +193,35 @@ class PassageSegment:
         other.__dict__.pop("positions", None)
         return other
 
-    def connect(self) -> sqlite3.Connection:
-        """A connection for one thread. The file is only read; one with other tables than ours is refused.
+    def _connect(self) -> sqlite3.Connection:
+        """A connection that stays: a writer may delete the file while this segment is searched."""
+        path = (self.folder / PASSAGES).absolute()
+        try:
+            connection = sqlite3.connect(
+                f"file:{_quoted(path)}?mode=ro&immutable=1", uri=True, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            if not path.exists():
+                raise FileNotFoundError(errno.ENOENT, "deleted", str(path)) from None
+            raise self._damaged(f"{path} cannot be read ({error})") from None
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_TRANSCRIPT)
+        return connection
+
+    @cached_property
+    def database(self) -> sqlite3.Connection:
+        """The connection, when its tables were found to be ours.
 
         In the place of a table, a hostile file could have a view that never ends.
         """
-        path = (self.folder / PASSAGES).absolute()
-        connection = sqlite3.connect(f"file:{_quoted(path)}?mode=ro&immutable=1", uri=True)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_TRANSCRIPT)
         try:
-            connection.executescript(
+            self._connection.executescript(
                 "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA mmap_size=1073741824;"
             )
-            if _tables(connection) != _own_tables():
+            if _tables(self._connection) != _own_tables():
                 raise sqlite3.DatabaseError("its tables are not those of passages")
         except sqlite3.Error as error:
-            connection.close()
-            raise self._damaged(f"{path} cannot be read ({error})") from None
-        return connection
+            raise self._damaged(f"{self.folder / PASSAGES} cannot be read ({error})") from None
+        return self._connection
 
     @cached_property
     def names(self) -> list[str]:
@@ -230,18 +244,13 @@ class PassageSegment:
         rows = self.rows("SELECT stamp FROM videos ORDER BY id")
         return {name: str(stamp) for name, (stamp,) in zip(self.names, rows, strict=True)}
 
-    def rows(
-        self, query: str, values: Sequence[Any] = (), opened: sqlite3.Connection | None = None
-    ) -> list[Any]:
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         """All rows of a query; damage becomes one line."""
-        connection = opened or self.connect()
-        try:
-            return connection.execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            raise self._damaged(f"{self.folder / PASSAGES} cannot be read ({error})") from None
-        finally:
-            if opened is None:
-                connection.close()
+        with self._lock:  # of the threads of a server
+            try:
+                return self.database.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise self._damaged(f"{self.folder / PASSAGES} cannot be read ({error})") from None
 
     def heard(self, position: int) -> Heard:
         """The transcript of one video."""
@@ -270,15 +279,14 @@ class PassageSegment:
                 videos.append(StoredWords(name, heard, passages, np.array(self.codes_ND[own]), scale_N))
         return videos
 
-    def passage(self, number: int, opened: sqlite3.Connection | None = None) -> Passage:
+    def passage(self, number: int) -> Passage:
         """One passage, as it is searched."""
-        return self._passages(slice(number, number + 1), opened)[0]
+        return self._passages(slice(number, number + 1))[0]
 
-    def _passages(self, numbers: slice, opened: sqlite3.Connection | None = None) -> tuple[Passage, ...]:
+    def _passages(self, numbers: slice) -> tuple[Passage, ...]:
         found = self.rows(
             "SELECT start, end, source, text FROM passages WHERE id >= ? AND id < ? ORDER BY id",
             (numbers.start, numbers.stop),
-            opened,
         )
         try:
             if len(found) != numbers.stop - numbers.start:
