@@ -9,6 +9,8 @@ Q queries, V videos, P positions (frames or clips), T tokens, D width
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -56,26 +58,35 @@ def reference_scores(query: QueryEmbedding, video: VideoEmbedding, normalised: b
     return Scores(frame_QV=frame_QV, clip_QV=best(query.query_QD, video.clips_VCD, None))
 
 
-def cosine_and_dot(query: QueryEmbedding, video: VideoEmbedding) -> tuple[Scores, Scores]:
+BestOfBoth = Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+
+
+def best_of_both(
+    query_QD: Tensor, video_VPD: Tensor, scale_VP: Tensor, mask_VP: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """max_p ⟨q, v_p⟩ and max_p scale_p · ⟨q, v_p⟩, both Q × V."""
+    dot_QVP = dot_similarity(query_QD, video_VPD).float()
+    return masked_max(dot_QVP, mask_VP), masked_max(dot_QVP * scale_VP, mask_VP)
+
+
+def cosine_and_dot(
+    query: QueryEmbedding, video: VideoEmbedding, best: BestOfBoth = best_of_both
+) -> tuple[Scores, Scores]:
     """Cosine and raw scores of both branches, with one product per branch: what training needs.
 
     A cosine is the dot product over both lengths, so the large product is formed once.
     """
-    query_scale_Q = inverse_length(query.query_QD)
-    clip_scale_VC, frame_scale_VF = inverse_length(video.clips_VCD), inverse_length(video.frames_VFD)
-    clip_QVC = dot_similarity(query.query_QD, video.clips_VCD).float()
-    clip_cosine_QV = masked_max(clip_QVC * query_scale_Q[:, None, None] * clip_scale_VC, None)
-    clip_dot_QV = masked_max(clip_QVC, None)
-    mask_VF = video.frame_mask_VF
+
+    def scores(query_QD: Tensor, video_VPD: Tensor, mask_VP: Tensor | None) -> tuple[Tensor, Tensor]:
+        dot_QV, scaled_QV = best(query_QD, video_VPD, inverse_length(video_VPD), mask_VP)
+        return scaled_QV * inverse_length(query_QD).unsqueeze(1), dot_QV
+
+    clip_cosine_QV, clip_dot_QV = scores(query.query_QD, video.clips_VCD, None)
+    frames_VFD, mask_VF = video.frames_VFD, video.frame_mask_VF
     if query.tokens_QTD is None or query.token_weights_QT is None or query.raw_token_weights_QT is None:
-        frame_QVF = dot_similarity(query.query_QD, video.frames_VFD).float()
-        frame_cosine_QV = masked_max(frame_QVF * query_scale_Q[:, None, None] * frame_scale_VF, mask_VF)
-        frame_dot_QV = masked_max(frame_QVF, mask_VF)
+        frame_cosine_QV, frame_dot_QV = scores(query.query_QD, frames_VFD, mask_VF)
     else:
-        tokens_ND = query.tokens_QTD.flatten(0, 1)
-        token_NVF = dot_similarity(tokens_ND, video.frames_VFD).float()
-        cosine_NV = masked_max(token_NVF * inverse_length(tokens_ND)[:, None, None] * frame_scale_VF, mask_VF)
-        dot_NV = masked_max(token_NVF, mask_VF)
+        cosine_NV, dot_NV = scores(query.tokens_QTD.flatten(0, 1), frames_VFD, mask_VF)
         frame_cosine_QV = weighted_tokens(query.token_weights_QT, cosine_NV)
         frame_dot_QV = weighted_tokens(query.raw_token_weights_QT, dot_NV)
     return Scores(frame_cosine_QV, clip_cosine_QV), Scores(frame_dot_QV, clip_dot_QV)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import encoder_twins as twin
 from holmes.config.presets import PRESETS
-from holmes.encoders.blocks import ParallelBlocks
-from holmes.encoders.dropout import dropout, relu_dropout
+from holmes.encoders.blocks import BlockNorm, ParallelBlocks
+from holmes.encoders.dropout import dropout, random_bytes, relu_dropout
 from holmes.encoders.gaussian import gaussian_weights
 from holmes.encoders.mixture import BlockMixture
 from holmes.encoders.model import HolmesModel
@@ -250,6 +250,32 @@ def test_dropout_keeps_the_mean_and_drops_at_its_rate(rate):
     assert len(kept.unique()) == 2
     assert torch.equal(dropout(values, rate, training=False), values)
     assert torch.equal(dropout(values, 0.0, training=True), values)
+
+
+def test_norms_of_a_training_step_are_those_of_evaluation() -> None:
+    """On a CPU training scales and shifts inside the library's norm; values and gradients are the same."""
+    torch.manual_seed(0)
+    norm, input_GRD = shaken(BlockNorm(3, 8)), torch.randn(3, 5, 8, requires_grad=True)
+    direction, found = torch.randn(3, 5, 8), {}
+    for training in (True, False):
+        output = norm.train(training)(input_GRD)
+        gradients = torch.autograd.grad(output, [input_GRD, norm.weight_GD, norm.bias_GD], direction)
+        found[training] = [output, *gradients]
+    for ours, plain in zip(found[True], found[False], strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_dropout_draws_a_byte_for_every_value() -> None:
+    """Bytes below the threshold drop; what is kept is scaled, forward and backward, bit for bit."""
+    values, direction = torch.randn(2, 3, 7, requires_grad=True), torch.randn(2, 3, 7)
+    for function, base in ((dropout, values), (relu_dropout, torch.relu(values))):
+        torch.manual_seed(3)
+        keep = random_bytes(values.shape, values.device) >= 64
+        torch.manual_seed(3)
+        output = function(values, 0.25, training=True)
+        assert torch.equal(output, base * keep * (256 / 192))
+        (slope,) = torch.autograd.grad(output, values, direction)
+        assert torch.equal(slope, direction * (output != 0) * (256 / 192))
 
 
 def test_dropped_relu_passes_gradient_exactly_where_it_is_positive():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import runpy
 import sys
 from collections.abc import Callable, Iterator
@@ -74,14 +75,48 @@ def test_training_and_evaluation_are_timed_with_every_flag(command: Any, tmp_pat
     tiny = ["--device", "cpu", "--share", 0.0002, "--shape", "tvr_dual"]
     found = tmp_path / "training.json"
     more = ["--preset", "small_plus", "--steps", 1, "--whole", "--profile", "--json", found]
-    command("training", *tiny, *more)
-    rows = read_json(found)["rows"]
-    assert [row["stage"] for row in rows] == ["stage 1", "stage 2", "whole run, 2 epochs"]
+    command("training", *tiny, *more, "--only", "plain,streamed")
+    rows, groups = read_json(found)["rows"], read_json(found)["groups"]
+    assert [row["stage"] for row in rows] == 2 * ["stage 1", "stage 2", "whole run, 2 epochs"]
+    assert [row["way"] for row in rows] == 3 * ["plain"] + 3 * ["streamed"]
     assert all(row["epoch_s"] > 0 for row in rows)
+    assert groups["plain"]["matrix products"] > 0 and groups["plain"]["elementwise and sums"] > 0
+    group_of = sys.modules["training"].group_of
+    for name, group in {
+        "nvjet_tst_256x128_64x4_2x1_v_bz_NNT": "matrix products",
+        "sm90_xmma_gemm_bf16bf16_bf16f32": "matrix products",
+        "backward_kernel": "attention",
+        "norm_backward_kernel": "our fused kernels",
+        "triton_red_fused_native_layer_norm_2": "elementwise and sums",
+        "Memcpy DtoD (Device -> Device)": "copies",
+    }.items():
+        assert group_of(name, 50.0) == group, name
+    assert group_of("vectorized_elementwise_kernel", 2.0) == "small kernels"
+    with pytest.raises(SystemExit):
+        command("training", *tiny, "--only", "compiled")
     command(
         "evaluation", *tiny, "--shape", "tvr_dual", "--repeats", 1, "--json", tmp_path / "evaluation.json"
     )
     assert read_json(tmp_path / "evaluation.json")["metrics"]["SumR"] >= 0
+
+
+def test_searches_are_timed_with_every_flag(command: Any, tmp_path: Path, capsys: Any) -> None:
+    """Of a synthetic index, of one with every step in a process of its own, and of passages."""
+    command("heard_scale", tmp_path / "passages", "--hours", 10, "--measured", 1)
+    assert "| a phrase |" in capsys.readouterr().out
+    for name, how in {
+        "search": {
+            "videos": 120, "width": 16, "batch": 3, "tokens": 2, "top": 2, "repeats": 1,
+            "device": "cpu", "numpy": True, "index": tmp_path / "index", "out": tmp_path,
+        },
+        "million": {"sizes": "8", "folder": tmp_path, "out": tmp_path, "step": ""},
+    }.items():  # fmt: skip
+        main = import_module(name).main
+        assert [*how] == [*inspect.signature(main).parameters]
+        main(**how)
+    assert read_json(tmp_path / "search-cpu.json")["videos"] == 120
+    steps = {row["step"] for row in read_json(tmp_path / "million.json")["rows"]}
+    assert {"build", "search", "compact"} <= steps
 
 
 def test_a_reproduction_is_timed_and_continued(command: Any, tmp_path: Path, capsys: Any) -> None:

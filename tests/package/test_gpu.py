@@ -4,7 +4,10 @@ interpreter instead (test_kernels.py, test_index_kernel.py)."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,6 +56,14 @@ def test_fused_attention_equals_its_twin(length: int, width: int) -> None:
     assert relative(fused, exact) < 1e-2
     for ours, reference in zip(fused_gradients, exact_gradients, strict=True):
         assert relative(ours, reference) < 1e-2
+
+
+def test_the_kernels_of_a_step_equal_their_twins() -> None:
+    """Also in shapes that fill no tile, with dropout, padding and NaN; and the same bits twice."""
+    script = Path(__file__).parents[1] / "support" / "step_kernels_interpreted.py"
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("ok") == 5, done.stdout
 
 
 def test_fused_sinkhorn_equals_its_twin() -> None:

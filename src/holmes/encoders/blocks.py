@@ -6,12 +6,14 @@ G blocks, K = 3 (query, key, value), N sequences, L positions, R = N · L rows, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holmes.encoders.dropout import dropout, relu_dropout
+from holmes.encoders.fused import fused
 from holmes.encoders.gaussian import gaussian_attention, gaussian_weights
 
 
@@ -34,6 +36,14 @@ class BlockLinear(nn.Module):
 
     def biased(self, output_GRO: Tensor) -> Tensor:
         return output_GRO + self.bias_GO.unsqueeze(1).to(output_GRO.dtype)
+
+    def rectified(self, output_GRO: Tensor, dropout_rate: float, training: bool) -> Tensor:
+        """dropout(relu(output + bias))."""
+        if fused():
+            from holmes.encoders.block_kernels import relu_dropout_fused
+
+            return relu_dropout_fused(output_GRO, self.bias_GO, dropout_rate if training else 0.0)
+        return relu_dropout(self.biased(output_GRO), dropout_rate, training)
 
 
 class AttentionInput(nn.Module):
@@ -64,9 +74,58 @@ class BlockNorm(nn.Module):
         self.tiny = tiny
 
     def forward(self, input_GRD: Tensor) -> Tensor:
+        if self.training and input_GRD.device.type == "cpu" and not torch.compiler.is_compiling():
+            normal: Tensor = NormEach.apply(input_GRD.contiguous(), self.weight_GD, self.bias_GD, self.tiny)
+            return normal
         normal_GRD = F.layer_norm(input_GRD.float(), input_GRD.shape[-1:], eps=self.tiny)
         scaled_GRD = torch.addcmul(self.bias_GD.unsqueeze(1), normal_GRD, self.weight_GD.unsqueeze(1))
         return scaled_GRD.to(input_GRD.dtype)
+
+    def of_sum(
+        self,
+        residual: Tensor,
+        change_GRD: Tensor,
+        bias_GD: Tensor | None,
+        dropout_rate: float,
+        training: bool,
+    ) -> Tensor:
+        """norm(residual + dropout(change + bias)); the residual is G × R × D, or R × D for all blocks."""
+        if fused():
+            from holmes.encoders.block_kernels import norm_fused
+
+            rate, parameters = dropout_rate if training else 0.0, (self.weight_GD, self.bias_GD, self.tiny)
+            return norm_fused(change_GRD, *parameters, change_GRD.dtype, residual, bias_GD, rate)
+        if bias_GD is not None:
+            change_GRD = change_GRD + bias_GD.unsqueeze(1).to(change_GRD.dtype)
+        return self(residual.to(change_GRD.dtype) + dropout(change_GRD, dropout_rate, training))
+
+
+class NormEach(torch.autograd.Function):
+    """`BlockNorm` on a CPU: the library's norm for each block, which scales and shifts in the same pass."""
+
+    @staticmethod
+    def forward(ctx: Any, input_GRD: Tensor, weight_GD: Tensor, bias_GD: Tensor, tiny: float) -> Tensor:
+        output_GRD, mean_GR1 = torch.empty_like(input_GRD), input_GRD.new_empty(*input_GRD.shape[:-1], 1)
+        scale_GR1, width = torch.empty_like(mean_GR1), input_GRD.shape[-1:]
+        for g in range(len(input_GRD)):
+            torch.ops.aten.native_layer_norm.out(
+                input_GRD[g], width, weight_GD[g], bias_GD[g], tiny,
+                out0=output_GRD[g], out1=mean_GR1[g], out2=scale_GR1[g],
+            )  # fmt: skip
+        ctx.save_for_backward(input_GRD, mean_GR1, scale_GR1, weight_GD, bias_GD)
+        return output_GRD
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        input_GRD, mean_GR1, scale_GR1, weight_GD, bias_GD = ctx.saved_tensors
+        gradient_GRD, width = gradients[0].contiguous(), input_GRD.shape[-1:]
+        of_input, of_weight, of_bias = (torch.empty_like(each) for each in (input_GRD, weight_GD, bias_GD))
+        for g in range(len(input_GRD)):
+            torch.ops.aten.native_layer_norm_backward.out(
+                gradient_GRD[g], input_GRD[g], width, mean_GR1[g], scale_GR1[g], weight_GD[g], bias_GD[g],
+                [True, True, True], out0=of_input[g], out1=of_weight[g], out2=of_bias[g],
+            )  # fmt: skip
+        return of_input, of_weight, of_bias, None
 
 
 class GaussianBlocks(nn.Module):
@@ -125,11 +184,8 @@ class ParallelBlocks(GaussianBlocks):
 
     def refine(self, input_NLD: Tensor, context_GNLD: Tensor) -> Tensor:
         """What follows attention in every block: residual, norm, feed-forward, norm."""
-        context_GNLD = dropout(context_GNLD, self.dropout_rate, self.training)
-        residual_NLD = input_NLD.to(context_GNLD.dtype)
-        attended_GRD = self.attention_norm((residual_NLD + context_GNLD).flatten(1, 2))
-        inner_GRD = relu_dropout(
-            self.widen.biased(self.widen(attended_GRD)), self.dropout_rate, self.training
-        )
-        change_GRD = dropout(self.narrow.biased(self.narrow(inner_GRD)), self.dropout_rate, self.training)
-        return self.output_norm(attended_GRD + change_GRD).unflatten(1, input_NLD.shape[:2])
+        how, input_RD = (self.dropout_rate, self.training), input_NLD.flatten(0, 1)
+        attended_GRD = self.attention_norm.of_sum(input_RD, context_GNLD.flatten(1, 2), None, *how)
+        inner_GRD = self.widen.rectified(self.widen(attended_GRD), *how)
+        output_GRD = self.output_norm.of_sum(attended_GRD, self.narrow(inner_GRD), self.narrow.bias_GO, *how)
+        return output_GRD.unflatten(1, input_NLD.shape[:2])

@@ -5,10 +5,12 @@ N sequences, L positions, I input width, D width
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holmes.encoders.dropout import dropout
+from holmes.encoders.fused import fused
 
 
 class InputProjection(nn.Module):
@@ -21,7 +23,7 @@ class InputProjection(nn.Module):
         self.linear = nn.Linear(inputs, width)
 
     def forward(self, features_NLI: Tensor) -> Tensor:
-        return F.relu(self.linear(dropout(self.norm(features_NLI.float()), self.dropout_rate, self.training)))
+        return F.relu(self.linear(normalised(features_NLI, self.norm, self.dropout_rate, self.training)))
 
 
 class LearnedPositions(nn.Module):
@@ -35,4 +37,17 @@ class LearnedPositions(nn.Module):
 
     def forward(self, input_NLD: Tensor) -> Tensor:
         place_LD = self.positions.weight[: input_NLD.shape[1]]
-        return dropout(self.norm(input_NLD + place_LD), self.dropout_rate, self.training)
+        return normalised(input_NLD + place_LD, self.norm, self.dropout_rate, self.training)
+
+
+def normalised(input_NLD: Tensor, norm: nn.LayerNorm, dropout_rate: float, training: bool) -> Tensor:
+    """dropout(norm(input))."""
+    if not fused():
+        return dropout(norm(input_NLD.float()), dropout_rate, training)
+    from holmes.encoders.block_kernels import norm_fused
+
+    device = input_NLD.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
+    input_1RD, parameters = input_NLD.flatten(0, 1)[None], (norm.weight[None], norm.bias[None], norm.eps)
+    rate = dropout_rate if training else 0.0
+    return norm_fused(input_1RD, *parameters, dtype, dropout_rate=rate, drop_after=True).view_as(input_NLD)

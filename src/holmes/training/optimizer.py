@@ -7,11 +7,15 @@ buffer means one update, one all-reduce and one finite check, however many param
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from holmes.config.schema import TrainingConfig
+
+if TYPE_CHECKING:
+    from holmes.training.optimizer_kernel import Chunks
 
 ALIGNMENT = 64  # elements; keeps every parameter aligned for vectorised loads
 
@@ -73,6 +77,25 @@ class FlatAdam:
         self.tensor_index = tensor_index.to(device)
         self.decay = weight_decay * self.decay.float().to(device)
         self.update: Callable[..., None] = adam_update
+        self.chunks: Chunks | None = None
+
+    def fuse(self) -> None:
+        """Update in GPU kernels from now on."""
+        from holmes.training.optimizer_kernel import cut
+
+        sizes = [p.numel() // stack for p, stack in zip(self.parameters, self.stacks, strict=True)]
+        places = [
+            (offset + number * size, size)
+            for offset, size, stack in zip(self.offsets, sizes, self.stacks, strict=False)
+            for number in range(stack)
+        ]
+        decay = self.decay.cpu()
+        self.chunks = cut(
+            [start for start, _ in places],
+            [size for _, size in places],
+            [float(decay[start]) for start, _ in places],
+            self.values.device,
+        )
 
     @torch.no_grad()
     def collect_gradients(self) -> Tensor:
@@ -85,6 +108,12 @@ class FlatAdam:
     @torch.no_grad()
     def step(self, learning_rate: Tensor) -> Tensor:
         """One update from the collected gradients; returns each tensor's gradient norm before clipping."""
+        if self.chunks is not None:
+            from holmes.training.optimizer_kernel import clipped_update_fused
+
+            buffers = (self.values, self.gradients, self.first, self.second)
+            how = (learning_rate, self.gradient_norm, self.betas, self.tiny)
+            return clipped_update_fused(*buffers, self.chunks, *how)
         norms_N = self._tensor_norms()
         self.update(
             self.values,

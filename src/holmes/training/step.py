@@ -10,6 +10,8 @@ Q queries, V videos, S steps, N values of a step
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -17,10 +19,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from holmes.base.parallel import ALONE, World, gather_rows
+from holmes.encoders.fused import fused_kernels
 from holmes.encoders.model import HolmesModel
 from holmes.encoders.precision import encoder_precision
 from holmes.losses.objective import Objective, QueryOwners, kind_shares
 from holmes.records import Batch, QueryEmbedding, QueryKind, Stage, VideoEmbedding, each_tensor
+from holmes.similarity import cosine_and_dot
 from holmes.training.optimizer import FlatAdam
 
 STEPS_BEFORE = 3
@@ -48,6 +52,8 @@ class TrainStep:
         self.model, self.objective, self.optimizer, self.world = model, objective, optimizer, world
         self.device = next(model.parameters()).device
         self.encode = self._encode
+        if has_kernels(self.device) and not compiled:
+            self._fuse()
         if compiled:
             torch.compiler.reset()  # steps of earlier runs count against the most that torch keeps compiled
             # Only what is large and the same in both stages; the rest of the losses is small, in many shapes.
@@ -65,6 +71,20 @@ class TrainStep:
         norms_N = self.optimizer.step(learning_rate)
         values |= {"gradient_norm": norms_N.norm()}
         return StepReport(tuple(values), torch.stack([value.detach() for value in values.values()]))
+
+    def _fuse(self) -> None:
+        """Use the fused kernels for everything large between the matrix products."""
+        self.encode = self._encode_fused
+        self.optimizer.fuse()
+        if self.objective.score is cosine_and_dot:
+            from holmes.similarity_kernel import best_of_both_fused
+
+            score = partial(cosine_and_dot, best=best_of_both_fused)
+            self.objective = replace(self.objective, score=score)
+
+    def _encode_fused(self, batch: Batch) -> tuple[QueryEmbedding, VideoEmbedding]:
+        with fused_kernels(True):
+            return self._encode(batch)
 
     def _encode(self, batch: Batch) -> tuple[QueryEmbedding, VideoEmbedding]:
         with encoder_precision(self.device):
@@ -87,6 +107,11 @@ class TrainStep:
         shares = kind_shares(loss.kinds_Q, owners.mask_Q)
         named = {f"share_{kind.name.lower()}": shares[kind] for kind in QueryKind}
         return {"total": loss.total, **loss.parts, **named}
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Whether the kernels of a step that is not compiled can run on this device."""
+    return device.type == "cuda" and find_spec("triton") is not None
 
 
 def owners_of(batch: Batch) -> QueryOwners:
