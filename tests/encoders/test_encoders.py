@@ -263,6 +263,7 @@ def test_norms_of_a_training_step_are_those_of_evaluation() -> None:
         found[training] = [output, *gradients]
     for ours, plain in zip(found[True], found[False], strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-6)
+    assert norm.train()(input_GRD[:1]).shape == (3, 5, 8)  # one input for all blocks
 
 
 def test_dropout_draws_a_byte_for_every_value() -> None:

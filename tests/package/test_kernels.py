@@ -30,7 +30,7 @@ def test_kernels_equal_their_twins(script: str, checks: int) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
