@@ -74,8 +74,9 @@ class BlockNorm(nn.Module):
         self.tiny = tiny
 
     def forward(self, input_GRD: Tensor) -> Tensor:
-        plain = input_GRD.device.type != "cpu" or torch.compiler.is_compiling()
-        if self.training and not plain and len(input_GRD) == len(self.weight_GD):
+        on_cpu = input_GRD.device.type == "cpu" and not torch.compiler.is_compiling()
+        alike = len(input_GRD) == len(self.weight_GD) and input_GRD.dtype == self.weight_GD.dtype
+        if self.training and on_cpu and alike:
             normal: Tensor = NormEach.apply(input_GRD.contiguous(), self.weight_GD, self.bias_GD, self.tiny)
             return normal
         normal_GRD = F.layer_norm(input_GRD.float(), input_GRD.shape[-1:], eps=self.tiny)
