@@ -145,7 +145,8 @@ def measure_way(
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """A row for each stage, and one for a whole run if that is asked for; and where a step's time goes."""
     splits = choose_splits(store, Protocol.PUBLISHED, config.training.held_out, 0)
-    how = RunOptions(device=str(device), progress=False, compiled=way == "compiled")
+    kernels = way in ("kernels", "streamed")
+    how = RunOptions(device=str(device), progress=False, compiled=way == "compiled", kernels=kernels)
     share = bank.RESIDENT_SHARE if way != "streamed" else 0.0
     with tempfile.TemporaryDirectory() as folder, patch.object(bank, "RESIDENT_SHARE", share):
         run = Run(store, splits, config, Path(folder), 0, ALONE, device, how)

@@ -89,19 +89,22 @@ def make_batch(device: str, videos: int = 24, width: int = 96, text: int = 48) -
     return Batch(*(tensor.to(device) for tensor in tensors), queries_per_video=4)
 
 
-def make_step(device: str, dual: bool = False, dropout: float = 0.0, compiled: bool = False) -> TrainStep:
+def make_step(
+    device: str, dual: bool = False, dropout: float = 0.0, compiled: bool = False, kernels: bool = False
+) -> TrainStep:
     changes = {"video_width": 96, "text_width": 48, "dropout": dropout, "dual_query": dual, "hard_pool": 1}
     config = with_changes(preset("tvr"), changes)
     torch.manual_seed(0)
     model = HolmesModel(config.model).to(device).train()
-    return TrainStep(model, build_objective(config), FlatAdam(model), compiled=compiled)
+    return TrainStep(model, build_objective(config), FlatAdam(model), compiled=compiled, kernels=kernels)
 
 
+@pytest.mark.parametrize("kernels", [False, True])
 @pytest.mark.parametrize("dual", [False, True])
-def test_gradients_in_bf16_stay_close_to_float32(dual: bool) -> None:
+def test_gradients_in_bf16_stay_close_to_float32(dual: bool, kernels: bool) -> None:
     gradients = {}
     for device in ("cpu", "cuda"):
-        step, batch = make_step(device, dual), make_batch(device)
+        step, batch = make_step(device, dual, kernels=kernels and device == "cuda"), make_batch(device)
         query, video = step.encode(batch)
         owners = QueryOwners(batch.owner_Q, batch.slot_Q, batch.query_mask_Q, batch.queries_per_video)
         uniform = torch.rand(len(batch.owner_Q), len(batch.frame_lengths_V), device=device)

@@ -100,7 +100,7 @@ def test_a_kernel_of_the_step_compiles_for_a_gpu(
     print(f"{name}: {found.registers} registers, {found.stack} bytes of stack, {found.shared} shared")
     assert found.shared <= SHARED_BYTES
     # The gradient of attention holds more tables of 128 × 128 than a program has registers.
-    assert found.stack <= (640 if name == "backward_kernel" else 0), "registers spill"
+    assert found.stack <= (1280 if name == "backward_kernel" else 0), "registers spill"
 
 
 def test_every_kernel_of_the_step_is_compiled_here() -> None:

@@ -99,6 +99,7 @@ def diagnosis(
         probabilities=probabilities,
         group=group,
         here=here,
+        fits=tuple("fits" if rank < group else "nearest" for rank in range(len(probabilities))),
     )
 
 

@@ -56,7 +56,7 @@ from holmes.training.resume import (
     write_result,
 )
 from holmes.training.setup import build_objective, describe, extras_of, fit_to_store, should_compile, stage_of
-from holmes.training.step import GraphedStep, TrainStep, what_broke
+from holmes.training.step import GraphedStep, TrainStep, has_kernels, what_broke
 
 OnEpoch = Callable[[dict[str, Any]], None]  # called with each epoch's line of `metrics.jsonl`
 LARGEST_SEED = 2**31  # seeds are multiplied and added to, and generators take 64 bits
@@ -68,6 +68,7 @@ class RunOptions:
 
     device: str = "auto"
     compiled: bool | None = None
+    kernels: bool = False  # our own in place of compiling, on a GPU; not measured there yet
     tensorboard: bool = False
     progress: bool = True
 
@@ -160,14 +161,17 @@ class Run:
             self.model.load_state_dict(start)
         self.optimizer = FlatAdam(self.model, training.weight_decay, training.gradient_norm)
         steps = self.loader.steps_per_epoch * training.epochs
-        compiled = should_compile(device, steps) if options.compiled is None else options.compiled
-        step = TrainStep(self.model, build_objective(config), self.optimizer, world, compiled)
+        kernels = options.kernels and has_kernels(device)
+        wanted = should_compile(device, steps) if options.compiled is None else options.compiled
+        compiled = wanted and not kernels
+        step = TrainStep(self.model, build_objective(config), self.optimizer, world, compiled, kernels)
         recorded = device.type == "cuda" and world.size == 1
         self.step = GraphedStep(step) if recorded else step
         self.best: dict[str, torch.Tensor] | None = None  # not yet on disk
         self.keeper = StateKeeper(out)
         self.progress = self.resume()
-        how = f"{'compiled' if compiled else 'not compiled'}{', recorded' * recorded}"
+        ran = "with fused kernels" if kernels else "compiled" if compiled else "not compiled"
+        how = f"{ran}{', recorded' * recorded}"
         self.says = describe(config, self.bank, splits.fit, self.model, device, world, how)
 
     def go(self, on_epoch: OnEpoch | None = None) -> None:

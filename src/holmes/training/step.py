@@ -48,13 +48,14 @@ class TrainStep:
         optimizer: FlatAdam,
         world: World = ALONE,
         compiled: bool = False,
+        kernels: bool = False,
     ) -> None:
         self.model, self.objective, self.optimizer, self.world = model, objective, optimizer, world
         self.device = next(model.parameters()).device
         self.encode = self._encode
-        if has_kernels(self.device) and not compiled:
+        if kernels:
             self._fuse()
-        if compiled:
+        elif compiled:
             torch.compiler.reset()  # steps of earlier runs count against the most that torch keeps compiled
             # Only what is large and the same in both stages; the rest of the losses is small, in many shapes.
             self.encode = torch.compile(self._encode, dynamic=False)
@@ -110,7 +111,7 @@ class TrainStep:
 
 
 def has_kernels(device: torch.device) -> bool:
-    """Whether the kernels of a step that is not compiled can run on this device."""
+    """Whether the kernels of a step can run on this device."""
     return device.type == "cuda" and find_spec("triton") is not None
 
 
