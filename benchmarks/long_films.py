@@ -229,7 +229,7 @@ def answers(index: Index, asked: list[Asked], films: list[Film]) -> Iterator[Ans
         with_moments = index._finder(nearest, probes)
 
         def found(q: int, rank: int) -> Found:
-            segment, at = index.gallery.places_S2[int(nearest.hit_QH[q, rank])]  # noqa: B023
+            segment, at = index.gallery.positions_S2[int(nearest.hit_QH[q, rank])]  # noqa: B023
             name = index.store.segments[segment].names[at]
             wanted = some[q].moment and place(name, films)[0] == some[q].film  # noqa: B023
             return with_moments(q, rank) if wanted else (name, ())  # noqa: B023

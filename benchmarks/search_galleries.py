@@ -32,7 +32,9 @@ def first_videos(gallery: Gallery, count: int) -> Gallery:
         for slab in gallery.slabs
         if slab.first < count
     )
-    described = {name: getattr(gallery, name)[:count] for name in ("places_S2", "video_S", "key_S", "live_S")}
+    described = {
+        name: getattr(gallery, name)[:count] for name in ("positions_S2", "video_S", "key_S", "live_S")
+    }
     return replace(gallery, slabs=slabs, **described)
 
 
@@ -62,10 +64,10 @@ def device_gallery(videos: int, width: int, device: torch.device) -> Gallery:
         at = slice(first, first + len(chunk_SPD))
         rows_SPD[at] = chunk_SPD
         codes_SPD[at], numbers_S3[at] = encode_on_device(chunk_SPD)
-    places_S2 = np.stack([np.zeros(videos, np.int64), np.arange(videos)], axis=1)
+    positions_S2 = np.stack([np.zeros(videos, np.int64), np.arange(videos)], axis=1)
     numbers = torch.arange(videos, device=device)
     slab = GallerySlab(0, codes_SPD, numbers_S3, rows_SPD)
-    return Gallery((slab,), CLIPS, places_S2, numbers, numbers, numbers >= 0, device)
+    return Gallery((slab,), CLIPS, positions_S2, numbers, numbers, numbers >= 0, device)
 
 
 def encode_on_device(rows_SPD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

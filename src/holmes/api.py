@@ -137,9 +137,9 @@ def tune(
 
     runner = None
     if ray is not None:
-        from holmes.cluster.jobs import places_for_jobs, run_jobs_at
+        from holmes.cluster.jobs import jobs_at_once, run_jobs_at
 
-        jobs, runner = jobs or places_for_jobs(ray), partial(run_jobs_at, ray, WORKER)
+        jobs, runner = jobs or jobs_at_once(ray), partial(run_jobs_at, ray, WORKER)
     return search(
         store, config, out, trials=trials, minutes=minutes, jobs=jobs, seeds=seeds, fixed=fixed, worth=worth,
         options=options or RunOptions(), runner=runner,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 Timeline = NDArray[np.floating]
 
-REACH = 0.35  # the threshold's place between background (0) and peak (1), by similarity alone
+REACH = 0.35  # the threshold's position between background (0) and peak (1), by similarity alone
 # The next ones were chosen on held-out training videos and other clips, none reported on: see docs/log.md.
 LOOSE = 0.4  # what a position's worth, of similarity and looks, must exceed to add to a moment
 CORE = 0.65  # the same for its core
@@ -247,21 +247,21 @@ def _on_the_way(value_F: Timeline, best: int, around_F: NDArray[np.bool_]) -> Ti
 def background_of(value_F: Timeline) -> float:
     """`np.quantile` in a tenth of its time for so few values: an answer needs it a hundred times."""
     ordered_F = np.sort(value_F)
-    place = BACKGROUND * (len(ordered_F) - 1)
-    low = int(place)
+    position = BACKGROUND * (len(ordered_F) - 1)
+    low = int(position)
     below, above = float(ordered_F[low]), float(ordered_F[min(low + 1, len(ordered_F) - 1)])
-    return below + (above - below) * (place - low)
+    return below + (above - below) * (position - low)
 
 
 def _backgrounds(value_CF: Timeline) -> Timeline:
     """`np.quantile` of each row, C × 1, to the last bit."""
     ordered_CF = np.sort(value_CF, axis=1)
-    place = BACKGROUND * (ordered_CF.shape[1] - 1)
-    low = int(place)
+    position = BACKGROUND * (ordered_CF.shape[1] - 1)
+    low = int(position)
     below_C1, above_C1 = ordered_CF[:, low : low + 1], ordered_CF[:, low + 1 : low + 2]
-    if place == low:
+    if position == low:
         return below_C1
-    between_C1, beyond = above_C1 - below_C1, place - low
+    between_C1, beyond = above_C1 - below_C1, position - low
     nearer_C1: Timeline = (
         below_C1 + between_C1 * beyond if beyond < 0.5 else above_C1 - between_C1 * (1 - beyond)
     )

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from altering import VALUES, altered, places, run_holmes
+from altering import VALUES, altered, key_paths, run_holmes
 from holmes.base.manifests import checksum
 from holmes.base.printing import printable
 from holmes.data.manifest import read_manifest as read_store
@@ -151,7 +151,7 @@ def test_every_key_in_every_way(ground: Ground, name: str) -> None:
     ground.fresh()
     body = json.loads((ground.place / name).read_text())
     READERS[name](ground.place)
-    for at in places(body):
+    for at in key_paths(body):
         if name == "run/run.json" and len(at) > 2:
             continue  # the settings are those of the checkpoint
         for what, new in VALUES.items():
@@ -178,7 +178,7 @@ def test_damage(ground: Ground, name: str, data: st.DataObject) -> None:
     """The checksum tells."""
     ground.fresh()
     body = json.loads((ground.place / name).read_text())
-    at = data.draw(st.sampled_from([*places(body)]), "place")
+    at = data.draw(st.sampled_from([*key_paths(body)]), "keys")
     new = data.draw(st.sampled_from(list(VALUES)), "alteration")
     text = altered(body, at, VALUES[new])
     (ground.place / name).write_text(text)
@@ -195,7 +195,7 @@ def test_lies(ground: Ground, name: str, data: st.DataObject) -> None:
     ground.fresh()
     body = json.loads((ground.place / name).read_text())
     body.pop("checksum")
-    at = data.draw(st.sampled_from([*places(body)]), "place")
+    at = data.draw(st.sampled_from([*key_paths(body)]), "keys")
     new = data.draw(st.sampled_from([value for value in VALUES if value != "there twice"]), "alteration")
     body = json.loads(altered(body, at, VALUES[new]))
     (ground.place / name).write_text(json.dumps(body | {"checksum": checksum(body)}))
@@ -214,7 +214,7 @@ def test_lists_of_a_store(ground: Ground, name: str, data: st.DataObject) -> Non
     ground.fresh()
     path, manifest = ground.place / "store" / name, ground.place / "store/store.json"
     value = json.loads(path.read_text())
-    at = data.draw(st.sampled_from([*places(value)]), "place")
+    at = data.draw(st.sampled_from([*key_paths(value)]), "keys")
     new = data.draw(st.sampled_from(list(VALUES)), "alteration")
     content = altered(value, at, VALUES[new]).encode()
     path.write_bytes(content)
@@ -258,7 +258,7 @@ def test_headers_of_tensors(ground: Ground, which: str, data: st.DataObject) -> 
     header = json.loads(content[8 : 8 + size])
     how = data.draw(st.sampled_from(["value", "value", "value", "length"]), "what")
     if how == "value":
-        at = data.draw(st.sampled_from([*places(header)]), "place")
+        at = data.draw(st.sampled_from([*key_paths(header)]), "keys")
         new = data.draw(st.sampled_from(list(VALUES)), "alteration")
         text = altered(header, at, VALUES[new]).encode()
         content = struct.pack("<Q", len(text)) + text + content[8 + size :]

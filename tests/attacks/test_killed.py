@@ -145,7 +145,7 @@ def embedder(monkeypatch: pytest.MonkeyPatch) -> ZeroShot:
 def videos_in(index: Path) -> set[str]:
     store = IndexStore.open(index)
     assert store.faults() == []
-    return set(store.places)
+    return set(store.positions)
 
 
 def test_building_an_index(tmp_path: Path, embedder: ZeroShot) -> None:

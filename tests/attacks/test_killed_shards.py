@@ -31,7 +31,7 @@ def videos_in(shards: Path) -> set[str]:
     """All that the sealed shards hold, every byte verified."""
     stores = [IndexStore.open(shards / entry.name) for entry in read_shards(Location(shards)).shards]
     assert [fault for store in stores for fault in store.faults()] == []
-    return {name for store in stores for name in store.places}
+    return {name for store in stores for name in store.positions}
 
 
 def test_splitting(tmp_path: Path, embedder: ZeroShot) -> None:
@@ -44,7 +44,7 @@ def test_splitting(tmp_path: Path, embedder: ZeroShot) -> None:
         if not (place / "shards").exists():
             split_index(tmp_path / "index", place / "shards", 2)
         assert videos_in(place / "shards") == EVERY, killed
-    assert set(IndexStore.open(tmp_path / "index").places) == EVERY
+    assert set(IndexStore.open(tmp_path / "index").positions) == EVERY
 
 
 def test_building(tmp_path: Path, embedder: ZeroShot) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("av")
-from altering import VALUES, altered, places, run_holmes
+from altering import VALUES, altered, key_paths, run_holmes
 from data_layouts import Miniature
 from holmes.base.manifests import checksum
 from holmes.base.printing import printable
@@ -37,7 +37,7 @@ from holmes.index.ingest.builder import build_index
 from holmes.index.ingest.skipped import read_skipped, record_skipped
 from holmes.media.extraction import Failure
 from holmes.media.pictures import ThumbnailStrip
-from holmes.media.reader import ReadingPlace
+from holmes.media.reader import ReadingPosition
 from holmes.media.saved_progress import SavedProgress, load_progress, save_progress
 from holmes.report.experiments import read_sweeps, write_sweeps
 from holmes.report.figures.sweep_curves import sweep_figure
@@ -103,7 +103,7 @@ def test_every_key_in_every_way(sound: Path, name: str) -> None:
     body = json.loads(whole)
     read(sound)
     try:
-        for at in places(body):
+        for at in key_paths(body):
             for what, new in VALUES.items():
                 text = altered(body, at, new)
                 variants = {"damage": text}
@@ -183,11 +183,11 @@ def test_journals_that_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_half_extracted_films_that_lie(tmp_path: Path) -> None:
     """Whatever is altered, the film is extracted from its beginning."""
-    path, place = tmp_path / ".film.unfinished", ReadingPlace(7, 8, 1.5, 0.0, 0.0, 3, 3)
+    path, position = tmp_path / ".film.unfinished", ReadingPosition(7, 8, 1.5, 0.0, 0.0, 3, 3)
     rows = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
     strip = ThumbnailStrip.resumed([(0.25, b"jpeg"), (1.25, b"more")], 1, 3)
-    save_progress(path, "made of this", SavedProgress(rows, np.arange(3.0), strip, place))
-    assert load_progress(path, "made of this").place == place
+    save_progress(path, "made of this", SavedProgress(rows, np.arange(3.0), strip, position))
+    assert load_progress(path, "made of this").position == position
     content = path.read_bytes()
     (size,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + size])
@@ -198,13 +198,13 @@ def test_half_extracted_films_that_lie(tmp_path: Path) -> None:
         path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + size :])
 
     for new in VALUES.values():
-        for at in places(record):
+        for at in key_paths(record):
             lie = altered(record, at, new)
             if new is VALUES["there twice"] or json.loads(lie) == record:
                 continue
             write(json.dumps(header | {"__metadata__": {"unfinished": lie}}))
             assert load_progress(path, "made of this") is None, (at, new)
-        for at in places(header):
+        for at in key_paths(header):
             write(altered(header, at, new))
             found = load_progress(path, "made of this")
             assert (

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("av")
-from altering import Path_, places
+from altering import Path_, key_paths
 from holmes.base.files import sha256_file
 from holmes.base.manifests import checksum
 from holmes.cluster.index import open_index
@@ -126,7 +126,7 @@ def search(path: Path, **how: Any) -> None:
 
 def remove_one(writer: IndexWriter | ShardsWriter) -> None:
     with writer:
-        writer.remove(list(writer.store.places)[:1])
+        writer.remove(list(writer.store.positions)[:1])
 
 
 def add_one(place: Path) -> None:
@@ -207,7 +207,7 @@ def test_sound_folders(ground: Ground, name: str) -> None:
 
 def texts(body: Any) -> Iterator[tuple[Path_, bool]]:
     """Where a manifest has a text, and where a key."""
-    for at in places(body):
+    for at in key_paths(body):
         value = reduce(getitem, at, body)
         if isinstance(value, str):
             yield at, False

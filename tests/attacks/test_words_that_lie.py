@@ -71,7 +71,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         with IndexWriter(folder / "index") as writer:
             said = Passage(1.0, 2.0, "the captain painted the old boat", WordSource.SUBTITLES)
             heard = Heard((said,), {"subtitles": "x.srt"}, (), "stamp")
-            writer.hear([pack_words(name, heard) for name in writer.store.places], "")
+            writer.hear([pack_words(name, heard) for name in writer.store.positions], "")
         yield folder / "index"
 
 

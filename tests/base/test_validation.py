@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from altering import VALUES, altered, places
+from altering import VALUES, altered, key_paths
 from by_hand import reseal
 from data_layouts import random_store
 from holmes.base.files import exchange, read_json, spelt, write_json
@@ -206,7 +206,7 @@ def test_markup_in_a_store_is_shown_and_not_obeyed(
 def test_calibrations_that_lie() -> None:
     sound = Calibration("m", 128, 0.4, 0.6, 0.05, 0.1, 0.3, 100, 500).to_dict()
     assert read_calibration(sound, "m") is not None
-    for at in places(sound):
+    for at in key_paths(sound):
         for what, new in VALUES.items():
             if what == "there twice":
                 continue

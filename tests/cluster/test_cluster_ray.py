@@ -29,7 +29,7 @@ from holmes.cluster.cache import cached_folder
 from holmes.cluster.extract import executor_at
 from holmes.cluster.hedging import Replica
 from holmes.cluster.index import ShardedIndex
-from holmes.cluster.jobs import places_for_jobs, run_jobs_at
+from holmes.cluster.jobs import jobs_at_once, run_jobs_at
 from holmes.cluster.write import build_shards, publish_shards, shard_name, split_index
 from holmes.errors import HolmesError
 from holmes.index.answer.answers import Answer
@@ -252,7 +252,7 @@ def test_a_new_snapshot_is_used_without_a_mixed_answer(
         wait_for(lambda: len(stream.answers) > 20)
         for number in range(SHARDS):
             with IndexWriter(shards / shard_name(number)) as writer:
-                writer.remove(list(writer.store.places)[::3])
+                writer.remove(list(writer.store.positions)[::3])
                 writer.compact()
         assert not searched.refresh(), "nothing changes before all of it is published"
         publish_shards(shards)
@@ -297,7 +297,7 @@ def test_more_replicas_than_nodes_are_refused(cluster: SmallCluster, made: Path)
 
 def test_jobs_report_ask_and_end_in_every_way(cluster: SmallCluster) -> None:
     address = cluster.address
-    assert places_for_jobs(address) == 3
+    assert jobs_at_once(address) == 3
     reports = []
     jobs = iter([("a", 1), ("b", "fail"), ("c", 2), ("d", "die"), ("e", 3)])
     found = {
@@ -416,7 +416,7 @@ def test_an_index_built_on_a_cluster_is_the_one_built_here(
     build_index(tmp_path / "index", [tmp_path / "there" / "features"], embedder)
     assert there.added == here.added == 9
     split_index(tmp_path / "index", tmp_path / "split", 2)
-    for name in IndexStore.open(tmp_path / "index").places:
+    for name in IndexStore.open(tmp_path / "index").positions:
         stores = [
             IndexStore.open(tmp_path / made / shard_name(n)) for made in ("there", "here") for n in (0, 1)
         ]

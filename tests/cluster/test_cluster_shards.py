@@ -137,8 +137,8 @@ def test_videos_that_lie_together_by_their_topic_are_found_all_the_same(made: Pa
     for number in range(3):
         with IndexWriter(tmp_path / "shards" / shard_name(number)) as writer:
             wanted = {name for name in videos if (0 if name in best else 1 + shard_of(name, 2)) == number}
-            writer.remove([name for name in writer.store.places if name not in wanted])
-            writer.add([videos[name] for name in sorted(wanted - set(writer.store.places))])
+            writer.remove([name for name in writer.store.positions if name not in wanted])
+            writer.add([videos[name] for name in sorted(wanted - set(writer.store.positions))])
     publish_shards(tmp_path / "shards")
     parts = in_shards(tmp_path / "shards")
     for sentence in SENTENCES:
@@ -182,7 +182,7 @@ def test_a_calibration_of_shards_that_changed_meanwhile_is_not_written(
 
     def meanwhile(*order: Any) -> Any:
         with IndexWriter(shards / shard_name(0)) as writer:
-            writer.remove(list(writer.store.places)[:1])
+            writer.remove(list(writer.store.positions)[:1])
         publish_shards(shards)
         return learn(*order)
 
@@ -234,7 +234,7 @@ def test_every_shard_is_an_ordinary_index(made: Path, shards: Path) -> None:
         assert all(shard_of(name, 5) == number for name in alone.videos)
         assert alone.search("dog runs").diagnosis.probability is not None
         held += alone.videos
-    assert sorted(held) == sorted(IndexStore.open(made / "index").places)
+    assert sorted(held) == sorted(IndexStore.open(made / "index").positions)
 
 
 class Silent(LocalClient):
@@ -314,7 +314,7 @@ def test_building_in_shards_gives_what_splitting_gives(made: Path, tmp_path: Pat
     split_index(tmp_path / "index", tmp_path / "split", 5)
     built, split = in_shards(tmp_path / "built"), in_shards(tmp_path / "split")
     assert built.current.shards.calibration is None
-    for name in whole.places:
+    for name in whole.positions:
         folder = shard_name(shard_of(name, 5))
         ours, theirs = (IndexStore.open(tmp_path / made / folder)[name] for made in ("built", "split"))
         for field in ("rows_SPD", "codes_SPD", "numbers_S3", "spans_SP2"):
@@ -332,7 +332,7 @@ def test_a_new_generation_is_taken_up_whole(shards: Path) -> None:
     """Whatever happens to single shards, searches see one snapshot or the next."""
     parts = in_shards(shards)
     first, videos = bits(parts.search("dog runs", top=200)), len(parts)
-    gone = [next(iter(IndexStore.open(shards / shard_name(n)).places)) for n in range(5)]
+    gone = [next(iter(IndexStore.open(shards / shard_name(n)).positions)) for n in range(5)]
     for number, name in enumerate(gone):
         with IndexWriter(shards / shard_name(number)) as writer:
             writer.remove([name])
@@ -359,7 +359,7 @@ def test_what_was_copied_for_a_generation_goes_with_it(shards: Path, tmp_path: P
 
     before = copied()
     with IndexWriter(shards / shard_name(0)) as writer:
-        writer.remove(list(writer.store.places)[:3])
+        writer.remove(list(writer.store.positions)[:3])
         writer.compact()
     publish_shards(shards)
     assert parts.refresh()

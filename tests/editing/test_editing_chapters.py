@@ -37,8 +37,8 @@ class Judge:
 
     candidates = 128
 
-    def __call__(self, case: Candidates) -> list[Diagnosis]:
-        score_QK = 0.4 * case.scores.frame_QV + 0.6 * case.scores.clip_QV
+    def __call__(self, candidates: Candidates) -> list[Diagnosis]:
+        score_QK = 0.4 * candidates.scores.frame_QV + 0.6 * candidates.scores.clip_QV
         return [
             Diagnosis(
                 beliefs=(),

@@ -286,7 +286,7 @@ def test_frames_are_counted_at_the_rate_that_fits_them() -> None:
 def test_export_writes_what_the_name_says_and_replaces_nothing(films, tmp_path: Path) -> None:
     found = answer(hit(films["25"]), hit("/gone/film.mp4", 0.05))
     summary = holmes.export(found, tmp_path / "dogs.markers.csv")
-    assert (summary.format, summary.clips, summary.left_out, summary.rate) == ("markers", 3, 1, 25.0)
+    assert (summary.format, summary.clips, summary.improbable, summary.rate) == ("markers", 3, 1, 25.0)
     with pytest.raises(HolmesError, match="exists; choose another name"):
         holmes.export(found, tmp_path / "dogs.markers.csv")
     before = (tmp_path / "dogs.markers.csv").read_bytes()

@@ -231,8 +231,8 @@ def test_a_diagnosis_says_what_was_judged():
     scores = random_scores(6, 20)
     diagnose: Judge = CalibratedJudge(CALIBRATION)
     assert diagnose.candidates == 20
-    case = Candidates(scores, 20)
-    said, judged = diagnose(case), judge(case, CALIBRATION)
+    candidates = Candidates(scores, 20)
+    said, judged = diagnose(candidates), judge(candidates, CALIBRATION)
     for row, diagnosis in enumerate(said):
         kind = AnswerKind(int(judged.kinds_Q[row]))
         assert (diagnosis.kind, diagnosis.words) == (kind.name.lower(), kind.words)

@@ -173,7 +173,7 @@ def test_what_stands_everywhere_is_dropped_and_repeats_are_joined() -> None:
     shown = {t: ["CHANNEL NINE", *(["WELCOME"] if 20 <= t < 40 else [])] for t in range(90)}
     screen = Screen(lambda image: [(text, 0.99, n) for n, text in enumerate(shown[int(image[0, 0, 0])])])
     for time in range(90):
-        screen.look(float(time), np.full((60, 80, 3), time, np.uint8) * 1)
+        screen.add(float(time), np.full((60, 80, 3), time, np.uint8) * 1)
         screen._blocks = None  # every sample counts as new
     passages, always = screen.passages(90.0)
     assert always == ["CHANNEL NINE"]
@@ -186,7 +186,7 @@ def test_still_pictures_are_read_once() -> None:
     screen = Screen(lambda image: read.append(1) or [("SAME", 0.9, 0.0)])
     picture = np.random.default_rng(0).integers(0, 255, (120, 160, 3)).astype(np.uint8)
     for time in range(60):
-        screen.look(float(time), picture)
+        screen.add(float(time), picture)
     assert len(read) == 1
 
 

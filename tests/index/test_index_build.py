@@ -52,7 +52,7 @@ def test_a_video_becomes_its_pooled_rows_and_their_seconds(tmp_path: Path, fake:
     features = write_features(tmp_path / "features", FILMS)
     build_index(tmp_path / "index", [features.path], ZeroShot(fake()))
     store = IndexStore.open(tmp_path / "index")
-    assert sorted(store.places) == ["/films/coast.mp4", "/films/kitchen.mp4", "/films/street.mp4"]
+    assert sorted(store.positions) == ["/films/coast.mp4", "/films/kitchen.mp4", "/films/street.mp4"]
     short, long = store["/films/coast.mp4"], store["/films/street.mp4"]
     assert (short.frames, short.duration) == (120, 60.0)
     rows = next(video.rows for video in features if video.id.startswith("coast"))
@@ -352,7 +352,7 @@ def test_features_that_cannot_be_read_are_left_out(tmp_path: Path, fake: type[Fa
     whole = features[features.ids()[1]]
     features.write(replace(whole, times=whole.times[:-1]), Fingerprint(1, 1))
     summary = build_index(index, [features.path], ZeroShot(fake()))
-    assert summary.added == 1 and list(IndexStore.open(index).places) == ["/films/street.mp4"]
+    assert summary.added == 1 and list(IndexStore.open(index).positions) == ["/films/street.mp4"]
     damaged, contradictory = summary.failures
     assert damaged.source == coast and "damaged" in damaged.reason
     assert contradictory.source == kitchen and "do not belong together" in contradictory.reason
@@ -436,7 +436,7 @@ def test_videos_are_committed_as_they_finish(
     (tmp_path / "coast.mp4").touch()
     with pytest.raises(KeyboardInterrupt):
         build_index(tmp_path / "index", [tmp_path / "coast.mp4"], ZeroShot(fake()))
-    assert sorted(IndexStore.open(tmp_path / "index").places) == ["/films/coast.mp4", "/films/kitchen.mp4"]
+    assert sorted(IndexStore.open(tmp_path / "index").positions) == ["/films/coast.mp4", "/films/kitchen.mp4"]
 
 
 def test_features_held_are_bounded_by_their_bytes(

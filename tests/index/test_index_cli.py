@@ -13,13 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from holmes.cli.index import say_words
 from holmes.cli.main import main
 from holmes.evidence.judging import Diagnosis, UncalibratedJudge
+from holmes.heard.listen import NO_SOUND, NO_SPEECH
+from holmes.index.ingest.hearing import HearSummary
 from holmes.index.storage.maintenance import compact_index
 from holmes.index.storage.manifest import Manifest
 from holmes.index.storage.segments import Segment
 from holmes.index.storage.writer import create_index
 from holmes.media import extraction as extraction
+from holmes.media.extraction import Failure
 from holmes.media.feature_folder import Fingerprint
 from index_fakes import FILMS, FakeJoint, every_name_loads, write_features
 from shell import Shell
@@ -30,6 +34,18 @@ def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     every_name_loads(monkeypatch, FakeJoint())  # the default one too
     monkeypatch.setenv("COLUMNS", "200")
     return Shell(monkeypatch, capsys)
+
+
+def test_videos_without_speech_are_counted_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    reasons = [NO_SOUND] * 12 + [NO_SPEECH, "its sound could not be heard to the end: it is cut"]
+    notes = tuple(Failure(Path(f"/films/{n}.mp4"), reason) for n, reason in enumerate(reasons))
+    say_words(HearSummary(14, 0, 3, notes=notes))
+    assert capsys.readouterr().err.splitlines() == [
+        "12 videos have no sound",
+        "1 video has sound, but no recognised speech",
+        "/films/13.mp4: its sound could not be heard to the end: it is cut",
+        "14 videos heard: 3 passages; 0 failed",
+    ]
 
 
 def test_the_life_of_an_index(shell: Shell, tmp_path: Path) -> None:
@@ -72,7 +88,7 @@ def test_below_the_wanted_probability_it_says_so(shell: Shell, tmp_path: Path) -
     features, index = write_features(tmp_path / "features", FILMS).path, tmp_path / "index"
     shell("index", "build", index, features)
     sure = Diagnosis((0.9,), {}, "precise", "One fits.", "Name the dog.", 0.7, (0.7,))
-    shell.monkeypatch.setattr(UncalibratedJudge, "__call__", lambda self, case: [sure])
+    shell.monkeypatch.setattr(UncalibratedJudge, "__call__", lambda self, candidates: [sure])
     code, said, _ = shell("search", index, "dog", "--abstain-below", "0.6")
     assert code == 0 and "70%" in said and "/films/" in said
     code, said, _ = shell("search", index, "dog", "--abstain-below", "0.8")

@@ -39,7 +39,7 @@ def use(index: Path) -> bool:
         gallery = open_gallery(store, torch.device("cpu"))
         query = QueryEmbedding(torch.ones(1, WIDTH))
         nearest_videos(gallery, make_probes(query, 0.4, 0.6), 3)
-        list(store.places)
+        list(store.positions)
         return True
     except HolmesError as error:
         assert "\n" not in str(error) and len(str(error).replace(str(index), "INDEX")) < 300

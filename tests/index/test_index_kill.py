@@ -40,9 +40,9 @@ def change_for_ever(index: Path, seed: int, say: Callable[..., None]) -> None:
                 stamp = chance.randrange(10**6)
                 say("add", names, stamp)
                 writer.add([video(name, stamp) for name in names])
-            elif kind == "remove" and writer.store.places:
+            elif kind == "remove" and writer.store.positions:
                 most = min(8, len(writer.store))
-                names = chance.sample(sorted(writer.store.places), chance.randint(1, most))
+                names = chance.sample(sorted(writer.store.positions), chance.randint(1, most))
                 say("remove", names)
                 writer.remove(names)
             else:
@@ -73,7 +73,7 @@ def test_killing_writers_loses_nothing_acknowledged(tmp_path: Path) -> None:
             elif words != ["ready"]:
                 pending = words
         store = IndexStore.open(index)
-        found = {name: store[name].stamp for name in store.places}
+        found = {name: store[name].stamp for name in store.positions}
         possible = [state] if pending is None else [state, after(state, pending)]
         assert found in possible, f"kill {kill}: {pending}"
         assert store.faults() == []

@@ -26,7 +26,7 @@ __all__ = ["library"]
 
 
 def names(library: Library) -> set[str]:
-    return {os.path.relpath(name, library.root) for name in IndexStore.open(library.index).places}
+    return {os.path.relpath(name, library.root) for name in IndexStore.open(library.index).positions}
 
 
 def rows(library: Library, name: str) -> bytes:

@@ -82,6 +82,7 @@ def test_an_index_is_made_again_beside_the_old_one(
     assert [hit.video for hit in holmes.open_index(old).search("something red")] == [h.video for h in before]
     code, table, _ = shell("index", "compare", old, index, captions, "--format", "json")
     assert code == 0
+    assert "with 95% intervals over videos" in table
     first, second = rows_of(table)
     assert float(first["R@5"].split()[0]) == 100 and float(second["R@1"].split()[0]) <= 50
     code, _, said = shell("index", "rebuild", index, "--model", "tint")
@@ -141,7 +142,7 @@ def test_embeddings_as_one_table(encoders, films: Path, tmp_path: Path, monkeypa
     table = pandas.read_parquet(tmp_path / "index.parquet")
     assert list(table) == ["video", "part", "kind", "start", "end", "vector"]
     store = IndexStore.open(index)
-    assert set(table.video) == set(store.places)
+    assert set(table.video) == set(store.positions)
     for name, rows in table.groupby("video"):
         stored = store[name]
         frames, clips = rows[rows.kind == "frame"], rows[rows.kind == "clip"]
@@ -188,6 +189,7 @@ def test_a_model_as_it_is_calibrated_and_trained(encoders, films, captions, tmp_
     rows = {row[""]: row for row in rows_of(said)}
     assert list(rows) == ["as it is", "calibrated", "trained"], errors
     assert rows["as it is"]["R@1"] == rows["calibrated"]["R@1"]
+    assert "without intervals: 2 videos are too few" in said and "95%" not in said
     assert rows["as it is"]["mean probability"] == "–" != rows["calibrated"]["mean probability"]
     config = json.loads((tmp_path / "tried" / "run" / "run.json").read_text())["config"]
     assert config["name"] == "clip_b32" and config["model"]["video_width"] == 3

@@ -104,7 +104,7 @@ def assert_exact(store: IndexStore, videos: list[StoredVideo], rng: np.random.Ge
     assert found.parts_QK.shape == (5, 50) and found.all_scores.count == gallery.live
     for q, query in enumerate(queries):
         expected = sorted(((slow_score(query, video), video.name) for video in videos), reverse=True)[:12]
-        names = [store.segments[s].names[at] for s, at in gallery.places_S2[found.hit_QH[q].numpy()]]
+        names = [store.segments[s].names[at] for s, at in gallery.positions_S2[found.hit_QH[q].numpy()]]
         assert names == [name for _, name in expected]
         np.testing.assert_allclose(found.hit_score_QH[q], [score for score, _ in expected], atol=1e-6)
 
@@ -128,7 +128,7 @@ def test_a_film_full_of_good_parts_does_not_crowd_the_others_out(tmp_path: Path)
         assert found.hit_QH.shape == (2, min(top, 8))
         for q, asked in enumerate((query, -query)):
             expected = sorted(((slow_score(asked, video), video.name) for video in videos), reverse=True)
-            names = [store.segments[s].names[at] for s, at in gallery.places_S2[found.hit_QH[q].numpy()]]
+            names = [store.segments[s].names[at] for s, at in gallery.positions_S2[found.hit_QH[q].numpy()]]
             assert names == [name for _, name in expected[:top]]
 
 

@@ -67,11 +67,11 @@ def assert_exact(index: Path, query: QueryEmbedding, top: int = 10) -> None:
     store = IndexStore.open(index)
     gallery = open_gallery(store, CPU)
     found = nearest_videos(gallery, make_probes(query, 0.4, 0.6), top)
-    names = list(store.places)
+    names = list(store.positions)
     scores_QV = np.stack([slow_scores(query, store[name]) for name in names], axis=1)
     for q, row in enumerate(scores_QV):
         expected = [names[v] for v in np.argsort(-row, kind="stable")[:top]]
-        places = gallery.places_S2[found.hit_QH[q].numpy()]
+        places = gallery.positions_S2[found.hit_QH[q].numpy()]
         assert [store.segments[segment].names[at] for segment, at in places] == expected
         np.testing.assert_allclose(found.hit_score_QH[q], np.sort(row)[::-1][:top], atol=1e-5)
     combined = 0.4 * found.frame_QK + 0.6 * found.clip_QK
@@ -261,7 +261,7 @@ def test_search_scores_as_the_reference_does(index: Path) -> None:
         mask = torch.arange(128)[None] < video.frames
         videos = VideoEmbedding(frames, mask, rows[None, -CLIPS:])
         expected = reference_scores(query, videos).combined(0.4, 0.6)
-        at = next(i for i, place in enumerate(gallery.places_S2) if tuple(place) == store.places[name])
+        at = next(i for i, place in enumerate(gallery.positions_S2) if tuple(place) == store.positions[name])
         own = found.score_QK[found.parts_QK == at].float()
         torch.testing.assert_close(own, expected[:, 0], atol=1e-3, rtol=0)
 
@@ -280,7 +280,7 @@ def test_more_than_there_is_nothing_and_a_filter(index: Path, tmp_path: Path) ->
     gallery, probes = open_gallery(store, CPU), make_probes(random_query(2, dual=False), 0.4, 0.6)
     everything = nearest_videos(gallery, probes, 10_000)
     assert everything.hit_QH.shape == (2, len(store))
-    allowed = torch.tensor([store.segments[s].names[p].startswith("b") for s, p in gallery.places_S2])
+    allowed = torch.tensor([store.segments[s].names[p].startswith("b") for s, p in gallery.positions_S2])
     some = nearest_videos(gallery, probes, 10, allowed_S=allowed)
     expected = [v for v in everything.hit_QH[0].tolist() if allowed[v]][:10]
     assert some.hit_QH[0].tolist() == expected
@@ -302,7 +302,7 @@ def test_equal_videos_are_in_one_order_however_the_index_came_about(tmp_path: Pa
         store = IndexStore.open(path)
         gallery = open_gallery(store, CPU)
         found = nearest_videos(gallery, make_probes(random_query(1, dual=False), 0.4, 0.6), 5)
-        places = gallery.places_S2[found.hit_QH[0].numpy()]
+        places = gallery.positions_S2[found.hit_QH[0].numpy()]
         orders.append([store.segments[segment].names[at] for segment, at in places])
 
     assert orders == [sorted(names, key=video_key)[:5]] * 3

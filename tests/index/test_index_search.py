@@ -132,10 +132,10 @@ class Judge:
 
     candidates = 2
 
-    def __call__(self, case: Candidates) -> Sequence[Diagnosis]:
-        self.case = case
+    def __call__(self, candidates: Candidates) -> Sequence[Diagnosis]:
+        self.judged = candidates
         said = Diagnosis((0.6, 0.3), {"u": 0.1}, "precise", "One fits.", "Say more.", 0.7, (0.7, 0.2))
-        return [said for _ in case.scores.frame_QV]
+        return [said for _ in candidates.scores.frame_QV]
 
 
 def test_a_diagnosis_can_be_plugged_in_and_abstains(
@@ -146,21 +146,21 @@ def test_a_diagnosis_can_be_plugged_in_and_abstains(
     index, judge = holmes.open_index(tmp_path / "whole", device="cpu", model=FakeJoint()), Judge()
     index.diagnose = judge
     answer = index.search("dog runs beach", top=3)
-    assert judge.case.scores.frame_QV.shape == judge.case.scores.clip_QV.shape == (1, 2)
-    assert judge.case.videos == 3
+    assert judge.judged.scores.frame_QV.shape == judge.judged.scores.clip_QV.shape == (1, 2)
+    assert judge.judged.videos == 3
     assert (answer.diagnosis.kind, answer.diagnosis.probability) == ("precise", 0.7)
     assert [hit.belief for hit in answer.hits] == [0.6, 0.3, 0.0]
     assert [hit.probability for hit in answer.hits] == [0.7, 0.2, None]
     scores = torch.tensor([hit.score for hit in answer.hits])
-    assert judge.case.all_scores.mean_Q.item() == pytest.approx(scores.mean().item(), abs=1e-3)
-    assert judge.case.all_scores.deviation_Q.item() == pytest.approx(
+    assert judge.judged.all_scores.mean_Q.item() == pytest.approx(scores.mean().item(), abs=1e-3)
+    assert judge.judged.all_scores.deviation_Q.item() == pytest.approx(
         scores.std(correction=0).item(), abs=1e-3
     )
     index.search("dog", filter="st*", not_here_below=0.3)
-    assert judge.case.not_here_below == 0.3 and judge.case.expect_missing == 0.2
-    assert judge.case.videos == 1, "only what was compared counts"
+    assert judge.judged.not_here_below == 0.3 and judge.judged.expect_missing == 0.2
+    assert judge.judged.videos == 1, "only what was compared counts"
     assert index.search("dog", abstain_below=0.6, expect_missing=0.4).hits
-    assert judge.case.expect_missing == 0.4
+    assert judge.judged.expect_missing == 0.4
     abstained = index.search("dog", abstain_below=0.8)
     assert abstained.abstained and abstained.hits == () and abstained.to_dict()["diagnosis"]["abstained"]
     assert str(abstained).startswith("“dog”: I do not know. The likeliest video has 70%, and 80% was")
@@ -171,7 +171,7 @@ def test_nothing_fits_a_sentence_that_the_model_cannot_read(index: Index) -> Non
     said = Diagnosis(
         (), {}, "several_fit", "60% …", "", 0.4, (0.4, 0.2, 0.1), "several fit", group=2, fits=fits
     )
-    index.diagnose = lambda case: [said for _ in case.scores.frame_QV]
+    index.diagnose = lambda candidates: [said for _ in candidates.scores.frame_QV]
     index.diagnose.candidates = 3
     index.store.manifest.model["name"] = "pocket"
     answer = index.search("der Hund ist auf der Straße")
@@ -199,7 +199,7 @@ def test_mistakes_are_one_line(index: Index, tmp_path: Path) -> None:
         with pytest.raises(HolmesError, match=words):
             wrong()
     with IndexWriter(index.store.path) as writer:
-        writer.remove(writer.store.places)
+        writer.remove(writer.store.positions)
     index.refresh()
     with pytest.raises(HolmesError, match="contains no videos"):
         index.search("dog")

@@ -24,7 +24,7 @@ FLOCK = fcntl.flock
 def names_in(index: Path) -> set[str]:
     store = IndexStore.open(index)
     assert store.faults() == []
-    return set(store.places)
+    return set(store.positions)
 
 
 def build_elsewhere(index: Path, names: list[str]) -> None:

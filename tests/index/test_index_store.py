@@ -34,7 +34,7 @@ def index(tmp_path: Path) -> Path:
 
 def assert_holds(index: Path, expected: dict[str, StoredVideo]) -> None:
     store = IndexStore.open(index)
-    assert set(store.places) == set(expected) and len(store) == len(expected)
+    assert set(store.positions) == set(expected) and len(store) == len(expected)
     for name, video in expected.items():
         found = store[name]
         assert (found.frames, found.duration, found.stamp) == (video.frames, video.duration, video.stamp)

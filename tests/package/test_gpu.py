@@ -217,8 +217,8 @@ def test_search_is_exact(dual: bool) -> None:
             rows_SPD = torch.from_numpy(video.rows_SPD).to(rows_device)
             slabs.append(GallerySlab(first, codes, of_codes, rows_SPD))
         described = (part.to(device) for part in (numbers, numbers, live_S))
-        places_S2 = np.zeros((1400, 2), np.int64)
-        return Gallery(tuple(slabs), 32, places_S2, *described, torch.device(device))
+        positions_S2 = np.zeros((1400, 2), np.int64)
+        return Gallery(tuple(slabs), 32, positions_S2, *described, torch.device(device))
 
     gallery, on_cpu = gallery_on("cuda", "cuda"), gallery_on("cpu", "cpu")
     rows_on_host = gallery_on("cuda", "cpu")  # as where a GPU has no room for them

@@ -6,7 +6,7 @@ import io
 import itertools
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 import holmes
+from holmes.evidence.judging import Diagnosis
+from holmes.index.answer.answers import Answer, Hit
 from holmes.index.answer.searcher import Index
 from holmes.index.storage.writer import IndexWriter
-from holmes.serve.examples import SENTENCES
+from holmes.serve.examples import SENTENCES, example_questions
 from holmes.serve.scenes import scenes_of
 from index_fakes import FakeJoint, known_encoders
 from serve_fakes import FILMS, build, client_of, open_fake
@@ -139,10 +141,51 @@ def test_a_video_is_divided_into_its_scenes(client: TestClient) -> None:
     assert scenes_of(None, None, 3.0) == [(0.0, 3.0)]
 
 
-def test_examples_are_sentences_with_different_videos(client: TestClient, index: Index) -> None:
-    found = client.get("/api/examples").json()["examples"]
-    assert len(found) == 3 and {*found} <= {*SENTENCES}
-    assert len({index.search(sentence)[0].video for sentence in found}) == 3
+class AnsweredIndex:
+    """Answers the first sentences as told: the first hit's video, its probability, and how it fits."""
+
+    def __init__(self, *told: tuple[str, float | None, str | None]) -> None:
+        self.told = dict(zip(SENTENCES, told, strict=False))
+
+    def __len__(self) -> int:
+        return 5
+
+    def search_many(self, sentences: Sequence[str], top: int) -> list[Answer]:
+        def answer(sentence: str) -> Answer:
+            video, probability, fit = self.told.get(sentence, ("other.mp4", 0.01, "nearest"))
+            hit = Hit(video, 0.9, 0.5, probability, (), fit)
+            return Answer(sentence, Diagnosis((), {}, here=None if fit is None else 0.9), (hit,))
+
+        return [answer(sentence) for sentence in sentences]
+
+
+@pytest.mark.parametrize(
+    "told,expected",
+    [
+        (
+            [
+                ("a", 0.6, "fits"),
+                ("b", 0.9, "fits"),
+                ("b", 0.95, "fits"),
+                ("c", 0.4, "fits"),
+                ("d", 0.3, "fits"),
+            ],
+            [2, 0, 3],  # the surest first, each with another video
+        ),
+        ([("a", 0.35, "may fit"), ("b", 0.6, "fits"), ("c", 0.2, "nearest")], [1]),
+        ([("a", 0.35, "may fit"), ("b", 0.28, "may fit")], []),
+        ([("a", None, None), ("b", None, None)], []),  # nobody calibrated the model
+    ],
+)
+def test_examples_are_sentences_whose_first_hit_fits(
+    told: list[tuple[str, float | None, str | None]], expected: list[int]
+) -> None:
+    found = example_questions(AnsweredIndex(*told))  # type: ignore[arg-type]
+    assert found == [SENTENCES[number] for number in expected]
+
+
+def test_an_index_that_nobody_calibrated_offers_no_examples(client: TestClient) -> None:
+    assert client.get("/api/examples").json() == {"examples": []}
 
 
 def test_the_api_is_a_page(client: TestClient) -> None:
@@ -352,7 +395,7 @@ def test_one_bad_query_of_a_batch_harms_no_other(index: Index, monkeypatch: pyte
 
 
 def test_a_changed_index_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holmes.serve.state.LOOK_AGAIN", 0.05)
+    monkeypatch.setattr("holmes.serve.state.POLL_SECONDS", 0.05)
     known_encoders(monkeypatch, FakeJoint())
     path = build(tmp_path)
     with client_of(open_fake(path, monkeypatch)) as client:

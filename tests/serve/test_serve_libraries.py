@@ -1,4 +1,4 @@
-"""Several libraries in one server: searched as one with one distribution, or apart, and said why."""
+"""Several libraries in one server: searched as one with one distribution, or separately, and said why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 import holmes
 from browser import chromium, launched, serving, until, violations
 from holmes.cli.serve import libraries_of
-from holmes.cluster.joined import JoinedIndex, join_indexes, why_apart
+from holmes.cluster.joined import JoinedIndex, join_indexes, why_separate
 from holmes.errors import HolmesError
 from holmes.index.embedders import loading
 from holmes.serve.libraries import Libraries, create_libraries
@@ -39,23 +39,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def opened(folder: Path, **places: str) -> dict[str, Any]:
+def opened(folder: Path, **folders: str) -> dict[str, Any]:
     return {
-        name: holmes.open_index(folder / place / "index", device="cpu", diagnose=FakeDiagnose())
-        for name, place in places.items()
+        name: holmes.open_index(folder / path / "index", device="cpu", diagnose=FakeDiagnose())
+        for name, path in folders.items()
     }
 
 
-def joined(folder: Path, **places: str) -> JoinedIndex:
-    index = join_indexes({n: folder / place / "index" for n, place in places.items()}, device="cpu")
+def joined(folder: Path, **folders: str) -> JoinedIndex:
+    index = join_indexes({n: folder / path / "index" for n, path in folders.items()}, device="cpu")
     index.current.diagnose = FakeDiagnose()
     return index
 
 
-def app_of(folder: Path, settings: ServeSettings | None = None, apart: str | None = None) -> Libraries:
+def app_of(folder: Path, settings: ServeSettings | None = None, separate: str | None = None) -> Libraries:
     both = opened(folder, FILMS="one", FAMILY="two")
-    whole = None if apart else joined(folder, FILMS="one", FAMILY="two")
-    return create_libraries(both, settings or ServeSettings(limits=PLENTY), joined=whole, why_apart=apart)
+    whole = None if separate else joined(folder, FILMS="one", FAMILY="two")
+    return create_libraries(
+        both, settings or ServeSettings(limits=PLENTY), joined=whole, why_separate=separate
+    )
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +84,13 @@ def test_the_joined_answer_is_that_of_one_index(folder: Path) -> None:
 
 
 def test_libraries_that_cannot_be_one_say_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert why_apart(opened(folder, A="one", B="two")) is None
+    assert why_separate(opened(folder, A="one", B="two")) is None
     same = opened(folder, A="one", B="one")
-    assert "both hold" in (why_apart(same) or "") and "count twice" in (why_apart(same) or "")
+    assert "both hold" in (why_separate(same) or "") and "count twice" in (why_separate(same) or "")
     other = opened(folder, A="one", B="two")
     manifest = other["B"].store.manifest
     other["B"].store.manifest = replace(manifest, model={**manifest.model, "digest": "another"})
-    assert why_apart(other) == "A and B have different models, so each is searched by itself."
+    assert why_separate(other) == "A and B have different models, so each is searched by itself."
     with pytest.raises(HolmesError, match="count twice"):
         joined(folder, A="one", B="one")
 
@@ -98,7 +100,7 @@ def test_each_library_has_its_own_address(client: TestClient) -> None:
     assert listed == {
         "libraries": [{"name": "FILMS", "videos": 2}, {"name": "FAMILY", "videos": 2}],
         "joined": True,
-        "apart": None,
+        "why_separate": None,
     }
     for path, videos, library in (("", 4, None), ("/FILMS", 2, "FILMS"), ("/FAMILY", 2, "FAMILY")):
         about = client.get(f"{path}/api/index").json()
@@ -121,13 +123,13 @@ def test_one_search_over_all(client: TestClient, folder: Path) -> None:
     assert both["joined"] and only["library"] is None
     assert [hit["id"] for hit in only["answer"]["hits"]] == [hit["id"] for hit in together["hits"]]
     why = "FILMS and FAMILY have different models, so each is searched by itself."
-    apart = TestClient(app_of(folder, apart=why), base_url="http://127.0.0.1:8000")  # type: ignore[arg-type]
-    with apart:
-        answers = apart.get("/api/libraries/search", params={"q": "dog runs beach"}).json()
-        assert not answers["joined"] and answers["apart"] == why
+    separate = TestClient(app_of(folder, separate=why), base_url="http://127.0.0.1:8000")  # type: ignore[arg-type]
+    with separate:
+        answers = separate.get("/api/libraries/search", params={"q": "dog runs beach"}).json()
+        assert not answers["joined"] and answers["why_separate"] == why
         assert [each["library"] for each in answers["answers"]] == ["FILMS", "FAMILY"]
         assert all(len(each["answer"]["hits"]) == 2 for each in answers["answers"])
-        assert apart.get("/api/index").json()["library"] == "FILMS"  # the first has the address of all
+        assert separate.get("/api/index").json()["library"] == "FILMS"  # the first has the address of all
 
 
 def test_the_guard_stands_before_every_library(folder: Path) -> None:
@@ -204,7 +206,10 @@ def test_the_page_switches_between_libraries(folder: Path) -> None:
         assert faults == []
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     why = "FILMS and FAMILY have different models, so each is searched by itself."
-    with serving(app_of(folder, apart=why), ServeSettings(limits=PLENTY)) as address, launched() as browser:
+    with (
+        serving(app_of(folder, separate=why), ServeSettings(limits=PLENTY)) as address,
+        launched() as browser,
+    ):
         page = browser.new_page(base_url=address)
         page.goto("/?q=man+eats+soup")
         page.wait_for_selector(".other-libraries a >> text=FAMILY")

@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, scenes in NEW.items():
         add_features(features, film(tmp_path / "films" / name, scenes), scenes)
     monkeypatch.setattr(jobs, "TARGET", "fake_children:start")
-    monkeypatch.setattr("holmes.serve.state.LOOK_AGAIN", 0.1)
+    monkeypatch.setattr("holmes.serve.state.POLL_SECONDS", 0.1)
     return tmp_path
 
 

@@ -255,7 +255,7 @@ def test_everything_by_keys(page: Any) -> None:
 def test_more_like_this_moment(page: Any) -> None:
     ask(page, "dog runs beach")
     card(page, "coast.mp4").get_by_role("button", name="More like this").click()
-    page.wait_for_selector(".asking >> text=coast.mp4 at 0:0")
+    page.wait_for_selector(".query-shown >> text=coast.mp4 at 0:0")
     page.wait_for_selector(".card h3 >> text=twin.mp4")
     assert (
         card(page, "twin.mp4").locator(".rank").inner_text() == "1" and card(page, "coast.mp4").count() == 0
@@ -493,7 +493,7 @@ def synthetic(route: Any, request: Any) -> None:
 def test_the_start_is_never_empty(page: Any) -> None:
     page.goto("/")
     page.wait_for_selector(".questions a")
-    assert page.locator(".questions a").count() == 3
+    assert page.locator(".questions a").count() == 1, "only sentences whose first hit fits"
     rows = page.locator(".row h2").all_inner_texts()
     assert rows == ["Newest files", "Newly added"] and page.locator(".tiles .tile").count() == 16
     page.locator(".questions a").first.click()
@@ -555,8 +555,8 @@ def test_ten_thousand_videos_are_few_elements(page: Any) -> None:
         "[...document.querySelectorAll('.grid .title')].some((t) => /film [45]\\d{3}/.test(t.textContent))",
     )
     assert page.locator(".grid li").count() < 120
-    places = page.locator(".grid li").evaluate_all("items => items.map((item) => Number(item.ariaPosInSet))")
-    assert places == sorted(places), "the order of the document is that of the grid"
+    numbers = page.locator(".grid li").evaluate_all("items => items.map((item) => Number(item.ariaPosInSet))")
+    assert numbers == sorted(numbers), "the order of the document is that of the grid"
 
 
 def test_a_video_has_a_view_of_its_own(page: Any) -> None:
@@ -585,7 +585,7 @@ def test_a_video_has_a_view_of_its_own(page: Any) -> None:
     page.get_by_label("Volume").fill("0.5")
     assert page.evaluate("document.querySelector('.stage video').volume") == 0.5
     page.get_by_role("link", name="More like the moment shown now").click()
-    page.wait_for_selector(".asking >> text=More like kitchen.mkv at 0:0")
+    page.wait_for_selector(".query-shown >> text=More like kitchen.mkv at 0:0")
 
 
 def test_only_the_moment_is_played_and_looped(page: Any) -> None:
@@ -646,7 +646,7 @@ def test_moments_play_in_place_under_the_mouse(page: Any) -> None:
 def test_look_alikes_have_strips_and_exports(page: Any) -> None:
     ask(page, "dog runs beach")
     page.locator(".card").first.get_by_role("button", name="More like this").click()
-    page.wait_for_selector(".asking")
+    page.wait_for_selector(".query-shown")
     assert page.locator(".card").first.locator(".strip stop").count() >= 8
     page.locator(".exports summary").click()
     with page.expect_download() as download:
@@ -732,12 +732,12 @@ def test_a_slow_line_and_a_lost_one(page: Any) -> None:
 
 
 ADDS = """async () => {
-  const places = await import('/static/places.js');
+  const extensions = await import('/static/extensions.js');
   const made = (name) => Object.assign(document.createElement('button'), { textContent: name });
-  places.addCardAction((hit, { time }) => made(`cut ${hit.title} ${time().toFixed(0)}`));
-  places.addPlayerPanel(async ({ player }) =>
+  extensions.addCardAction((hit, { time }) => made(`cut ${hit.title} ${time().toFixed(0)}`));
+  extensions.addPlayerPanel(async ({ player }) =>
     ({ title: 'Spoken', element: made(`at ${typeof player.play}`) }));
-  places.addExport(({ hits, parameters }) => made(`list ${hits.length} ${parameters.q}`));
+  extensions.addExport(({ hits, parameters }) => made(`list ${hits.length} ${parameters.q}`));
 }"""
 
 

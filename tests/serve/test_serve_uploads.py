@@ -50,7 +50,7 @@ Start = Callable[..., AbstractContextManager[TestClient]]
 def started(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """A server that takes files into `tmp_path`/in; its job only says what it would add."""
     monkeypatch.setattr(jobs, "TARGET", "quick_child:start")
-    monkeypatch.setattr(uploads, "LOOK_AGAIN", 0.02)
+    monkeypatch.setattr(uploads, "POLL_SECONDS", 0.02)
 
     def start(limits: Limits = LIMITS, **more: Any) -> AbstractContextManager[TestClient]:
         settings = ServeSettings(uploads=tmp_path / "in", limits=limits, **more)
@@ -121,11 +121,11 @@ def test_a_file_arrives_in_pieces_and_is_added(client: TestClient, tmp_path: Pat
     assert client.get("/api/job").json()["message"] == "1 file gave 1 added, 0 already there, 0 left out"
 
 
-def test_copies_and_what_is_left_out_are_named(client: TestClient) -> None:
+def test_copies_and_skipped_files_are_named(client: TestClient) -> None:
     """None of three files vanishes from the count."""
     found = [sent(client, name.encode(), name) for name in ("new.mp4", "copy.mp4", "broken.mp4")]
     states = [outcome(client, upload) for upload in found]
-    assert [each["state"] for each in states] == ["added", "same", "left_out"]
+    assert [each["state"] for each in states] == ["added", "same", "skipped"]
     assert states[1]["same_as"] == "/films/first.mp4" and states[2]["reason"] == "it is broken"
 
 
@@ -259,20 +259,20 @@ def test_a_file_that_is_dropped_while_its_last_piece_arrives_is_kept_or_gone(
     client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never a file in the folder that is not in the index, and that nobody is told about."""
-    placing, real = threading.Event(), uploads.Uploads._place
+    naming, real = threading.Event(), uploads.Uploads._name_file
 
     def slowly(self: uploads.Uploads, told: Any) -> Path:
-        placing.set()
+        naming.set()
         time.sleep(0.3)
         return real(self, told)
 
-    monkeypatch.setattr(uploads.Uploads, "_place", slowly)
-    monkeypatch.setattr(uploads, "LOOK_AGAIN", 3.0)  # the job does not start before the cancellation ends
+    monkeypatch.setattr(uploads.Uploads, "_name_file", slowly)
+    monkeypatch.setattr(uploads, "POLL_SECONDS", 3.0)  # the job does not start before the cancellation ends
     client.get("/api/uploads")
     upload = announce(client, FILM[:1000])
     with ThreadPoolExecutor(1) as other:
         last = other.submit(piece, client, upload, FILM[:1000], 0)
-        assert placing.wait(10)
+        assert naming.wait(10)
         dropped = client.delete(f"/api/uploads/{upload['id']}")
         assert last.result().status_code == 200 and dropped.json()["state"] in ("waiting", "adding")
     assert held(tmp_path / "in") == ["film.mp4"] and outcome(client, upload)["state"] == "added"
@@ -327,7 +327,7 @@ def test_space_that_others_have_announced_counts(client: TestClient, monkeypatch
     monkeypatch.setattr(uploads.shutil, "disk_usage", lambda path: usage(0, 0, 500_000))
     announce(client)
     second = client.post("/api/uploads", json=announced(FILM + b"x"))
-    assert second.status_code == 507 and "room for 244,000" in second.json()["error"]
+    assert second.status_code == 507 and "space for 244,000" in second.json()["error"]
     monkeypatch.setattr(uploads.shutil, "disk_usage", lambda path: usage(0, 0, 10**9))
     announce(client, FILM + b"x")
 
@@ -385,7 +385,7 @@ def test_a_job_that_fails_is_tried_again(
     monkeypatch.setattr(uploads, "TRY_AGAIN", 0.0)
     upload = sent(client)
     found = outcome(client, upload)
-    assert found["state"] == "left_out" and "the index is locked" in found["reason"]
+    assert found["state"] == "skipped" and "the index is locked" in found["reason"]
     monkeypatch.setattr(jobs, "TARGET", "quick_child:start")
     assert outcome(client, announce(client))["state"] == "added" and held(tmp_path / "in") == ["film.mp4"]
 

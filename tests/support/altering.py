@@ -58,7 +58,7 @@ VALUES: dict[str, Any] = {
 }
 
 
-def places(value: Any, at: Path_ = ()) -> Iterator[Path_]:
+def key_paths(value: Any, at: Path_ = ()) -> Iterator[Path_]:
     """Where in a JSON value something stands; of lists, and of entries all alike, only the first two."""
     if at:
         yield at
@@ -69,7 +69,7 @@ def places(value: Any, at: Path_ = ()) -> Iterator[Path_]:
         value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
     )
     for key, item in items:
-        yield from places(item, (*at, key))
+        yield from key_paths(item, (*at, key))
 
 
 def altered(value: Any, at: Path_, new: Any) -> str:

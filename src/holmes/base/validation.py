@@ -190,18 +190,18 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _record(kind: Any, values: Any, keys: tuple[str, ...]) -> Any:
-    hints, place = _hints(kind), dotted(keys)
+    hints, where = _hints(kind), dotted(keys)
     if not isinstance(values, dict):
-        raise HolmesError(f"{place or 'it'} must be an object, not {shown(values)}.")
+        raise HolmesError(f"{where or 'it'} must be an object, not {shown(values)}.")
     for name in values:
         if name not in hints:
-            raise unknown(f"{place} field".strip(), shown(name, quoted=False), hints)
+            raise unknown(f"{where} field".strip(), shown(name, quoted=False), hints)
     needed = (f for f in dataclasses.fields(kind) if f.default is MISSING and f.default_factory is MISSING)
     missing = [field.name for field in needed if field.name not in values]
     if missing:
-        raise HolmesError(f"{place or 'it'} is incomplete: it lacks {', '.join(missing)}.")
+        raise HolmesError(f"{where or 'it'} is incomplete: it lacks {', '.join(missing)}.")
     arguments = {name: _convert(hints[name], value, (*keys, name)) for name, value in values.items()}
     try:
         return kind(**arguments)
     except HolmesError as error:  # what the record itself refuses
-        raise HolmesError(f"{place}: {error}" if place else str(error)) from None
+        raise HolmesError(f"{where}: {error}" if where else str(error)) from None

@@ -66,7 +66,7 @@ def export(
     )
     say(answer.diagnosis.explanation)
     say(f"{counted(summary.clips, 'clip')} at {summary.rate:.5g} frames a second in {summary.file}")
-    if summary.left_out:
-        say(f"{counted(summary.left_out, 'video')} less probable than {at_least:.0%} left out (--at-least)")
+    if summary.improbable:
+        say(f"{counted(summary.improbable, 'video')} less probable than {at_least:.0%} left out (--at-least)")
     for note in summary.notes:
         say(note)

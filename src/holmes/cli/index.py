@@ -78,11 +78,18 @@ def report(index: Path, summary: BuildSummary) -> None:
 
 
 def say_words(summary: HearSummary | None) -> None:
-    """What was heard, where anything was."""
+    """What was heard, where anything was. Videos without speech are counted: a collection may have many."""
+    from holmes.heard.listen import NO_SOUND, NO_SPEECH
+
     if summary is None or not (summary.heard or summary.failures):
         return
+    for reason, what in ((NO_SOUND, "no sound"), (NO_SPEECH, "sound, but no recognised speech")):
+        silent = sum(each.reason == reason for each in summary.notes)
+        if silent:
+            say(f"{counted(silent, 'video')} {'has' if silent == 1 else 'have'} {what}")
     for each in summary.notes:
-        say(f"{each.source}: {each.reason}")
+        if each.reason not in (NO_SOUND, NO_SPEECH):
+            say(f"{each.source}: {each.reason}")
     for each in summary.failures:
         say(f"not heard: {each.source}: {each.reason}")
     passages = counted(summary.passages, "passage")
@@ -385,7 +392,7 @@ def info(
     store = IndexStore.open(index)
     about = store.describe()
     if json:
-        print_json({**about.to_dict(), "names": list(store.places)})
+        print_json({**about.to_dict(), "names": list(store.positions)})
         return
     from rich.console import Console
     from rich.table import Table
@@ -464,7 +471,7 @@ def check(index: IndexFolder) -> None:
         raise HolmesError(faults[0] + (f" And {len(faults) - 1} more." if faults[1:] else ""))
     held = f"{counted(len(store), 'video')} in {counted(len(store.segments), 'segment')}"
     say(f"{held}, all intact: {index}")
-    gone = [name for name in store.places if os.path.isabs(name) and not os.path.exists(name)]
+    gone = [name for name in store.positions if os.path.isabs(name) and not os.path.exists(name)]
     if gone:
         say(
             f"the files of {counted(len(gone), 'video')} are gone, such as {gone[0]}; if they were moved, "
@@ -578,7 +585,7 @@ def show_shards(index: Path, json: bool) -> None:
 
     shards = read_shards(Location(index))
     if json:
-        names = [name for entry in shards.shards for name in IndexStore.open(index / entry.name).places]
+        names = [name for entry in shards.shards for name in IndexStore.open(index / entry.name).positions]
         print_json({**shards.describe(str(index)).to_dict(), "names": names})
         return
     from rich.console import Console

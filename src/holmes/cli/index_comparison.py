@@ -32,7 +32,7 @@ def comparison_grid(title: str, ranks: Mapping[str, IndexRanks], pairs: Sequence
     """Recall with intervals over videos, the difference to the first, and how sure each is."""
     import numpy as np
 
-    from holmes.evaluation.intervals import draw_videos, paired_differences, recall_intervals
+    from holmes.evaluation.intervals import FEWEST_VIDEOS, draw_videos, paired_differences, recall_intervals
     from holmes.evaluation.tables import Grid
 
     draws = draw_videos([video for _, video in pairs])
@@ -49,8 +49,11 @@ def comparison_grid(title: str, ranks: Mapping[str, IndexRanks], pairs: Sequence
         said = found.probability_Q
         mean = "–" if np.isnan(said).all() else f"{100 * float(np.nanmean(said)):.0f}%"
         rows.append([name, *shown, gain, mean, f"{100 * float((found.rank_Q == 1).mean()):.0f}%"])
-    notes = ["Recall in percent, with 95% intervals over videos; – where there is no calibration."]
-    return Grid(title, columns, rows, notes=notes)
+    videos = len({video for _, video in pairs})
+    how = "with 95% intervals over videos"
+    if videos < FEWEST_VIDEOS:
+        how = f"without intervals: {videos} videos are too few for them (at least {FEWEST_VIDEOS})"
+    return Grid(title, columns, rows, notes=[f"Recall in percent, {how}; – where there is no calibration."])
 
 
 def with_bounds(value: float | None, low: float | None, high: float | None, sign: bool = False) -> str:

@@ -75,7 +75,7 @@ def serve(
 ) -> None:
     """Search an index in the browser or over HTTP; Ctrl-C stops the server."""
     from holmes.cluster.index import open_index
-    from holmes.cluster.joined import join_indexes, why_apart
+    from holmes.cluster.joined import join_indexes, why_separate
 
     try:
         from holmes.serve.server import Together
@@ -120,7 +120,7 @@ def serve(
     if "" in opened:
         run(opened[""], settings, model=model, quiet=quiet, ready=ready)
         return
-    why = why_apart(opened)
+    why = why_separate(opened)
     joined = None if why else join_indexes(paths, device=device, model=model)
     if why:
         say(why)
@@ -132,7 +132,7 @@ TAKEN = {"api", "static", "library", "watch", "metrics"}  # addresses of the pag
 
 
 def libraries_of(words: list[str]) -> dict[str, str]:
-    """Names and places from words such as FILMS=INDEX; a single place needs no name."""
+    """Names and paths from words such as FILMS=INDEX; a single path needs no name."""
     if len(words) == 1 and (os.path.exists(words[0]) or not LIBRARY.fullmatch(words[0])):
         return {"": words[0]}
     found: dict[str, str] = {}
@@ -140,9 +140,9 @@ def libraries_of(words: list[str]) -> dict[str, str]:
         match = LIBRARY.fullmatch(word)
         if match is None:
             raise HolmesError(f"{word}: write NAME=INDEX for each of several libraries.")
-        name, place = match.groups()
+        name, path = match.groups()
         if name in found or name.lower() in TAKEN:
             what = "two libraries" if name in found else "a page of the server"
             raise HolmesError(f"{name} names {what}; use another name.")
-        found[name] = place
+        found[name] = path
     return found

@@ -45,7 +45,7 @@ def sweep(
     from holmes.config.ablations import SWEEPS
     from holmes.config.ablations import sweep as values_of
     from holmes.config.schema import several_values
-    from holmes.report.experiments import grid_table, place_in_paper, sweep_table, write_sweeps
+    from holmes.report.experiments import grid_table, order_in_paper, sweep_table, write_sweeps
     from holmes.report.figures.sweep_curves import save_sweeps
     from holmes.training.experiments import grid, leads
     from holmes.training.experiments import sweep as run
@@ -69,7 +69,7 @@ def sweep(
         return
     before = swept_before(out / "sweep.json")
     every = {kind: before[kind] | found[kind] for kind in found}
-    every["sweeps"] = {name: every["sweeps"][name] for name in sorted(every["sweeps"], key=place_in_paper)}
+    every["sweeps"] = {name: every["sweeps"][name] for name in sorted(every["sweeps"], key=order_in_paper)}
     write_sweeps(out / "sweep.json", every)
     save_sweeps(every["sweeps"], every["grids"], out)
     tables = [sweep_table(swept) for swept in found["sweeps"].values()]

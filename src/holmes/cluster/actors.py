@@ -105,7 +105,7 @@ class RayClient:
     def _begin(self, shards: Shards) -> dict[str, list[Any]]:
         """Tell all replicas to open these snapshots, once; the replies of each shard."""
         if new := [entry for entry in shards.shards if entry.name not in self._shards]:
-            self._shards |= self._place(new, len(shards.shards))
+            self._shards |= self._start_replicas(new, len(shards.shards))
         for entry in shards.shards:
             if (entry.name, entry.sha256) not in self._opening:
                 self._opening[entry.name, entry.sha256] = [
@@ -181,7 +181,7 @@ class RayClient:
             for replica in replicas.replicas:
                 self._ray.kill(replica.actor)
 
-    def _place(self, entries: Sequence[ShardEntry], shards: int) -> dict[str, Replicas]:
+    def _start_replicas(self, entries: Sequence[ShardEntry], shards: int) -> dict[str, Replicas]:
         """Actors for the replicas of these shards, of so many in all, which divide the cores."""
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         nodes = [node for node in nodes if node.get("CPU", 0)]

@@ -70,7 +70,7 @@ class Worker:
             self._messages.put(("failure", " ".join(f"{type(error).__name__}: {error}".split())[:200]))
 
 
-def places_for_jobs(address: str) -> int:
+def jobs_at_once(address: str) -> int:
     """How many jobs the cluster at `address` does at once: one per GPU, or one per node without GPUs."""
     connect(address)
     nodes = [node["Resources"] for node in import_ray().nodes() if node["Alive"]]

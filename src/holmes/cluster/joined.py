@@ -92,16 +92,16 @@ class JoinedIndex(ShardedIndex):
 def join_indexes(
     paths: Mapping[str, Path | str], *, device: str = "auto", model: str | None = None
 ) -> JoinedIndex:
-    """Open indexes that `why_apart` says nothing against, as one."""
+    """Open indexes that `why_separate` says nothing against, as one."""
     indexes = {name: open_single_index(path, device=device, model=model) for name, path in paths.items()}
-    if why := why_apart(indexes):
+    if why := why_separate(indexes):
         raise HolmesError(why)
     client = LibraryClient({name: LibraryShard(index) for name, index in indexes.items()})
     snapshot = Snapshot(_as_shards(indexes), client, model, device=device)
     return JoinedIndex(Location("."), snapshot, indexes)
 
 
-def why_apart(indexes: Mapping[str, SearchIndex]) -> str | None:
+def why_separate(indexes: Mapping[str, SearchIndex]) -> str | None:
     """Why these indexes cannot be searched as one, in a sentence; None if they can."""
     stores: dict[str, IndexStore] = {}
     for name, index in indexes.items():
@@ -114,7 +114,7 @@ def why_apart(indexes: Mapping[str, SearchIndex]) -> str | None:
             return f"{first} and {name} have different models, so each is searched by itself."
     owner: dict[str, str] = {}
     for name, store in stores.items():
-        for video in store.places:
+        for video in store.positions:
             if owner.setdefault(video, name) != name:
                 both = f"{owner[video]} and {name} both hold {Path(video).name}"
                 return f"{both}, which would count twice, so each is searched by itself."
@@ -127,7 +127,7 @@ def _comparable(store: IndexStore) -> Sequence[object]:
 
 
 def _as_shards(indexes: Mapping[str, Index], generation: int = 0) -> Shards:
-    if why := why_apart(indexes):
+    if why := why_separate(indexes):
         raise HolmesError(why)
     manifest = next(iter(indexes.values())).store.manifest
     return Shards(

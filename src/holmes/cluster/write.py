@@ -104,7 +104,7 @@ def split_index(index: Path | str, out: str | Path, count: int, *, progress: boo
 
 def _split(store: IndexStore, out: Path, count: int, progress: bool) -> Shards:
     names: list[list[str]] = [[] for _ in range(count)]
-    for name in store.places:
+    for name in store.positions:
         names[shard_of(name, count)].append(name)
     empty = replace(store.manifest, generation=0, segments=(), passages=())
     calibration = read_values(store.path / CALIBRATION)
@@ -225,7 +225,7 @@ def _refuse_duplicates(path: Path, names: Sequence[str]) -> None:
     """Refuse a video that is in two shards: it would be two hits, and count twice in every mean."""
     owner: dict[str, str] = {}
     for name in names:
-        for video in IndexStore.open(path / name).places:
+        for video in IndexStore.open(path / name).positions:
             if owner.setdefault(video, name) != name:
                 raise HolmesError(
                     f"{video} is in {owner[video]} and in {name}; remove it from one: holmes index remove."
@@ -302,8 +302,8 @@ class WrittenShards:
         return self._stores[0].manifest
 
     @property
-    def places(self) -> dict[str, Any]:
-        return {name: place for store in self._stores for name, place in store.places.items()}
+    def positions(self) -> dict[str, Any]:
+        return {name: position for store in self._stores for name, position in store.positions.items()}
 
     def __len__(self) -> int:
         return sum(map(len, self._stores))
@@ -379,10 +379,10 @@ def add_to_shards(path: Path, videos: Iterable[Path | str], embedder: Embedder, 
 def remove_from_shards(path: Path, patterns: Iterable[Path | str]) -> tuple[str, ...]:
     """Remove videos from a sharded index and publish it; return their names."""
     with ShardsWriter(path) as writer:
-        places = writer.store.places
+        positions = writer.store.positions
         names: set[str] = set()
         for pattern in map(str, patterns):
-            found = fitting(places, lambda: places, pattern)
+            found = fitting(positions, lambda: positions, pattern)
             if not found:
                 raise no_video_fits(path, pattern)
             names.update(found)
@@ -461,8 +461,8 @@ def set_any_words(path: Path, video: str, file: Path) -> HeardFile:
     sharded = is_sharded(Location(path))
     writer: Callable[[Path], Any] = ShardsWriter if sharded else IndexWriter
     with writer(path) as opened:
-        places = opened.store.places
-        names = fitting(places, lambda: places, video)
+        positions = opened.store.positions
+        names = fitting(positions, lambda: positions, video)
         if not names:
             raise no_video_fits(path, video)
         if len(names) > 1:

@@ -49,12 +49,12 @@ TRANSPORT = (
 BASELINES = (
     *(
         Ablation(
-            -3 - 2 * place - evidence,
+            -3 - 2 * number - evidence,
             TITLES[method] + " + evidence" * evidence,
             for_table(method, evidence),
             method + "+evidence" * evidence,
         )
-        for place, method in enumerate(METHODS)
+        for number, method in enumerate(METHODS)
         for evidence in (False, True)
     ),
     Ablation(-1, "base objective (L_sim + L_div)", NO_EVIDENCE),

@@ -45,7 +45,7 @@ def coerce(value: Any, hint: Any, name: str) -> Any:
 
 # Far beyond anything that has been useful, but still within what a machine can bear.
 Width = Annotated[int, Within(1, 1 << 16)]
-Places = Annotated[int, Within(1, 1024)]  # the masks of the attention grow with its square
+Length = Annotated[int, Within(1, 1024)]  # the masks of the attention grow with its square
 
 GAUSSIAN_WIDTHS = (None, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
@@ -73,15 +73,15 @@ class ModelConfig:
     """Softmax temperature between the blocks."""
     dropout: float = 0.2
     """The dropout rate, the same everywhere."""
-    frames: Places = FRAMES
+    frames: Length = FRAMES
     """Positions of the frame branch."""
-    clips: Places = CLIPS
+    clips: Length = CLIPS
     """Positions of the clip branch."""
-    tokens: Places = TOKENS
+    tokens: Length = TOKENS
     """Longest query."""
     lorentz_width: Width = 128
     """HLFormer: numbers of a point on the hyperboloid, over all heads."""
-    registers: Places = 8
+    registers: Length = 8
     """DreamPRVR: vectors that join the frames and clips of a video."""
     encoder: str = "mixture"
     """Which model: parallel Gaussian blocks and their mixture, or another one that is known by name."""

@@ -112,7 +112,7 @@ def first_trials(config: HolmesConfig, space: Sequence[Dimension]) -> list[dict[
     own = {each.setting: label(setting_of(config, each.setting)) for each in space}
     searched = [{name: label(value) for name, value in start.items() if name in own} for start in STARTS]
     known = [own, *(own | start for start in searched)]
-    return [trial for place, trial in enumerate(known) if trial not in known[:place]]
+    return [trial for number, trial in enumerate(known) if trial not in known[:number]]
 
 
 def labels(dimension: Choice) -> list[Any]:

@@ -108,10 +108,10 @@ def read_one(path: Path, found: Annotations) -> None:
             found.add(item["vid_name"], item["desc"], *item["ts"])
     else:
         for line in filter(None, lines):
-            place, mark, sentence = line.partition("##")
+            span, mark, sentence = line.partition("##")
             if not mark:
                 raise ValueError(f"no '##' in '{line[:60]}'")
-            video, start, end = place.split()
+            video, start, end = span.split()
             found.add(video, sentence, start, end)
 
 

@@ -35,7 +35,7 @@ class RaggedRows:
         self.wanted, self.from_row, self.count = wanted, offsets[wanted], np.diff(offsets)[wanted]
         self.bytes = int(self.count.sum()) * rows.shape[1] * rows.itemsize
 
-    def place(self, device: torch.device, resident: bool) -> None:
+    def move_to(self, device: torch.device, resident: bool) -> None:
         """Decide where the rows live and prepare the gather's tables beside them."""
         self.device = device
         home = device if resident else torch.device("cpu")
@@ -99,7 +99,7 @@ class FeatureBank:
         self._all = (self._frames, self._clips, self._tokens)
         self.resident, self.says = choose(sum(rows.bytes for rows in self._all), self.device, resident)
         for rows in self._all:
-            rows.place(self.device, self.resident)
+            rows.move_to(self.device, self.resident)
         self.index_device = self.device if self.resident else torch.device("cpu")
 
     @classmethod

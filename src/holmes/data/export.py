@@ -61,17 +61,17 @@ def refuse_odd_names(store: Store) -> None:
         raise HolmesError(f"{store.path}: {named(odd[0])} cannot be a caption in a feature folder.")
 
 
-def refuse_full_disk(store: Store, place: Path) -> None:
-    """Make sure there is room before it starts: HDF5 does not survive a disk that fills up."""
-    place.mkdir(parents=True, exist_ok=True)
+def refuse_full_disk(store: Store, folder: Path) -> None:
+    """Make sure there is space before it starts: HDF5 does not survive a disk that fills up."""
+    folder.mkdir(parents=True, exist_ok=True)
     needed = 2 * (store.tokens.nbytes + store.frames.nbytes) + HDF5_OVERHEAD * (
         len(store.query_ids) + len(store.video_ids)
     )
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(folder).free
     if needed > free:
         raise HolmesError(
-            f"{place} has {free / 1e6:.0f} MB free, but the export needs about {needed / 1e6:.0f}; "
-            "make room for it."
+            f"{folder} has {free / 1e6:.0f} MB free, but the export needs about {needed / 1e6:.0f}; "
+            "free some space."
         )
 
 

@@ -40,9 +40,9 @@ def pool_rows(rows_ND: Array, length: int) -> Rows:
 def short_sums(rows_ND: Rows, start_L: NDArray[np.int64], size_L: NDArray[np.int64]) -> Rows:
     """What reduceat gives for at most `FEW_ROWS` rows, in its order of additions, but faster."""
     rest_LD = np.zeros((len(start_L), rows_ND.shape[1]), np.float32)
-    for place in range(1, int(size_L.max())):
-        longer = np.flatnonzero(size_L > place)
-        rest_LD[longer] += rows_ND[start_L[longer] + place]
+    for offset in range(1, int(size_L.max())):
+        longer = np.flatnonzero(size_L > offset)
+        rest_LD[longer] += rows_ND[start_L[longer] + offset]
     rest_LD += rows_ND[start_L]
     return rest_LD
 
@@ -61,7 +61,7 @@ def video_clips(rows_ND: Array, clips: int = CLIPS) -> Rows:
 
 
 def overlapping_clips(rows_ND: Array, least: float) -> Rows:
-    """32 unit rows, placed as by `video_clips`, each the mean of at least `least` rows around its place."""
+    """32 unit rows, spaced as by `video_clips`, each the mean of at least `least` rows around it."""
     rows_ND = np.asarray(rows_ND, np.float32)
     count = len(rows_ND)
     middle_L = (np.arange(CLIPS) + 0.5) * count / CLIPS

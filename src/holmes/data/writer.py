@@ -1,6 +1,6 @@
 """Write a store front to back: resumable while it grows, whole or absent under its name.
 
-The store grows in a hidden folder beside its final place. Every commit flushes the arrays and records how far
+The store grows in a hidden folder beside its final path. Every commit flushes the arrays and records how far
 they are. A later writer with the same fingerprint cuts the arrays back to that record and continues.
 """
 
@@ -221,9 +221,9 @@ class StoreWriter:
             encoders=catalogue.encoders,
         )  # fmt: skip
         write_manifest(self.folder, info)
-        self._take_place()
+        self._publish()
 
-    def _take_place(self) -> None:
+    def _publish(self) -> None:
         """Give the store its name; at every moment the name has a whole store: the old one, or this one."""
         aside = self.target.parent / f".{self.target.name}.{REPLACED}"
         if self.target.exists() and exchange(self.folder, self.target):  # only with overwrite
@@ -272,7 +272,7 @@ class StoreWriter:
 
 
 def restore_replaced(target: Path) -> None:
-    """Put back what a killed writer had moved aside if its place is empty; remove it otherwise."""
+    """Put back what a killed writer had moved aside if its name is free; remove it otherwise."""
     aside = target.parent / f".{target.name}.{REPLACED}"
     if not aside.exists():
         return

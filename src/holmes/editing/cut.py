@@ -116,8 +116,8 @@ def _reel(clips: Sequence[FoundClip], file: Path, progress: bool) -> CutSummary:
 def film_clip(clip: FoundClip) -> FilmClip:
     """A clip with the title that a reel shows before it."""
     sure = "" if clip.probability is None else f" · {percent(clip.probability)}"
-    place = f"{clip.name} · {clock(clip.start)}–{clock(clip.end)}{sure}"
-    return FilmClip(Path(clip.video), clip.start, clip.end, (one_line(clip.query), place))
+    moment = f"{clip.name} · {clock(clip.start)}–{clock(clip.end)}{sure}"
+    return FilmClip(Path(clip.video), clip.start, clip.end, (one_line(clip.query), moment))
 
 
 def clip_names(clips: Sequence[FoundClip]) -> list[str]:

@@ -21,7 +21,7 @@ class ExportSummary:
     file: str
     format: str
     clips: int
-    left_out: int  # hits less probable than asked for
+    improbable: int  # hits less probable than asked for, which were not written
     rate: float  # frames a second of the timeline
     notes: tuple[str, ...] = ()
 
@@ -73,7 +73,7 @@ def export(
     with atomic_file(file) as out:
         out.write(content_of(edits, written))
     return ExportSummary(
-        str(file), written, len(edits.edits), left_out(answer, top, at_least), float(edits.rate),
+        str(file), written, len(edits.edits), count_improbable(answer, top, at_least), float(edits.rate),
         notes_of(edits, written),
     )  # fmt: skip
 
@@ -111,7 +111,7 @@ def adapters() -> dict[str, str]:
     return found
 
 
-def left_out(answer: Answer, top: int, at_least: float | None) -> int:
+def count_improbable(answer: Answer, top: int, at_least: float | None) -> int:
     """How many of the best hits are less probable than asked for."""
     return sum(improbable(answer, hit, at_least) for hit in answer.hits[:top])
 

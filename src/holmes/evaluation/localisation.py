@@ -112,7 +112,7 @@ def aligned_mass(
         return None
     clips_VCD = encoded.timeline_VCD
     videos, clips = clips_VCD.shape[:2]
-    query_VMD, mask_VM, place_Q = by_video(encoded.queries.query_QD, encoded.owner_Q, videos)
+    query_VMD, mask_VM, position_Q = by_video(encoded.queries.query_QD, encoded.owner_Q, videos)
     rows_Q = torch.from_numpy(np.flatnonzero(known_Q)).to(clips_VCD.device)
     inside_QC = positions_inside(moments_Q2[known_Q].astype(np.float64), clips)
     inside_on_device_QC = torch.from_numpy(inside_QC).to(clips_VCD.device)
@@ -129,17 +129,17 @@ def aligned_mass(
                 )
             ]
         )
-        own_QC = alignment_VMC.flatten(0, 1)[place_Q[rows_Q]]
+        own_QC = alignment_VMC.flatten(0, 1)[position_Q[rows_Q]]
         figures[name] = 100 * (own_QC * inside_on_device_QC).sum(1).mean().item()
     return figures
 
 
 def by_video(query_QD: Tensor, owner_Q: Tensor, videos: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, sorted by video, regrouped as V × M × D; the mask of places taken; each query's place."""
+    """Queries, sorted by video, regrouped as V × M × D; the mask; and each query's position."""
     counts_V = torch.bincount(owner_Q, minlength=videos)
     most = int(counts_V.max())
     slot_Q = torch.arange(len(owner_Q), device=owner_Q.device) - (counts_V.cumsum(0) - counts_V)[owner_Q]
-    place_Q = owner_Q * most + slot_Q
-    query_ND = query_QD.new_zeros(videos * most, query_QD.shape[1]).index_copy(0, place_Q, query_QD)
+    position_Q = owner_Q * most + slot_Q
+    query_ND = query_QD.new_zeros(videos * most, query_QD.shape[1]).index_copy(0, position_Q, query_QD)
     mask_VM = torch.arange(most, device=owner_Q.device) < counts_V.unsqueeze(1)
-    return query_ND.unflatten(0, (videos, most)), mask_VM, place_Q
+    return query_ND.unflatten(0, (videos, most)), mask_VM, position_Q

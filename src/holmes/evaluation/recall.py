@@ -27,11 +27,11 @@ class Fits:
 
 
 CUTOFFS = (1, 5, 10, 100)
-NOWHERE = 2**62  # the place of a video without a score
+NOWHERE = 2**62  # the rank of a video without a score
 
 
 def rank_of_owner(scores_QV: Tensor, owner_Q: Tensor) -> Tensor:
-    """The place of each query's own video, 1 for the first.
+    """The rank of each query's own video, 1 for the first.
 
     Ties count against it: a model that scores everything alike finds nothing.
     """
@@ -42,7 +42,7 @@ def rank_of_owner(scores_QV: Tensor, owner_Q: Tensor) -> Tensor:
 
 
 def rank_of_fitting(scores_QV: Tensor, owner_Q: Tensor, fits: Fits) -> Tensor:
-    """The place of the best video that fits a query: its own, or one that is known to fit it too."""
+    """The rank of the best video that fits a query: its own, or one that is known to fit it too."""
     best_Q = scores_QV.gather(1, owner_Q.unsqueeze(1)).squeeze(1)
     fitting_N = scores_QV[fits.query_N, fits.video_N]
     best_Q = best_Q.scatter_reduce(0, fits.query_N, fitting_N, "amax")

@@ -62,8 +62,8 @@ class ScoreFile:
                 f"{self.path} holds {self.scores.dtype} of shape {self.scores.shape}, not a matrix of "
                 "numbers, queries × videos."
             )
-        rows = self._places("queries", self.queries, [store.query_ids[q] for q in split.queries], 0, split)
-        columns = self._places("videos", self.videos, [store.video_ids[v] for v in split.videos], 1, split)
+        rows = self._positions("queries", self.queries, [store.query_ids[q] for q in split.queries], 0, split)
+        columns = self._positions("videos", self.videos, [store.video_ids[v] for v in split.videos], 1, split)
         with np.errstate(over="ignore"):
             matrix = np.asarray(self.scores, np.float32)[rows][:, columns]
         broken = np.argwhere(~np.isfinite(matrix))
@@ -76,7 +76,7 @@ class ScoreFile:
             )
         return matrix
 
-    def _places(
+    def _positions(
         self, what: str, names: list[str] | None, wanted: Sequence[str], axis: int, split: Split
     ) -> NDArray[np.int64]:
         """Where the split's queries or videos stand in the file."""
@@ -90,19 +90,19 @@ class ScoreFile:
             return np.arange(found)
         if len(names) != found:
             raise HolmesError(f"{self.path} names {len(names):,} {what} for {found:,} rows or columns.")
-        place = {name: number for number, name in enumerate(names)}
-        if len(place) < len(names):
-            twice = next(name for number, name in enumerate(names) if place[name] != number)
+        position = {name: number for number, name in enumerate(names)}
+        if len(position) < len(names):
+            twice = next(name for number, name in enumerate(names) if position[name] != number)
             raise HolmesError(f"{self.path} has {what} twice, such as {twice!r}.")
-        missing = [name for name in wanted if name not in place]
+        missing = [name for name in wanted if name not in position]
         if missing:
-            others = sorted(place.keys() - set(wanted))
+            others = sorted(position.keys() - set(wanted))
             raise HolmesError(
                 f"{self.path} lacks {len(missing):,} of the {len(wanted):,} {what} of the split "
                 f"'{split.name}', such as {missing[0]!r}"
                 + (f"; it has others, such as {others[0]!r}." if others else ".")
             )
-        return np.array([place[name] for name in wanted])
+        return np.array([position[name] for name in wanted])
 
     @property
     def digest(self) -> str:
@@ -213,8 +213,8 @@ def _read_parquet(path: Path) -> ScoreFile:
         return _pivoted(path, queries, row, *_coded(table["video"]), table["score"].to_numpy())
     videos = [name for name in columns if name != "query"]
     scores = np.empty((len(row), len(videos)))
-    for place, name in enumerate(videos):
-        scores[:, place] = table[name].to_numpy()
+    for position, name in enumerate(videos):
+        scores[:, position] = table[name].to_numpy()
     return ScoreFile(path, scores, [queries[number] for number in row.tolist()], videos)
 
 

@@ -174,7 +174,7 @@ def joined(parts: list[Any], count: int) -> Any:
     return type(parts[0])(**{field.name: column(field.name) for field in fields(parts[0])})
 
 
-def taken(queries: QueryEmbedding, place: slice | Tensor) -> QueryEmbedding:
+def taken(queries: QueryEmbedding, chosen: slice | Tensor) -> QueryEmbedding:
     """Some of the queries."""
-    some: QueryEmbedding = each_tensor(queries, lambda rows: rows[place])
+    some: QueryEmbedding = each_tensor(queries, lambda rows: rows[chosen])
     return some

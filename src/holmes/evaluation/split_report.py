@@ -123,12 +123,12 @@ def evaluate_split(*parts: Any, **settings: Any) -> dict[str, Any]:
 
 def fits_of(also_fits: Mapping[int, Sequence[int]], split: Split, device: torch.device) -> Fits | None:
     """Which other videos of the split fit which queries; None where none is known."""
-    place = {int(video): position for position, video in enumerate(split.videos)}
+    column = {int(video): number for number, video in enumerate(split.videos)}
     pairs = [
-        (row, place[video])
+        (row, column[video])
         for row, query in enumerate(split.queries)
         for video in also_fits.get(int(query), ())
-        if video in place
+        if video in column
     ]
     if not pairs:
         return None
@@ -211,11 +211,11 @@ def partition(
     kinds_Q = torch.empty_like(owner_Q)
     for start in range(0, videos, batch_videos):
         members_B = order_V[max(0, min(start, videos - batch_videos)) :][:batch_videos]
-        place_V = torch.full((videos,), -1, device=device)
-        place_V[members_B] = torch.arange(len(members_B), device=device)
-        rows_Q = (place_V[owner_Q] >= 0).nonzero().squeeze(1)
+        position_V = torch.full((videos,), -1, device=device)
+        position_V[members_B] = torch.arange(len(members_B), device=device)
+        rows_Q = (position_V[owner_Q] >= 0).nonzero().squeeze(1)
         among = Scores(cosine.frame_QV[rows_Q][:, members_B], cosine.clip_QV[rows_Q][:, members_B])
-        kinds_Q[rows_Q] = identify(among, place_V[owner_Q[rows_Q]])
+        kinds_Q[rows_Q] = identify(among, position_V[owner_Q[rows_Q]])
     return kinds_Q.cpu().numpy()
 
 

@@ -423,7 +423,7 @@ def decided_grids(found: Found) -> Iterator[Grid]:
             grid.rows.append([name, *(f"{row[part]:.1f}" for part in ("won", "lost", "both", "neither"))])
     yield grid
     for system in found["decided"]:
-        title = f"Queries {system['name']} places best and worst, against {first['name']}"
+        title = f"Queries {system['name']} ranks best and worst, against {first['name']}"
         listed = Grid(title, ["", "rank", "against"])
         for heading, key in (("won", "won"), ("lost", "lost")):
             listed.rows.append([heading])
@@ -434,8 +434,8 @@ def decided_grids(found: Found) -> Iterator[Grid]:
         yield listed
 
 
-def ranks(places: list[int]) -> str:
-    return ", ".join(str(place) for place in places)
+def ranks(numbers: list[int]) -> str:
+    return ", ".join(str(number) for number in numbers)
 
 
 def star(part: dict[str, float]) -> str:

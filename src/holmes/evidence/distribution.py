@@ -237,12 +237,12 @@ def log_unseen(
     """log Σ e over this many videos that score less than `lowest_Q`, if the scores are normal.
 
     The expectation of a log-normal below a bound, exp(m + v²/2) Φ(z - v) / Φ(z) with m and v the mean and
-    deviation of log e and z the place of `lowest_Q` in deviations.
+    deviation of log e and z the standard score of `lowest_Q`.
     """
     deviation_Q = all_scores.deviation_Q.clamp(min=SMALLEST_DEVIATION)
     mean_Q, spread_Q = evidence.log(all_scores.mean_Q, sharpness_Q), deviation_Q * sharpness_Q
-    place_Q = (lowest_Q - all_scores.mean_Q) / deviation_Q
-    below_Q = torch.special.log_ndtr(place_Q - spread_Q) - torch.special.log_ndtr(place_Q)
+    standard_Q = (lowest_Q - all_scores.mean_Q) / deviation_Q
+    below_Q = torch.special.log_ndtr(standard_Q - spread_Q) - torch.special.log_ndtr(standard_Q)
     return math.log(videos) + mean_Q + spread_Q.square() / 2 + below_Q
 
 

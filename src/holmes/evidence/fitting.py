@@ -103,6 +103,6 @@ def best_candidates(scores: Scores, calibration: Calibration) -> tuple[Scores, B
 
 def without(scores: Scores, video_Q: Tensor) -> Scores:
     """The same queries, each in a gallery that lacks one video."""
-    place_N = torch.arange(scores.clip_QV.shape[1] - 1, device=video_Q.device)
-    others_QN = place_N + (place_N >= video_Q.unsqueeze(1)).long()
+    column_N = torch.arange(scores.clip_QV.shape[1] - 1, device=video_Q.device)
+    others_QN = column_N + (column_N >= video_Q.unsqueeze(1)).long()
     return Scores(scores.frame_QV.gather(1, others_QN), scores.clip_QV.gather(1, others_QN))

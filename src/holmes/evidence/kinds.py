@@ -65,8 +65,8 @@ def kinds_of(
     held_QK = as_shown(probability_QK.double().cumsum(1))
     probability_QK, none_Q, here_Q = as_shown(probability_QK), as_shown(none_Q), as_shown(1 - none_Q)
     first_Q1 = probability_QK[:, :1]
-    place_K = torch.arange(last, device=probability_QK.device)
-    next_Q = probability_QK.masked_fill(place_K < copies_Q.unsqueeze(1), 0).amax(1)
+    rank_K = torch.arange(last, device=probability_QK.device)
+    next_Q = probability_QK.masked_fill(rank_K < copies_Q.unsqueeze(1), 0).amax(1)
     one_Q = held_QK.gather(1, (copies_Q - 1).unsqueeze(1)).squeeze(1)
     precise_Q = (one_Q >= HALF) & (one_Q >= TWICE * next_Q)
     size_Q = ((held_QK < HALF).sum(1) + 1).clamp(min=2)

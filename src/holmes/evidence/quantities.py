@@ -1,7 +1,7 @@
 """The paper's quantities on a query's best candidates: opinions, u, ξ, δ and the gap between beliefs.
 
-They depend on the number of candidates, so it is fixed: a gallery with fewer videos is filled up with places
-that carry no evidence, of a larger one only the best count.
+They depend on the number of candidates, so it is fixed: a smaller gallery is filled up with candidates that
+carry no evidence, and of a larger one only the best count.
 
 Q queries, K candidates (best first)
 """

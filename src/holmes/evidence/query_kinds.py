@@ -132,5 +132,5 @@ def masked_quantile(values_Q: Tensor, mask_Q: Tensor, share: float, of_none: flo
     """The value under the mask that has this share of the others below it; the lower one between two."""
     ordered_Q = values_Q.masked_fill(~mask_Q, torch.inf).sort().values
     count = mask_Q.sum()
-    place = (share * (count - 1)).floor().long().clamp(min=0)
-    return torch.where(count > 0, ordered_Q[place.unsqueeze(0)].squeeze(0), of_none)
+    position = (share * (count - 1)).floor().long().clamp(min=0)
+    return torch.where(count > 0, ordered_Q[position.unsqueeze(0)].squeeze(0), of_none)

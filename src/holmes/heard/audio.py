@@ -18,8 +18,8 @@ from holmes.media.containers import av_library, file_start, open_container, reas
 
 RATE = 16_000
 PIECE = 300.0  # seconds that are recognised at once
-SEARCHED = 20.0  # seconds at the end of a piece in which the quietest place is looked for
-QUIET = 0.25  # seconds of that place
+SEARCHED = 20.0  # seconds at the end of a piece in which the quietest moment is searched for
+QUIET = 0.25  # seconds of that moment
 LARGEST_GAP = 3600.0  # seconds without sound that are filled with silence; a longer jump is a fault
 MANY_FAULTS = 500  # packets in a row that do not decode
 
@@ -55,7 +55,7 @@ def read_sound(video: Path, begin: float = 0.0) -> Iterator[Piece]:
         start, buffered = begin, np.zeros(0, np.float32)
         for time, sound in _decoded(av, container, streams[0]):
             gap = round((time - (start + len(buffered) / RATE)) * RATE)
-            if gap < 0:  # before the place to begin at, or heard already
+            if gap < 0:  # before the time to begin at, or heard already
                 sound = sound[-gap:]
             elif RATE // 20 < gap <= LARGEST_GAP * RATE:
                 buffered = np.concatenate([buffered, np.zeros(gap, np.float32)])
@@ -111,7 +111,7 @@ def _finite(pieces: list[Sound]) -> Sound:
 
 
 def _quietest(sound: Sound) -> int:
-    """The middle of the quietest place near the end."""
+    """The middle of the quietest moment near the end."""
     first = len(sound) - int(SEARCHED * RATE)
     size = int(QUIET * RATE)
     tail = sound[first : first + (len(sound) - first) // size * size].reshape(-1, size)

@@ -29,10 +29,11 @@ from holmes.media.containers import VideoError
 from holmes.media.encode_video import Sign
 from holmes.media.feature_folder import video_id
 from holmes.media.origin import Fingerprint, content_digest
-from holmes.media.reader import PlaceLostError, ReadingPlace, VideoReader
+from holmes.media.reader import PositionLostError, ReadingPosition, VideoReader
 
 SWITCH = "HOLMES_HEAR"  # set to 'off', nothing is heard unless it is asked for
 SAVE_EVERY = 20.0  # seconds of work that an interrupt may lose
+NO_SOUND, NO_SPEECH = "it has no sound", "no speech was heard in its sound"
 FORMAT = FileFormat("holmes-heard", 1, "what a video says", "remove it, and hear the video again")
 Seconds = Annotated[float, Within(0, MOST_SECONDS)]
 
@@ -74,7 +75,7 @@ class Hearing:
 class SavedScreen:
     """How far the reading of the screen has come."""
 
-    place: ReadingPlace
+    place: ReadingPosition  # the name in the file
     open: tuple[ScreenLine, ...]
     closed: tuple[ScreenLine, ...]
     readings: int
@@ -139,7 +140,7 @@ class HeardFolder:
         return kept if kept.corrected or kept.made_of == made_of(source, hearing) else None
 
     def move(self, before: Path, now: Path) -> None:
-        """Keep what was heard for the same content at another place."""
+        """Keep what was heard for the same content under another path."""
         kept = self.read(before)
         if kept is not None and before != now:
             self.write(now, replace(kept, source=str(now), fingerprint=Fingerprint.of(now)))
@@ -209,7 +210,7 @@ class Listener:
     def _speech(self, work: _Work, recogniser: Recogniser) -> None:
         try:
             if not has_sound(work.source):
-                work.note("it has no sound")
+                work.note(NO_SOUND)
                 return
             work.add_source(WordSource.SPEECH, recogniser.identity)
             for piece in read_sound(work.source, work.kept.heard_to):
@@ -228,7 +229,7 @@ class Listener:
             if note := doubt(recogniser.identity, kept.speech_seconds, kept.dropped_seconds, kept.language):
                 work.note(note)
             elif not any(passage.source is WordSource.SPEECH for passage in kept.passages):
-                work.note("no speech was heard in its sound")
+                work.note(NO_SPEECH)
         except HolmesError as error:
             work.note(f"its sound could not be heard to the end: {error}")
 
@@ -237,14 +238,14 @@ class Listener:
         try:
             try:
                 self._read_screen(work, reader, work.kept.screen)
-            except PlaceLostError:
+            except PositionLostError:
                 self._read_screen(work, reader, None)
         except VideoError as error:
             work.note(f"its pictures could not be read: {error}")
 
     def _read_screen(self, work: _Work, reader: TextReader, earlier: SavedScreen | None) -> None:
-        place = earlier.place if earlier else None
-        frames = VideoReader(work.source, screen.RATE, screen.SIDE, resume=place)
+        position = earlier.place if earlier else None
+        frames = VideoReader(work.source, screen.RATE, screen.SIDE, resume=position)
         state = Screen(reader)
         if earlier is not None:
             state = Screen(
@@ -253,9 +254,9 @@ class Listener:
         last: Any = None
         for sample in frames:
             if sample.image is not last:
-                state.look(sample.time, sample.image)
+                state.add(sample.time, sample.image)
                 last = sample.image
-            if work.is_late and (reached := frames.place()) is not None:
+            if work.is_late and (reached := frames.position()) is not None:
                 saved = SavedScreen(
                     reached, tuple(state.open), tuple(state.closed), state.readings, state.step
                 )

@@ -23,7 +23,7 @@ from holmes.heard.passages import Passage, WordSource, made
 PACKAGES = ("rapidocr", "onnxruntime")
 RATE = 1.0  # samples per second that are looked at
 SIDE = 480  # pixels of a frame's short side
-DETECTED_SIDE = 640  # pixels of the long side in which letters are looked for
+DETECTED_SIDE = 640  # pixels of the long side in which letters are searched for
 LEAST_SCORE = 0.75  # the reader's confidence in a line
 LEAST_LETTERS = 2
 STEPS = (1.0, 2.0, 4.0, 8.0)  # seconds between two readings of frames that keep changing
@@ -44,7 +44,7 @@ class ScreenLine:
     """A line while it stays on the screen."""
 
     text: str
-    place: float  # its height and its left edge, to order lines
+    place: float  # its height and its left edge, to order lines; the name in saved files
     start: float
     last: float
     readings: int = 1
@@ -56,7 +56,7 @@ class ScreenLine:
 class Screen:
     """The lines of one film, as its frames are read one after the other."""
 
-    read: Callable[[Picture], list[tuple[str, float, float]]]  # text, score and place of each line
+    read: Callable[[Picture], list[tuple[str, float, float]]]  # text, score and position of each line
     open: list[ScreenLine] = field(default_factory=list)
     closed: list[ScreenLine] = field(default_factory=list)
     readings: int = 0
@@ -64,7 +64,7 @@ class Screen:
     _blocks: NDArray[np.float32] | None = None
     _at: float = -1e9
 
-    def look(self, time: float, image: Picture) -> None:
+    def add(self, time: float, image: Picture) -> None:
         """One sample of the film; it is read if it is new."""
         blocks = _small(image)
         if self._blocks is not None:
@@ -82,10 +82,10 @@ class Screen:
     def _take(self, time: float, since: float, lines: list[tuple[str, float, float]]) -> None:
         self.readings += 1
         still, new = [], []
-        for text, score, place in lines:
+        for text, score, position in lines:
             known = next((line for line in self.open if line not in still and _same(line.text, text)), None)
             if known is None:
-                new.append(ScreenLine(text, place, since, time, score=score))
+                new.append(ScreenLine(text, position, since, time, score=score))
                 continue
             known.last, known.readings = time, known.readings + 1
             if score > known.score:

@@ -88,6 +88,6 @@ def best_assignment(score_VMC: Tensor, mask_VM: Tensor) -> Tensor:
             owner_VK = owner_VK.scatter(1, column_V.unsqueeze(1), new_V1)
             column_V = before_V
     owner_VC = owner_VK[:, :clips]
-    place_VC = torch.where(owner_VC >= 0, owner_VC, rows)
+    row_VC = torch.where(owner_VC >= 0, owner_VC, rows)
     found_VM = torch.full((videos, rows + 1), -1, device=device)
-    return found_VM.scatter(1, place_VC, torch.arange(clips, device=device).expand(videos, -1))[:, :rows]
+    return found_VM.scatter(1, row_VC, torch.arange(clips, device=device).expand(videos, -1))[:, :rows]

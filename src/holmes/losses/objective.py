@@ -68,14 +68,14 @@ class QueryOwners:
     queries_per_video: int
 
     def by_video(self, query_QD: Tensor, videos: int) -> tuple[Tensor, Tensor]:
-        """Flat queries regrouped as V × M × D, and the mask of the places taken.
+        """Flat queries regrouped as V × M × D, and the mask of the positions taken.
 
-        Padded queries are sent to a spare place behind the last one, which is cut off.
+        Padded queries are sent to a spare position behind the last one, which is cut off.
         """
-        places = videos * self.queries_per_video
-        place_Q = torch.where(self.mask_Q, self.owner_Q * self.queries_per_video + self.slot_Q, places)
-        flat_ND = query_QD.new_zeros(places + 1, query_QD.shape[1]).index_copy(0, place_Q, query_QD)
-        mask_N = self.mask_Q.new_zeros(places + 1).index_fill(0, place_Q, True)
+        count = videos * self.queries_per_video
+        position_Q = torch.where(self.mask_Q, self.owner_Q * self.queries_per_video + self.slot_Q, count)
+        flat_ND = query_QD.new_zeros(count + 1, query_QD.shape[1]).index_copy(0, position_Q, query_QD)
+        mask_N = self.mask_Q.new_zeros(count + 1).index_fill(0, position_Q, True)
         shape = (videos, self.queries_per_video)
         return flat_ND[:-1].unflatten(0, shape), mask_N[:-1].unflatten(0, shape)
 

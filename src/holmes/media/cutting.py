@@ -344,16 +344,16 @@ class _Encoding:
             heard = resampler.resample(frame)
         except (self.av.error.FFmpegError, ValueError):
             return
-        place = round((self.at + time) * SOUND_RATE)
+        position = round((self.at + time) * SOUND_RATE)
         end = round((self.at + length) * SOUND_RATE)
         for part in heard:
-            samples = part.to_ndarray()[:, : max(0, end - place)]
-            samples = samples[:, max(0, self.samples - place) :]
-            place = max(place, self.samples)
+            samples = part.to_ndarray()[:, : max(0, end - position)]
+            samples = samples[:, max(0, self.samples - position) :]
+            position = max(position, self.samples)
             if samples.shape[1]:
-                self._silence(place / SOUND_RATE)
+                self._silence(position / SOUND_RATE)
                 self._take(samples)
-            place += samples.shape[1]
+            position += samples.shape[1]
 
     def _silence(self, until: float) -> None:
         missing = round(until * SOUND_RATE) - self.samples

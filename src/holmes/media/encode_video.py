@@ -20,7 +20,7 @@ from holmes.media.backbones.base import Image, VisualBackbone
 from holmes.media.feature_folder import FeatureFolder, FolderGoneError, Thumbnail, VideoFeatures, video_id
 from holmes.media.origin import Fingerprint, Origin
 from holmes.media.pictures import ThumbnailStrip
-from holmes.media.reader import PlaceLostError, ReadingPlace, Sample, VideoReader
+from holmes.media.reader import PositionLostError, ReadingPosition, Sample, VideoReader
 from holmes.media.saved_progress import SavedProgress, load_progress, progress_file, save_progress
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ def encode_video(
     earlier = load_progress(unfinished, made_of) if unfinished is not None and origin.content else None
     try:
         features = _encode(source, backbone, sampling, made_of, earlier, unfinished, report)
-    except PlaceLostError:
+    except PositionLostError:
         features = _encode(source, backbone, sampling, made_of, None, unfinished, report)
     if origin.content and Fingerprint.of(source) != origin.fingerprint:
         raise HolmesError("it changed while it was read; extract it again when it is complete")
@@ -108,14 +108,14 @@ def _encode(
     unfinished: Path | None,
     report: Callable[[Sign], None],
 ) -> VideoFeatures:
-    place = earlier.place if earlier else None
+    position = earlier.position if earlier else None
     reader = VideoReader(
         source,
         sampling.rate,
         2 * backbone.side,
         sampling.threads,
         fast=sampling.fast,
-        resume=place,
+        resume=position,
         scaled_side=getattr(backbone, "scaled_side", None),
     )
     strip = earlier.strip if earlier else ThumbnailStrip()
@@ -148,7 +148,7 @@ def _encode(
     )
 
 
-def _blocks(reader: VideoReader, window: int) -> Iterator[tuple[list[Sample], ReadingPlace | None]]:
+def _blocks(reader: VideoReader, window: int) -> Iterator[tuple[list[Sample], ReadingPosition | None]]:
     """Samples for a few rows at a time, as many as memory allows, and where the reading was after them.
 
     All but the last block fill whole rows.
@@ -161,7 +161,7 @@ def _blocks(reader: VideoReader, window: int) -> Iterator[tuple[list[Sample], Re
         block.append(sample)
         full = pictures >= ROWS_AT_ONCE * window or size >= BYTES_AT_ONCE or len(block) >= SAMPLES_AT_ONCE
         if full and len(block) % window == 0:
-            yield block, reader.place()
+            yield block, reader.position()
             block, pictures, size = [], 0, 0
     if block:
         yield block, None

@@ -123,7 +123,7 @@ class FeatureFolder:
                 )
             return folder
         if path.exists() and not _is_vacant(path):
-            raise HolmesError(f"{path} exists and is not a feature folder; choose another place.")
+            raise HolmesError(f"{path} exists and is not a feature folder; choose another folder.")
         (path / VIDEOS).mkdir(parents=True, exist_ok=True)
         FORMAT.write(path / MANIFEST, asdict(FeatureManifest(backbone, rate)))
         return cls(path, backbone, rate)
@@ -205,7 +205,7 @@ class FeatureFolder:
             return None
 
     def move(self, id: str, to: Path) -> str:
-        """Keep the features of `id` for the same content at another place too; return the new id."""
+        """Keep the features of `id` for the same content under another path too; return the new id."""
         origin, video = self.origin(id), self[id]
         if origin is None:
             raise damaged(self.file(id))

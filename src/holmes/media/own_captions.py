@@ -78,7 +78,7 @@ def caption_videos(
 
 def read_sentences(path: Path, features: FeatureFolder) -> Iterator[VideoCaption]:
     """The sentences of a table, about videos that have been extracted."""
-    places = Places(features, path.parent)
+    names = VideoNames(features, path.parent)
     for number, row in enumerate(read_rows(path), 1):
         where = f"row {number} of {path}"
         video, words = (text_of(row, name) for name in ("video", "sentence"))
@@ -87,7 +87,7 @@ def read_sentences(path: Path, features: FeatureFolder) -> Iterator[VideoCaption
         split = text_of(row, "split")
         if split and split not in SPLITS:
             raise unknown(f"split in {where}:", split, SPLITS)
-        yield VideoCaption(places.find(video, where), words, split or NO_SPLIT, moment_of(row, where))
+        yield VideoCaption(names.find(video, where), words, split or NO_SPLIT, moment_of(row, where))
 
 
 def draw_splits(sentences: Sequence[VideoCaption], test_share: float) -> tuple[list[VideoCaption], int]:
@@ -104,7 +104,7 @@ def draw_splits(sentences: Sequence[VideoCaption], test_share: float) -> tuple[l
     return [replace(sentence, split=split[sentence.video]) for sentence in sentences], count
 
 
-class Places:
+class VideoNames:
     """Extracted videos by every name that a table may use."""
 
     def __init__(self, features: FeatureFolder, beside: Path) -> None:

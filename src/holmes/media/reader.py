@@ -42,7 +42,7 @@ LARGEST_SHAPE = 16  # times the square of `largest_side`: pixels of a picture, h
 SLACK = 1e-6  # seconds by which a moment may seem to miss the frame that is shown at it
 MOST_SAMPLES = 2**18  # of one file, 36 hours at two per second; what follows is left out
 DENSE = 2.0  # seconds between key frames, at most, for which they stand for the rest
-BEFORE = 10.0  # seconds before a place at which to begin decoding, so that the pictures there are whole
+BEFORE = 10.0  # seconds before a position at which to begin decoding, so that the pictures there are whole
 MANY_FAULTS = 500  # packets in a row that do not decode: the rest of the file is not video
 MISSED, MISSED_SHARE = 2.0, 0.2  # more seconds and more of the file than this without a picture get a note
 FAR_BACK = 20.0  # seconds to look back for a picture where there was none
@@ -89,16 +89,16 @@ class Scaler:
         return VideoReformatter()
 
 
-class PlaceLostError(VideoError):
-    """The place to go on from is not in the file, or looks different; begin at the start."""
+class PositionLostError(VideoError):
+    """The position to go on from is not in the file, or shows another picture; begin at the start."""
 
 
 @dataclass(frozen=True)
-class ReadingPlace:
+class ReadingPosition:
     """Where in a file the reading has come to: the frame on the screen, and the sample that is next."""
 
     pts: int
-    look: int  # CRC-32 of the frame's luma
+    look: int  # CRC-32 of the frame's luma; the name in saved files
     since: float  # its time, in seconds since the start
     shift: float  # added to the file's timestamps
     start: float
@@ -128,7 +128,7 @@ class VideoReader:
         largest_side: int | None = None,
         threads: int = 1,
         fast: bool = False,
-        resume: ReadingPlace | None = None,
+        resume: ReadingPosition | None = None,
         scaled_side: int | None = None,
     ) -> None:
         """`fast` decodes only key frames where they are dense; `resume` continues an earlier reading."""
@@ -187,15 +187,15 @@ class VideoReader:
             shown = frame
         return shown
 
-    def place(self) -> ReadingPlace | None:
+    def position(self) -> ReadingPosition | None:
         """Where the reading is now; None where it cannot be continued from here."""
         if self._shown is None or self._shown.pts is None or self.note:
             return None
         if abs(float(self._shown.time) + self._shift - self._since) > 1e-6:  # the timestamps jump just here
             return None
-        look = zlib.crc32(memoryview(self._shown.planes[0]))
-        return ReadingPlace(
-            self._shown.pts, look, self._since, self._shift, self.start, self._step, self._given
+        checksum = zlib.crc32(memoryview(self._shown.planes[0]))
+        return ReadingPosition(
+            self._shown.pts, checksum, self._since, self._shift, self.start, self._step, self._given
         )
 
     def _hold(self, until: float) -> Iterator[Sample]:
@@ -274,24 +274,24 @@ class VideoReader:
         return (step + 0.5) / self.rate < end + self._shift + SLACK
 
     def _seek(
-        self, frames: Iterator[Any], av: Any, container: Any, stream: Any, place: ReadingPlace
+        self, frames: Iterator[Any], av: Any, container: Any, stream: Any, position: ReadingPosition
     ) -> Iterator[Any]:
-        """The frames from `place` on; of what lies before it, only the last seconds are decoded again."""
+        """The frames from `position` on; of what lies before it, only the last seconds are decoded again."""
         try:
-            container.seek(place.pts - round(BEFORE / stream.time_base), stream=stream)
+            container.seek(position.pts - round(BEFORE / stream.time_base), stream=stream)
         except (av.error.FFmpegError, ValueError, OverflowError):
-            raise PlaceLostError("its place cannot be found again") from None
+            raise PositionLostError("its position cannot be found again") from None
         found = False
         for frame in frames:
             if not found:
-                if frame.pts is None or frame.pts < place.pts:
+                if frame.pts is None or frame.pts < position.pts:
                     continue
-                if frame.pts != place.pts or zlib.crc32(memoryview(frame.planes[0])) != place.look:
-                    raise PlaceLostError("its place looks different now")
+                if frame.pts != position.pts or zlib.crc32(memoryview(frame.planes[0])) != position.look:
+                    raise PositionLostError("the picture at its position is another one now")
                 found = True
             yield frame
         if not found:
-            raise PlaceLostError("its place cannot be found again")
+            raise PositionLostError("its position cannot be found again")
 
     def _note_missing(self, promised: float) -> None:
         """Note pictures that end long before the file says: it was cut short, or its end is damaged."""

@@ -1,8 +1,8 @@
 """The progress of extracting one video, saved now and then so that an interrupted extraction continues.
 
-    FEATURES/videos/.ID.unfinished    rows, times and thumbnails up to a place in the film, and that place
+    FEATURES/videos/.ID.unfinished    rows, times and thumbnails up to a position, and that position
 
-It is used only for the same content, sampled in the same way, and only if the reader finds the place again.
+It is used only for the same content, sampled in the same way, and if the reader finds the position again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holmes.base.validation import Count, Size
 from holmes.errors import HolmesError
 from holmes.media.backbones.base import Matrix
 from holmes.media.pictures import ThumbnailStrip
-from holmes.media.reader import ReadingPlace
+from holmes.media.reader import ReadingPosition
 from holmes.media.tensor_files import Arrays, read_tensors, write_tensors
 
 SUFFIX, HEADER = ".unfinished", "unfinished"
@@ -27,7 +27,7 @@ class SavedProgress:
     rows: Matrix
     times: np.ndarray
     strip: ThumbnailStrip
-    place: ReadingPlace
+    position: ReadingPosition
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Record:
     made_of: str
     step: Size  # one picture in this many is kept as a thumbnail
     seen: Count
-    place: ReadingPlace
+    place: ReadingPosition  # the name in the file
 
 
 def progress_file(videos: Path, id: str) -> Path:
@@ -54,7 +54,7 @@ def save_progress(path: Path, made_of: str, so_far: SavedProgress) -> None:
         "thumbnail_sizes": np.array([len(jpeg) for _, jpeg in kept], np.int64),
         "thumbnails": np.frombuffer(b"".join(jpeg for _, jpeg in kept), np.uint8),
     }
-    write_tensors(path, HEADER, Record(made_of, step, seen, so_far.place), tensors)
+    write_tensors(path, HEADER, Record(made_of, step, seen, so_far.position), tensors)
 
 
 def load_progress(path: Path, made_of: str) -> SavedProgress | None:

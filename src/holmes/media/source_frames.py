@@ -124,7 +124,7 @@ def frame_number(time: float, rate: Fraction, tick: float = 0.0) -> int:
 
 
 def _tolerance(rate: Fraction, tick: float) -> float:
-    """Frames by which a time may miss its place: half of what the file's clock cannot tell."""
+    """Frames by which a time may miss its position: half of what the file's clock cannot tell."""
     return min(0.45, 0.5 * tick * float(rate) + 1e-3)
 
 

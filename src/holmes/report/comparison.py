@@ -39,10 +39,10 @@ def decided_section(compared: Comparison, number: int) -> Section:
     lines = compared_timelines(
         [(one.seen, one.model.config.score) for one in pair],
         compared.firsts[0].store,
-        {**{place: "won" for place in won}, **{place: "lost" for place in lost}},
+        {**{query: "won" for query in won}, **{query: "lost" for query in lost}},
     )
     if not lines:
-        return Section(title, paragraph("No query is placed differently."))
+        return Section(title, paragraph("No query is ranked differently."))
     names = [
         name if len(name) <= SHORT else f"{name[: SHORT - 1]}…" for name in (system.name, reference.name)
     ]

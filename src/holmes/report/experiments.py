@@ -168,7 +168,7 @@ def grid_table(found: dict[str, Any]) -> Grid:
     return Grid(f"Recall over {' and '.join(found['settings'])}", [*found["settings"], *METRICS], rows)
 
 
-def place_in_paper(name: str) -> tuple[int, str]:
+def order_in_paper(name: str) -> tuple[int, str]:
     """A key that sorts the paper's parameters first, in its order."""
     known = list(SWEEPS)
     return (known.index(name) if name in known else len(known), name)

@@ -67,10 +67,10 @@ def sample_batch(seen: Seen, rules: PartitionRules, batch_videos: int, seed: int
     order = np.random.default_rng(seed).permutation(videos)[:batch_videos]
     device = seen.score_QV.device
     videos_V = torch.from_numpy(np.sort(order)).to(device)
-    place_V = torch.full((videos,), -1, device=device)
-    place_V[videos_V] = torch.arange(len(videos_V), device=device)
-    queries_Q = (place_V[seen.encoded.owner_Q] >= 0).nonzero().squeeze(1)
-    owner_Q = place_V[seen.encoded.owner_Q[queries_Q]]
+    position_V = torch.full((videos,), -1, device=device)
+    position_V[videos_V] = torch.arange(len(videos_V), device=device)
+    queries_Q = (position_V[seen.encoded.owner_Q] >= 0).nonzero().squeeze(1)
+    owner_Q = position_V[seen.encoded.owner_Q[queries_Q]]
 
     def plane_of(name: str, similarity_QV: Tensor) -> tuple[BranchPlane, Tensor]:
         return branch_plane(name, similarity_QV[queries_Q][:, videos_V], owner_Q, rules)
@@ -128,24 +128,24 @@ def kind_examples(seen: Seen, batch: KindBatch, store: Store, split: Split) -> l
             continue
         far = np.abs(uncertainty_Q[members] - np.median(uncertainty_Q[members]))
         chosen = members[np.argsort(far, kind="stable")[:EXAMPLES]]
-        examples += [example(seen, batch, store, split, int(place)) for place in chosen]
+        examples += [example(seen, batch, store, split, int(position)) for position in chosen]
     return examples
 
 
-def example(seen: Seen, batch: KindBatch, store: Store, split: Split, place: int) -> Example:
+def example(seen: Seen, batch: KindBatch, store: Store, split: Split, position: int) -> Example:
     """One query of the batch with its top videos of the whole split."""
-    branch = (batch.frame, batch.clip)[batch.deciding[place]]
-    row = int(batch.queries_Q[place])
+    branch = (batch.frame, batch.clip)[batch.deciding[position]]
+    row = int(batch.queries_Q[position])
     query = int(split.queries[row])
     known = int(store.kinds_Q[query])
     best = seen.score_QV[row].topk(min(TOP, len(split.videos)))
     return Example(
         caption=store.captions[query],
-        kind=int(batch.kinds_Q[place]),
+        kind=int(batch.kinds_Q[position]),
         known_kind=known if known >= 0 else None,
-        uncertainty=float(branch.uncertainty_Q[place]),
-        consistency=float(branch.consistency_Q[place]),
-        entropy=float(branch.entropy_Q[place]),
+        uncertainty=float(branch.uncertainty_Q[position]),
+        consistency=float(branch.consistency_Q[position]),
+        entropy=float(branch.entropy_Q[position]),
         rank=int(seen.rank_Q[row]),
         found=tuple(
             found(seen, store, split, row, video, score)

@@ -63,7 +63,7 @@ def gather(
     device, store = choose_device(device_name), store_of(runs[0], store_path)
     split = store.split(split_name)
     row = None if query is None else find_query(store, split, query)
-    place = None if video is None else find_video(store, split, video)
+    video_position = None if video is None else find_video(store, split, video)
 
     say(f"evaluating {' and '.join(str(run.path) for run in runs)} on the {split_name} split of {store.path}")
     seen = [evaluate_run(run, store, split_name, device) for run in runs]
@@ -71,8 +71,8 @@ def gather(
     if all(one.checkpoint is not None for one in seen):
         config = seen[0].model.config
         models = [Seen.of(one.seen, one.model.config.score) for one in seen]
-        figures = figure_data(models, store, split, config, build_objective(config), place, row)
-    elif place is not None or row is not None:
+        figures = figure_data(models, store, split, config, build_objective(config), video_position, row)
+    elif video_position is not None or row is not None:
         raise HolmesError("--video and --query choose what is drawn of a model; a file of scores has none.")
     accounts = [reported_run(one) for one in seen]
 

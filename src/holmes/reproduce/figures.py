@@ -26,12 +26,12 @@ def draw_curves(curve: Curve, runs: Runs, theme: Theme) -> Figure:
         loss.plot(epochs, curve.loss, color=theme.muted, label="published run")
         for number, (name, epochs_of) in enumerate(runs.items()):
             colour = theme.series[number % len(theme.series)]
-            places = [each.epoch for each in epochs_of]
-            marker = "o" if len(places) < 4 else ""
+            numbers = [each.epoch for each in epochs_of]
+            marker = "o" if len(numbers) < 4 else ""
             style = {"color": colour, "marker": marker, "markersize": 3, "label": literal(name)}
             if epochs_of and epochs_of[0].SumR is not None:
-                total.plot(places, [each.SumR or 0.0 for each in epochs_of], **style)
-            loss.plot(places, [each.loss for each in epochs_of], **style)
+                total.plot(numbers, [each.SumR or 0.0 for each in epochs_of], **style)
+            loss.plot(numbers, [each.loss for each in epochs_of], **style)
         low, high = zip(*(explained(curve, epoch) for epoch in epochs), strict=True)
         total.fill_between(epochs, low, high, color=theme.faint, linewidth=0, zorder=0)
         total.set_title("SumR on test")
@@ -47,7 +47,7 @@ def draw_sweeps(sweeps: dict[str, dict[str, Any]], theme: Theme) -> Figure:
     figure = sweep_figure(sweeps, theme=theme)
     for axes, (name, swept) in zip(figure.axes, sweeps.items(), strict=False):
         low, high = STABLE[name]
-        inside = [place for place, point in enumerate(swept["points"]) if low <= point["value"] <= high]
+        inside = [number for number, point in enumerate(swept["points"]) if low <= point["value"] <= high]
         if inside:
             axes.axvspan(inside[0] - 0.2, inside[-1] + 0.2, color=theme.faint, zorder=0, linewidth=0)
     return figure

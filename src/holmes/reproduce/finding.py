@@ -112,9 +112,9 @@ def refuse_data_as_results(data: Path, out: Path) -> str | None:
 def trees(folder: Path, without: Path | None, findings: Findings) -> Iterator[Tree]:
     """Every folder that has TextData, also inside zip files; checkpoints are noted on the way."""
     seen = set[str]() if without is None else {os.path.realpath(without)}
-    for place, folders, files in os.walk(folder, followlinks=True):
-        here = Path(place)
-        real = os.path.realpath(place)
+    for visited, folders, files in os.walk(folder, followlinks=True):
+        here = Path(visited)
+        real = os.path.realpath(visited)
         if real in seen or len(seen) >= MOST_FOLDERS or len(here.relative_to(folder).parts) > DEEPEST:
             folders.clear()
             continue

@@ -52,14 +52,14 @@ def explained(curve: Curve, epoch: int) -> tuple[float, float]:
 
 
 def nearby(curve: Curve, epoch: int) -> slice:
-    place = min(epoch, len(curve.SumR)) - 1
-    return slice(max(0, place - AHEAD), place + AHEAD + 1)
+    at = min(epoch, len(curve.SumR)) - 1
+    return slice(max(0, at - AHEAD), at + AHEAD + 1)
 
 
 def standing(curve: Curve, protocol: Protocol, entry: Mapping[str, Any]) -> Standing:
     """One entry of `metrics.jsonl` beside the published run; later epochs meet its last one."""
     epoch = int(entry["epoch"])
-    place = min(epoch, len(curve.SumR)) - 1
+    at = min(epoch, len(curve.SumR)) - 1
     near, (low, high) = nearby(curve, epoch), explained(curve, epoch)
     loss = float(entry["loss"]["total"])
     found = float(entry["select"]["SumR"]) if protocol is Protocol.PUBLISHED else None
@@ -68,7 +68,7 @@ def standing(curve: Curve, protocol: Protocol, entry: Mapping[str, Any]) -> Stan
     else:
         least, most = min(curve.loss[near]) / LOSS_FACTOR, max(curve.loss[near]) * LOSS_FACTOR
         side = "below" if loss > most else "above" if loss < least else None
-    return Standing(epoch, found, loss, curve.SumR[place], curve.loss[place], low, high, side)
+    return Standing(epoch, found, loss, curve.SumR[at], curve.loss[at], low, high, side)
 
 
 def standings(preset: str, protocol: Protocol, entries: Sequence[Mapping[str, Any]]) -> list[Standing]:

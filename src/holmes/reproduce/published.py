@@ -99,7 +99,7 @@ def curves() -> dict[str, Curve]:
     found = json.loads((files("holmes.reproduce") / "curves.json").read_text())
     made = {}
     for preset, run in found.items():
-        column = {name: [row[place] for row in run["rows"]] for place, name in enumerate(run["columns"])}
+        column = {name: [row[number] for row in run["rows"]] for number, name in enumerate(run["columns"])}
         seconds = run["seconds_per_epoch_with_evaluation"]
         made[preset] = Curve(tuple(column["loss"]), tuple(column[METRICS[-1]]), float(seconds))
     return made

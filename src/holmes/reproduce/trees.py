@@ -117,7 +117,7 @@ def zip_trees(path: Path) -> Iterator[ZipTree]:
     found: dict[str, dict[str, zipfile.ZipInfo]] = {}
     for info in infos:
         parts = info.filename.split("/")
-        start = next((place for place, part in enumerate(parts) if part in (TEXT, FEATURES)), None)
+        start = next((number for number, part in enumerate(parts) if part in (TEXT, FEATURES)), None)
         if start is None or info.is_dir() or not is_plain(info, parts):
             continue
         inner = "/".join(parts[start:])
@@ -140,5 +140,5 @@ def size_of(path: Path) -> int | None:
 
 def damaged(path: Path, name: str, error: Exception) -> HolmesError:
     why = " ".join(str(error).split())[:100] or type(error).__name__
-    place = f" at {name}" if name else ""
-    return HolmesError(f"{path} is truncated or damaged{place} ({why}); download it again.")
+    where = f" at {name}" if name else ""
+    return HolmesError(f"{path} is truncated or damaged{where} ({why}); download it again.")

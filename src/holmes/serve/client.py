@@ -42,7 +42,7 @@ from holmes.results import record_of
 AT_ONCE = 64  # sentences in one request
 SENT_SIDE, SENT_BYTES = 384, 40_000  # pixels and bytes of a picture that is sent
 PIECE, LEAST_PIECE = 4 << 20, 1 << 16  # bytes of a file sent in one request, at first and over a slow line
-LOOK_AGAIN = 0.5  # seconds between two looks at what the server is adding
+POLL_SECONDS = 0.5  # between two requests for what the server is adding
 LARGEST = 256 * 2**20  # bytes of a response
 WORDS = (
     "kind",
@@ -240,7 +240,7 @@ class RemoteIndex(SearchIndex):
         with progress_bar(what, 100, progress=progress) as advance:
             shown = 0
             while job["state"] == "running":
-                sleep(LOOK_AGAIN)
+                sleep(POLL_SECONDS)
                 job = self._get("/api/job")
                 percent = 100 * job["done"] // job["total"] if job["total"] else 0
                 advance(max(0, percent - shown))
@@ -281,15 +281,15 @@ class RemoteIndex(SearchIndex):
                         raise
                     failures.append(Failure(file, str(error)))
         while waiting := [file for file, upload in sent.items() if upload["state"] in ("waiting", "adding")]:
-            sleep(LOOK_AGAIN)
+            sleep(POLL_SECONDS)
             known = {upload["id"]: upload for upload in self._get("/api/uploads")["uploads"]}
             for file in waiting:
-                sent[file] = known.get(sent[file]["id"], {**sent[file], "state": "left_out"})
+                sent[file] = known.get(sent[file]["id"], {**sent[file], "state": "skipped"})
         states = [upload["state"] for upload in sent.values()]
         failures += [
             Failure(file, str(upload.get("reason") or "the server forgot it"))
             for file, upload in sent.items()
-            if upload["state"] == "left_out"
+            if upload["state"] == "skipped"
         ]
         same = [
             Duplicate(file, Path(str(upload["same_as"])))
@@ -323,7 +323,7 @@ class RemoteIndex(SearchIndex):
                     if not resumed or monotonic() > end:
                         raise
                     upload, piece = None, max(LEAST_PIECE, piece // 2)  # ask where to continue
-                    sleep(LOOK_AGAIN)
+                    sleep(POLL_SECONDS)
         return upload
 
     def remove(self, videos: Paths) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Three questions that a collection can answer: of many everyday sentences, those it answers most surely."""
+"""Up to three questions that a collection answers surely, of sixty common sentences."""
 
 from __future__ import annotations
 
@@ -71,19 +71,18 @@ SENTENCES = (
 
 
 def example_questions(index: SearchIndex) -> list[str]:
-    """The sentences answered most surely, each with another video first; searches once with all of them."""
+    """The sentences answered most surely, each with another video first; searches once with all of them.
+
+    Only sentences whose first hit fits: where none does, or nobody calibrated the model, there is no example.
+    """
     if not len(index):
         return []
-    answers = [answer for answer in index.search_many(SENTENCES, 1) if answer.hits]
-    chosen: list[Answer] = []
-    for answer in sorted(answers, key=_sureness, reverse=True):
-        if answer.hits[0].video not in {other.hits[0].video for other in chosen}:
-            chosen.append(answer)
-        if len(chosen) == SHOWN:
-            break
-    return [answer.query for answer in chosen]
+    fitting = [a for a in index.search_many(SENTENCES, 1) if a.hits and a.hits[0].fit == "fits"]
+    surest_of = dict[str, Answer]()  # by the first video
+    for answer in sorted(fitting, key=_sureness, reverse=True):
+        surest_of.setdefault(answer.hits[0].video, answer)
+    return [answer.query for answer in surest_of.values()][:SHOWN]
 
 
-def _sureness(answer: Answer) -> tuple[float, float]:
-    hit = answer.hits[0]
-    return (answer.diagnosis.here or 0.0) * (hit.probability or 0.0), hit.score
+def _sureness(answer: Answer) -> float:
+    return (answer.diagnosis.here or 0.0) * (answer.hits[0].probability or 0.0)

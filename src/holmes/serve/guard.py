@@ -220,12 +220,12 @@ def same_origin(origin: str, host: str) -> bool:
         page = urlsplit(origin)
         own = urlsplit(f"//{host}")
         default = DEFAULT_PORTS.get(page.scheme)
-        return default is not None and place(page, default) == place(own, default)
+        return default is not None and host_and_port(page, default) == host_and_port(own, default)
     except ValueError:
         return False
 
 
-def place(parts: SplitResult, default: int) -> tuple[str | None, int]:
+def host_and_port(parts: SplitResult, default: int) -> tuple[str | None, int]:
     return parts.hostname, default if parts.port is None else parts.port
 
 

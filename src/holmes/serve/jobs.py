@@ -153,13 +153,13 @@ def summary_of(news: dict[str, Any]) -> str:
     if "heard" in news:
         counts = f"{news['heard']} heard, {news['unchanged']} heard before, {len(news['failures'])} left out"
         return f"{counts}; {news['passages']} new passages"
-    left_out, copies, moved = len(news["failures"]), len(news["copies"]), news["moved"]
-    files = news["added"] + news["unchanged"] + moved + copies + left_out
+    skipped, copies, moved = len(news["failures"]), len(news["copies"]), news["moved"]
+    files = news["added"] + news["unchanged"] + moved + copies + skipped
     parts = [f"{news['added']} added", f"{news['unchanged']} already there"]
     parts += [f"{moved} moved"] if moved else []
     parts += [f"{len(news['removed'])} removed"] if news.get("removed") else []
     parts += [f"{copies} {'copy' if copies == 1 else 'copies'}"] if copies else []
-    return f"{files} {'file' if files == 1 else 'files'} gave {', '.join(parts)}, {left_out} left out"
+    return f"{files} {'file' if files == 1 else 'files'} gave {', '.join(parts)}, {skipped} left out"
 
 
 def time_left(seconds: float, share: float) -> str:

@@ -26,12 +26,12 @@ def create_libraries(
     settings: ServeSettings,
     *,
     joined: SearchIndex | None = None,
-    why_apart: str | None = None,
+    why_separate: str | None = None,
     model: str | None = None,
 ) -> Libraries:
-    """An application for several indexes; `joined` searches them as one, or `why_apart` says why not."""
+    """An application for several indexes; `joined` searches them as one, or `why_separate` says why not."""
     rates = Rates(settings.limits.rate, settings.limits.burst)
-    neighbours = Neighbours(tuple(indexes), why_apart)
+    neighbours = Neighbours(tuple(indexes), why_separate)
     for name, index in indexes.items():
         own = settings if settings.uploads is None else replace(settings, uploads=settings.uploads / name)
         neighbours.apps[name] = create_app(

@@ -153,7 +153,7 @@ class Library(BaseModel):
 class Libraries(BaseModel):
     libraries: list[Library]
     joined: bool = Field(description="Whether they are searched as one, with one distribution.")
-    apart: str | None = Field(description="Why not.")
+    why_separate: str | None = Field(description="Why not.")
 
 
 class LibraryAnswer(BaseModel):
@@ -167,7 +167,7 @@ class AllAnswers(BaseModel):
 
     answers: list[LibraryAnswer]
     joined: bool
-    apart: str | None
+    why_separate: str | None
 
 
 class Like(BaseModel):
@@ -291,7 +291,7 @@ class Folder(BaseModel):
     videos: int
 
 
-class LeftOut(BaseModel):
+class FileNote(BaseModel):
     name: str
     reason: str
 
@@ -305,13 +305,13 @@ class About(BaseModel):
     bytes: int
     model: dict[str, Any]
     folders: list[Folder]
-    left_out: list[LeftOut]
-    partial: list[LeftOut]
+    left_out: list[FileNote]
+    partial: list[FileNote]
     manage: bool
     uploads: bool = Field(description="Whether files may be sent, by POST /api/uploads.")
     library: str | None = Field(description="The name of this library; null for all together.")
     libraries: list[str] = Field(description="The names of all libraries of the server, if it has several.")
-    apart: str | None = Field(description="Why they are not searched as one, if they are not.")
+    why_separate: str | None = Field(description="Why they are not searched as one, if they are not.")
     version: str
 
 
@@ -396,14 +396,16 @@ class Job(BaseModel):
     unchanged: int = 0
     moved: int = 0
     message: str = ""
-    failures: list[LeftOut] = []
+    failures: list[FileNote] = []
     copies: list[Copy] = []
-    moves: list[Move] = Field([], description="Files recognised at a new place.")
+    moves: list[Move] = Field([], description="Files recognised under a new path.")
     removed: list[str] = Field([], description="Videos whose files are gone from a folder that is followed.")
     away: list[str] = Field([], description="Videos on a disk that is not connected: kept.")
     heard: int = Field(0, description="Videos whose words were added.")
     passages: int = Field(0, description="Of these videos.")
-    notes: list[LeftOut] = Field([], description="Videos with something to say about them, such as no sound.")
+    notes: list[FileNote] = Field(
+        [], description="Videos with something to say about them, such as no sound."
+    )
 
 
 class NewUpload(BaseModel):
@@ -422,7 +424,7 @@ class Upload(BaseModel):
     name: str = Field(description="Its name below the folder for uploads.")
     size: int
     offset: int = Field(description="Bytes received; the next piece begins here.")
-    state: str = Field(description="sending, waiting, adding; at last added, there, same or left_out.")
+    state: str = Field(description="sending, waiting, adding; at last added, there, same or skipped.")
     same_as: str | None
     reason: str | None
 

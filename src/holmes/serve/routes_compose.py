@@ -13,6 +13,7 @@ from starlette.responses import Response
 from holmes.index.answer.answers import Answer as Found
 from holmes.serve.batching import Reply
 from holmes.serve.catalogue import NotFoundError
+from holmes.serve.decoding import DecodeError
 from holmes.serve.guard import caller_of
 from holmes.serve.models import Answer, ComposedQuestion
 from holmes.serve.responses import Json, documented, state_of
@@ -43,7 +44,12 @@ async def search_by(request: Request, asked: ComposedQuestion) -> Response:
         with suppress(NotFoundError):
             video = state.catalogue[video].name
         like = f"{video}@{asked.like.start:.3f}-{asked.like.end:.3f}"
-    image = None if asked.image is None else await state.decoders.upload(asked.image, caller)
+    image = None
+    if asked.image is not None:
+        try:
+            image = await state.decoders.upload(asked.image, caller)
+        except DecodeError as error:
+            raise BadRequestError(f"image: {error}") from None
     work = partial(
         state.index.search_by,
         asked.sentence,

@@ -151,8 +151,8 @@ def film_clips(state: ServerState, order: CutOrder) -> list[FilmClip]:
             raise BadRequestError(
                 f"moments: {one_line(entry.title)} ends at {entry.duration:g} s, before {moment.start:g} s."
             )
-        place = f"{one_line(entry.title)} · {clock(moment.start)}–{clock(moment.end)}"
-        title = tuple(line for line in (one_line(order.title.strip()), place) if line)
+        source = f"{one_line(entry.title)} · {clock(moment.start)}–{clock(moment.end)}"
+        title = tuple(line for line in (one_line(order.title.strip()), source) if line)
         clips.append(FilmClip(state.catalogue.file(entry), moment.start, moment.end, title))
     return clips
 

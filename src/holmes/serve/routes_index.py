@@ -72,7 +72,7 @@ async def session(request: Request, given: Token) -> Response:
 async def job(request: Request) -> Response:
     jobs = jobs_of(request)
     if jobs.current.state == "done":  # whoever is told so finds what was added
-        await state_of(request).look()
+        await state_of(request).reload_if_changed()
     return Json(jobs.to_json())
 
 
@@ -131,7 +131,7 @@ async def remove(request: Request, id: Id) -> Response:
     jobs.allow()
     entry = state.catalogue[id]
     await jobs.remove(state.changeable_path(), entry.name)
-    await state.look()
+    await state.reload_if_changed()
     return Json(jobs.to_json())
 
 

@@ -24,7 +24,7 @@ router = APIRouter(tags=["libraries"])
 async def libraries(request: Request) -> Response:
     known = neighbours_of(request)
     listed = [{"name": name, "videos": len(app.state.server.catalogue)} for name, app in known.apps.items()]
-    return Json({"libraries": listed, "joined": known.joined is not None, "apart": known.why_apart})
+    return Json({"libraries": listed, "joined": known.joined is not None, "why_separate": known.why_separate})
 
 
 @router.get(
@@ -52,7 +52,7 @@ async def search(request: Request, q: Sentence, filter: Filters, top: Top = 10) 
         return {"library": name, "answer": found, "error": None}
 
     answers = await asyncio.gather(*(one(name, state) for name, state in asked.items()))
-    return Json({"answers": answers, "joined": len(answers) == 1, "apart": known.why_apart})
+    return Json({"answers": answers, "joined": len(answers) == 1, "why_separate": known.why_separate})
 
 
 def neighbours_of(request: Request) -> Neighbours:

@@ -29,7 +29,7 @@ class Together:
     """How several libraries are searched at once: as one index, or one by one for a reason."""
 
     joined: SearchIndex | None = None
-    why_apart: str | None = None
+    why_separate: str | None = None
 
 
 def serve(
@@ -55,7 +55,9 @@ def serve(
         app: Any
         if isinstance(index, Mapping):
             both = together or Together()
-            app = create_libraries(index, settings, joined=both.joined, why_apart=both.why_apart, model=model)
+            app = create_libraries(
+                index, settings, joined=both.joined, why_separate=both.why_separate, model=model
+            )
         else:
             app = create_app(index, settings, model=model)
         Server(configured(app, settings.limits, settings.proxies), ready).run(sockets=[listening])

@@ -33,7 +33,7 @@ from holmes.serve.turns import Caller
 log = logging.getLogger("holmes.serve")
 STEPS = 160  # of a timeline
 FACTS_SECONDS, FACTS_KEPT = 1.0, 10_000  # how long, and for how many videos, what the disk said is kept
-LOOK_AGAIN = 1.0  # seconds between two looks for a changed index
+POLL_SECONDS = 1.0  # between two checks for a changed index
 
 
 class BadRequestError(HolmesError):
@@ -164,13 +164,13 @@ class ServerState:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_AGAIN)
+            await asyncio.sleep(POLL_SECONDS)
             try:
-                await self.look()
+                await self.reload_if_changed()
             except (HolmesError, OSError) as error:
                 log.warning("the index could not be read again: %s", error)
 
-    async def look(self) -> None:
+    async def reload_if_changed(self) -> None:
         """Take up the index if it has changed."""
         if await self.batcher.run(self.index.refresh):
             await self.batcher.run(self._take_up)

@@ -51,7 +51,7 @@ LONGEST_NAME = 1000  # characters
 RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)  # on Windows shares
 NOT_EVERYWHERE = frozenset('<>:"|?*\\')  # in names on Windows shares and memory cards
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
-LOOK_AGAIN = 0.2  # seconds between two looks at the job
+POLL_SECONDS = 0.2  # between two checks of the job
 SWEEP_AGAIN = 60.0  # seconds between two searches for abandoned files
 REMEMBERED = 10_000  # finished files whose outcome can be asked for
 TRIES, TRY_AGAIN = 3, 10.0  # of a job that failed as a whole, such as by another writer's lock, and seconds
@@ -90,7 +90,7 @@ class Upload:
     told: Announced
     client: str
     offset: int = 0  # bytes received
-    state: str = "sending"  # then waiting, adding; at last added, there, same or left_out
+    state: str = "sending"  # then waiting, adding; at last added, there, same or skipped
     file: Path | None = None  # where it lies when it is whole
     same_as: str | None = None
     reason: str | None = None
@@ -101,7 +101,7 @@ class Upload:
 
     @property
     def is_over(self) -> bool:
-        return self.state in ("added", "there", "same", "left_out")
+        return self.state in ("added", "there", "same", "skipped")
 
     def to_json(self, folder: Path) -> dict[str, Any]:
         name = str(self.file.relative_to(folder)) if self.file else self.told.name
@@ -132,7 +132,7 @@ class Uploads:
             for name in ("upload pieces", "uploads")
         )
         self._next_piece = 0.0  # when more bytes may be taken
-        self._placing = asyncio.Lock()  # one file is announced or finished at a time
+        self._naming = asyncio.Lock()  # one file is announced or finished at a time
         self._digests: dict[tuple[Path, int, int], str] = {}  # of files, by path, size and time of change
         self._job: tuple[Job, list[Upload]] | None = None
         self._next_try, self._next_sweep = 0.0, 0.0
@@ -169,7 +169,7 @@ class Uploads:
         told = Announced(safe_name(name), size, sha256)
         if size > self.limits.upload:
             raise TooLargeError(f"{shown(name)} has {size:,} bytes; {self.limits.upload:,} are allowed.")
-        async with self._placing:
+        async with self._naming:
             known = self.uploads.get(told.id)
             if known and (not known.is_over or self._is_held(known)):
                 return known
@@ -233,13 +233,13 @@ class Uploads:
                 if len(buffer) >= BUFFER:
                     data, buffer = bytes(buffer), bytearray()
                     await self._run_in(self._writing, self._write, upload, data)
-                    await self._pace(len(data))
+                    await self._throttle(len(data))
         finally:
             if buffer and taken <= most:
                 await asyncio.shield(self._run_in(self._writing, self._write, upload, bytes(buffer)))
-        await self._pace(len(buffer))
+        await self._throttle(len(buffer))
 
-    async def _pace(self, count: int) -> None:
+    async def _throttle(self, count: int) -> None:
         """Wait until all uploads together are within their rate."""
         now = time.monotonic()
         self._next_piece = max(self._next_piece, now) + count / self.limits.upload_rate
@@ -254,17 +254,17 @@ class Uploads:
         return TooLargeError(f"a piece may have {self.limits.piece:,} bytes at most, not {length:,}.")
 
     def _refuse_more(self, told: Announced, client: str) -> None:
-        """Refuse a file for which there is no room, counting what others have announced."""
+        """Refuse a file for which there is no space, counting what others have announced."""
         open_ones = [upload for upload in self.uploads.values() if upload.state == "sending"]
         own = sum(upload.client == client for upload in open_ones)
         if own >= self.limits.unfinished_per_address or len(open_ones) >= self.limits.unfinished:
             raise BusyError("too many files are unfinished; finish or cancel some first.")
         expected = sum(upload.told.size - upload.offset for upload in open_ones)
-        room = self._free() - expected
-        if told.size > room:
+        space = self._free() - expected
+        if told.size > space:
             raise NoSpaceError(
-                f"{shown(told.name)} has {told.size:,} bytes; the folder for uploads has room for "
-                f"{max(0, room):,}. Free some space, then send it again."
+                f"{shown(told.name)} has {told.size:,} bytes; the folder for uploads has space for "
+                f"{max(0, space):,}. Free some space, then send it again."
             )
 
     def _free(self) -> int:
@@ -286,7 +286,7 @@ class Uploads:
 
     async def _finish(self, upload: Upload) -> None:
         """Compare the hash, and give the file its name."""
-        async with self._placing:
+        async with self._naming:
             digest = upload.hash or await self._run(self._hash_part, upload)
             if digest.hexdigest() != upload.told.sha256:
                 await self._run(self._forget, upload)
@@ -294,7 +294,7 @@ class Uploads:
                     f"what arrived of {shown(upload.told.name)} is not the file that was announced (its "
                     "SHA-256 differs); it was dropped. Send it again."
                 )
-            self._wait_for_job(upload, await self._run(self._place, upload.told))
+            self._wait_for_job(upload, await self._run(self._name_file, upload.told))
 
     def _wait_for_job(self, upload: Upload, file: Path) -> Upload:
         upload.file, upload.state, upload.hash = file, "waiting", None
@@ -343,7 +343,7 @@ class Uploads:
         if upload.offset == told.size:
             if self._hash_part(upload).hexdigest() != told.sha256:
                 raise HolmesError(f"{part} is not what was announced.")
-            self._wait_for_job(upload, self._place(told))
+            self._wait_for_job(upload, self._name_file(told))
             return
         self.uploads[told.id] = upload
 
@@ -399,7 +399,7 @@ class Uploads:
                     return path
         return None
 
-    def _place(self, told: Announced) -> Path:
+    def _name_file(self, told: Announced) -> Path:
         """Give a whole file its name, or the next numbered one that is free, and make that durable."""
         part = self._part(told)
         if (present := self._present(told)) is not None:
@@ -430,7 +430,7 @@ class Uploads:
             except (HolmesError, OSError) as error:
                 log.warning("uploads: %s", error)
                 self._next_try = time.monotonic() + TRY_AGAIN
-            await asyncio.sleep(LOOK_AGAIN)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def sweep(self) -> None:
         """Drop what was announced or begun, and then abandoned."""
@@ -448,7 +448,7 @@ class Uploads:
             if job.state.state == "running":
                 return
             self._job = None
-            await self.state.look()
+            await self.state.reload_if_changed()
             if job.state.state == "done":
                 for upload in uploads:
                     await self._run(self._conclude, upload, job)
@@ -458,7 +458,7 @@ class Uploads:
                     upload.tries += 1
                     upload.state, upload.reason = "waiting", job.state.message
                     if upload.tries >= TRIES:
-                        upload.state = "left_out"
+                        upload.state = "skipped"
         waiting = [upload for upload in self.uploads.values() if upload.state == "waiting"]
         if waiting and self.jobs.current.state != "running" and time.monotonic() >= self._next_try:
             path = self.state.changeable_path()
@@ -477,7 +477,7 @@ class Uploads:
         if path in same:
             upload.state = "same"
         elif path in failed:
-            upload.state = "left_out"
+            upload.state = "skipped"
         self._part(upload.told).with_suffix(".json").unlink(missing_ok=True)
 
 

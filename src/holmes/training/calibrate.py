@@ -36,12 +36,12 @@ def calibrate(folder: Path, checkpoint: Checkpoint, bank: FeatureBank, split: Sp
 
 def fitting_videos(store: Store, split: Split) -> Tensor:
     """Q × V: which videos of the split fit a query besides its own."""
-    place = {int(video): at for at, video in enumerate(split.videos)}
+    column = {int(video): at for at, video in enumerate(split.videos)}
     pairs = [
-        (q, place[video])
+        (q, column[video])
         for q, query in enumerate(split.queries)
         for video in store.also_fits.get(int(query), ())
-        if video in place
+        if video in column
     ]
     fits_QV = torch.zeros(len(split.queries), len(split.videos), dtype=torch.bool)
     if pairs:

@@ -68,11 +68,11 @@ class FlatAdam:
         count = 0
         for parameter, offset, stack in zip(self.parameters, self.offsets, self.stacks, strict=False):
             size = parameter.numel()
-            place = slice(offset, offset + size)
-            self.values[place] = parameter.detach().flatten()
-            parameter.data = self.values[place].view_as(parameter)
-            tensor_index[place] = torch.arange(count, count + stack).repeat_interleave(size // stack).int()
-            self.decay[place] = parameter not in exempt
+            part = slice(offset, offset + size)
+            self.values[part] = parameter.detach().flatten()
+            parameter.data = self.values[part].view_as(parameter)
+            tensor_index[part] = torch.arange(count, count + stack).repeat_interleave(size // stack).int()
+            self.decay[part] = parameter not in exempt
             count += stack
         self.tensor_index = tensor_index.to(device)
         self.decay = weight_decay * self.decay.float().to(device)
@@ -183,7 +183,7 @@ def adam_update(
     beta_second: float,
     tiny: float,
 ) -> None:
-    """m ← β₁m + (1-β₁)g, v ← β₂v + (1-β₂)g², θ ← θ - η (m/(√v + ε) + λθ), in place."""
+    """m ← β₁m + (1-β₁)g, v ← β₂v + (1-β₂)g², θ ← θ - η (m/(√v + ε) + λθ), in part."""
     clipped = gradients * clip_N[tensor_index]
     first.mul_(beta_first).add_(clipped, alpha=1 - beta_first)
     second.mul_(beta_second).addcmul_(clipped, clipped, value=1 - beta_second)

@@ -47,8 +47,8 @@ def corrupt_caption(caption: str, how: Corruption, rng: np.random.Generator) -> 
 def misspelt(word: str, rng: np.random.Generator) -> str:
     """The word with half of its letters replaced, at least one."""
     letters = list(word)
-    for place in rng.choice(len(letters), max(1, len(letters) // 2), replace=False):
-        letters[place] = string.ascii_lowercase[rng.integers(26)]
+    for position in rng.choice(len(letters), max(1, len(letters) // 2), replace=False):
+        letters[position] = string.ascii_lowercase[rng.integers(26)]
     return "".join(letters)
 
 
@@ -58,8 +58,8 @@ def corrupt_tokens(
     """The same for padded token features; a padded query stays padded."""
     queries, tokens, _ = tokens_QTD.shape
     device = tokens_QTD.device
-    place_T, length_Q1 = torch.arange(tokens, device=device), lengths_Q.unsqueeze(1)
-    valid_QT = place_T < length_Q1
+    position_T, length_Q1 = torch.arange(tokens, device=device), lengths_Q.unsqueeze(1)
+    valid_QT = position_T < length_Q1
     random_QT = torch.rand((queries, tokens), generator=generator).to(device).masked_fill(~valid_QT, 2.0)
     order_QT = random_QT.argsort(1)
     if how is Corruption.SHUFFLED:
@@ -68,15 +68,15 @@ def corrupt_tokens(
     hit_QT = (order_QT.argsort(1) < hits_Q.unsqueeze(1)) & valid_QT
     if how is Corruption.DROPPED:
         kept_Q = torch.where(lengths_Q > 1, lengths_Q - hits_Q, lengths_Q)
-        kept_QT = (place_T + tokens * (hit_QT & (length_Q1 > 1)).long()).argsort(1)
-        return rows_at(tokens_QTD, kept_QT) * (place_T < kept_Q.unsqueeze(1)).unsqueeze(-1), kept_Q
+        kept_QT = (position_T + tokens * (hit_QT & (length_Q1 > 1)).long()).argsort(1)
+        return rows_at(tokens_QTD, kept_QT) * (position_T < kept_Q.unsqueeze(1)).unsqueeze(-1), kept_Q
     valid_ND = tokens_QTD[valid_QT]
     drawn_QT = torch.randint(max(1, len(valid_ND)), (queries, tokens), generator=generator).to(device)
     return torch.where(hit_QT.unsqueeze(-1), valid_ND[drawn_QT], tokens_QTD), lengths_Q
 
 
-def rows_at(tokens_QTD: Tensor, place_QT: Tensor) -> Tensor:
-    return tokens_QTD.gather(1, place_QT.unsqueeze(-1).expand_as(tokens_QTD))
+def rows_at(tokens_QTD: Tensor, position_QT: Tensor) -> Tensor:
+    return tokens_QTD.gather(1, position_QT.unsqueeze(-1).expand_as(tokens_QTD))
 
 
 def corrupted_source(
@@ -99,8 +99,8 @@ def read_source(
         read = reader([caption(i) for i in index_Q.tolist() if i >= 0])
         rows = [query_tokens(rows_TD, bank.store.info.tokens) for rows_TD in read]
         padded = np.zeros((len(index_Q), bank.store.info.tokens, bank.store.info.text_width), np.float32)
-        for place_TD, rows_TD in zip(padded, rows, strict=False):
-            place_TD[: len(rows_TD)] = rows_TD
+        for padded_TD, rows_TD in zip(padded, rows, strict=False):
+            padded_TD[: len(rows_TD)] = rows_TD
         lengths = [*map(len, rows), *[0] * (len(index_Q) - len(rows))]
         return torch.from_numpy(padded).to(bank.device, bank.dtype), torch.tensor(lengths, device=bank.device)
 

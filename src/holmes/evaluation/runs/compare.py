@@ -37,7 +37,7 @@ def find_systems(paths: list[Path], protocol: Protocol | None = None) -> dict[st
         for name, some in groups.items():
             whole = path.name or str(path)
             label = whole if len(groups) == 1 else name if len(paths) == 1 else f"{whole}: {name}"
-            while label in systems:  # folders of the same name in different places
+            while label in systems:  # folders of the same name in different folders
                 label += "′"
             systems[label] = some
     if len(systems) < 2:
@@ -100,13 +100,13 @@ def decided(systems: list[System], firsts: list[EvaluatedRun]) -> list[dict[str,
     """Which queries each further system gains and loses most, with both ranks."""
     store, split = firsts[0].store, firsts[0].seen.split
 
-    def row(ours: System, place: int) -> dict[str, Any]:
-        query = int(split.queries[place])
+    def row(ours: System, position: int) -> dict[str, Any]:
+        query = int(split.queries[position])
         return {
             "id": store.query_ids[query],
             "text": store.captions[query],
-            "ranks": ours.rank_SQ[:, place].tolist(),
-            "reference_ranks": systems[0].rank_SQ[:, place].tolist(),
+            "ranks": ours.rank_SQ[:, position].tolist(),
+            "reference_ranks": systems[0].rank_SQ[:, position].tolist(),
         }
 
     found = []
@@ -115,8 +115,8 @@ def decided(systems: list[System], firsts: list[EvaluatedRun]) -> list[dict[str,
         found.append(
             {
                 "name": system.name,
-                "won": [row(system, place) for place in won],
-                "lost": [row(system, place) for place in lost],
+                "won": [row(system, position) for position in won],
+                "lost": [row(system, position) for position in lost],
             }
         )
     return found

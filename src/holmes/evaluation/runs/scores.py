@@ -55,9 +55,9 @@ def evaluate_score_file(
             f"the splits '{held_out_split}' and '{split_name}' share videos; a calibration must be fitted on "
             "others than it is measured on."
         )
-    apart = read_scores(held_out).aligned(store, held)
+    held_out_matrix = read_scores(held_out).aligned(store, held)
     calibration = fit_calibration(
-        twice(apart),
+        twice(held_out_matrix),
         torch.from_numpy(held.owner),
         0.5,
         0.5,
@@ -69,7 +69,9 @@ def evaluate_score_file(
             f"{held_out}: no calibration can be fitted; its queries are too few, or none finds its video."
         )
     found = evaluate_scores(RunFolder(path, None), matrix, file.digest, store, split, also_fits, calibration)
-    report = found.report | {"uncertainty": confidence_of_scores(matrix, split, apart, held, calibration)}
+    report = found.report | {
+        "uncertainty": confidence_of_scores(matrix, split, held_out_matrix, held, calibration)
+    }
     found = replace(found, report=report)
     each(found)
     return as_evaluation(found) | {"uncertainty": report["uncertainty"]}
@@ -109,29 +111,29 @@ def as_evaluation(found: EvaluatedRun) -> dict[str, Any]:
 def confidence_of_scores(
     matrix: NDArray[np.float32],
     split: Split,
-    apart: NDArray[np.float32],
+    held_out_matrix: NDArray[np.float32],
     held: Split,
     calibration: Calibration,
 ) -> dict[str, Any]:
     """AURC, AUROC and ECE of the calibrated probability, and of what the scores alone give."""
     counts_BQ = bootstrap_counts(split.owner, REPEATS)
-    scores, before = twice(matrix), twice(apart)
+    scores, before = twice(matrix), twice(held_out_matrix)
     gallery = judge_all(scores, calibration).gallery
     plain, plain_held = score_baselines(scores, calibration), score_baselines(before, calibration)
     top1 = {OURS: as_numpy(gallery.probability_top(1)), **plain}
     top10 = {OURS: as_numpy(gallery.probability_top(10)), **plain}
-    place_Q, held_Q = places(matrix, split), places(apart, held)
+    above_Q, held_above_Q = videos_above(matrix, split), videos_above(held_out_matrix, held)
     found = {}
     for name, confidence_Q in top1.items():
         probability_Q = confidence_Q
         if name != OURS:
-            curve = logistic_curve(comparable(name, plain_held[name]), held_Q == 0)
+            curve = logistic_curve(comparable(name, plain_held[name]), held_above_Q == 0)
             probability_Q = curve(comparable(name, confidence_Q))
         figures = {
-            "aurc": area_under_risk_coverage(confidence_Q, place_Q == 0, counts_BQ),
-            "auroc_top1": auroc(confidence_Q, place_Q == 0, counts_BQ),
-            "auroc_top10": auroc(top10[name], place_Q < 10, counts_BQ),
-            "ece": calibration_error(probability_Q, place_Q == 0, counts_BQ),
+            "aurc": area_under_risk_coverage(confidence_Q, above_Q == 0, counts_BQ),
+            "auroc_top1": auroc(confidence_Q, above_Q == 0, counts_BQ),
+            "auroc_top10": auroc(top10[name], above_Q < 10, counts_BQ),
+            "ece": calibration_error(probability_Q, above_Q == 0, counts_BQ),
         }
         found[name] = {figure: estimate(values_B).to_json() for figure, values_B in figures.items()}
     return found
@@ -143,7 +145,7 @@ def twice(matrix: NDArray[np.float32]) -> Scores:
     return Scores(score_QV, score_QV)
 
 
-def places(matrix: NDArray[np.float32], split: Split) -> NDArray[np.int64]:
+def videos_above(matrix: NDArray[np.float32], split: Split) -> NDArray[np.int64]:
     """How many other videos score at least as high as the right one."""
     own_Q1 = np.take_along_axis(matrix, split.owner[:, None], 1)
     return np.asarray((matrix >= own_Q1).sum(1) - 1)

@@ -343,7 +343,7 @@ class SearchIndex(ABC):
     @property
     @abstractmethod
     def _where(self) -> str:
-        """The place of the index, for messages."""
+        """The path or address of the index, for messages."""
 
     def _unknown(self, video: str) -> HolmesError:
         return HolmesError(f"{self._where} contains no video named '{video}'.")

@@ -64,11 +64,11 @@ def learn(
     names, so that the order in which a collection happens to lie makes no difference to the last bit.
     """
     by_name_V = sorted(range(len(videos)), key=videos.__getitem__)
-    places: dict[str, int] = {}
-    for place, name in enumerate(videos[at] for at in by_name_V):
+    positions: dict[str, int] = {}
+    for position, name in enumerate(videos[at] for at in by_name_V):
         for known_as in (name, Path(name).name, Path(name).stem):
-            places.setdefault(known_as, place)
-    unknown = [video for _, video in captions if video not in places]
+            positions.setdefault(known_as, position)
+    unknown = [video for _, video in captions if video not in positions]
     if unknown:
         raise HolmesError(
             f"the index has no video '{unknown[0]}' ({len(unknown)} of {len(captions)} videos are unknown)."
@@ -78,10 +78,10 @@ def learn(
     sentences = [sentence for sentence, _ in captions]
     found = score(sentences)
     scores = Scores(found.frame_QV[:, by_name_V], found.clip_QV[:, by_name_V])
-    owner_Q = torch.tensor([places[video] for _, video in captions])
+    owner_Q = torch.tensor([positions[video] for _, video in captions])
     also_fits_QV = same_meaning(embedder.queries(sentences).query_QD, owner_Q, len(videos))
 
-    # What the model knew, never what this index was taught before: teaching twice would count rows twice.
+    # The model's own calibration, not that of this index: calibrating twice would count the rows twice.
     own = read_calibration(embedder.calibration, embedder.record["digest"])
 
     def fit(some_Q: Tensor) -> Calibration | None:

@@ -27,17 +27,17 @@ class IndexRanks:
 
 def rank_videos(index: Index, captions: Sequence[tuple[str, str]]) -> IndexRanks:
     """Ranks of each (sentence, video) in an index; equal scores count against the right video."""
-    places: dict[str, int] = {}
-    for place, name in enumerate(index.videos):
+    positions: dict[str, int] = {}
+    for position, name in enumerate(index.videos):
         for known_as in (name, Path(name).name, Path(name).stem):
-            places.setdefault(known_as, place)
-    unknown = [video for _, video in captions if video not in places]
+            positions.setdefault(known_as, position)
+    unknown = [video for _, video in captions if video not in positions]
     if unknown:
         raise HolmesError(
             f"{index.store.path} has no video '{unknown[0]}' ({len(unknown)} of {len(captions)} are unknown)."
         )
     sentences = [sentence for sentence, _ in captions]
-    owner_Q = torch.tensor([places[video] for _, video in captions])
+    owner_Q = torch.tensor([positions[video] for _, video in captions])
     embedder = index.embedder
     score_QV = index.every_score(sentences).combined(embedder.frame_weight, embedder.clip_weight)
     own_Q1 = score_QV.gather(1, owner_Q.unsqueeze(1))

@@ -219,7 +219,7 @@ def _scaled(index: OpenIndex, probes: Probes) -> ScaledQuery:
 
 @dataclass(frozen=True)
 class Step:
-    """What is wanted at one place, and what must not be seen there."""
+    """What is wanted at one moment, and what must not be seen there."""
 
     wanted: ScaledQuery
     unwanted: Sequence[ScaledQuery]
@@ -233,7 +233,7 @@ class Step:
 
 
 def picture_vector(embedder: Embedder, pictures: Sequence[Image]) -> Rows:
-    """The mean of pictures as the model places the frames of a video, of length 1."""
+    """The mean of pictures as the model embeds the frames of a video, of length 1."""
     visual = embedder.visual
     features_ND = visual.frames([picture for picture in pictures for _ in range(visual.window)])
     whole = [slice(0, len(features_ND))]
@@ -295,7 +295,7 @@ def _moments(video: StoredVideo, value_F: Rows) -> tuple[Moment, ...]:
 def best_order(first_F: Rows, after_F: Rows) -> tuple[float, int]:
     """The largest sum of a value of `first` and a later value of `after`, and where the later part begins.
 
-    The cut lies halfway between both places. A timeline of one position has no order: the cut is 0.
+    The cut lies halfway between both positions. A timeline of one position has no order: the cut is 0.
     """
     if len(first_F) < 2:
         return -np.inf, 0
@@ -303,8 +303,8 @@ def best_order(first_F: Rows, after_F: Rows) -> tuple[float, int]:
     behind_F = np.maximum.accumulate(after_F[::-1])[::-1][1:]
     sums_F = before_F + behind_F
     cut = int(sums_F.argmax()) + 1
-    place, next_place = int(first_F[:cut].argmax()), cut + int(after_F[cut:].argmax())
-    return float(sums_F.max()), (place + next_place + 1) // 2
+    position, next_position = int(first_F[:cut].argmax()), cut + int(after_F[cut:].argmax())
+    return float(sums_F.max()), (position + next_position + 1) // 2
 
 
 def covering(video: StoredVideo, first_F: Rows, after_F: Rows, cut: int, score: float) -> tuple[Moment, ...]:

@@ -77,7 +77,7 @@ class Index(SearchIndex):
 
     @property
     def videos(self) -> list[str]:
-        return list(self.store.places)
+        return list(self.store.positions)
 
     @property
     def durations(self) -> dict[str, float]:
@@ -228,9 +228,11 @@ class Index(SearchIndex):
         return self.score_every_video(as_probes(self.embedder, sentences, self.device))
 
     def score_every_video(self, probes: Probes) -> Scores:
-        gallery, places = self.gallery, self.store.places
-        number = {places[name]: at for at, name in enumerate(self.videos)}
-        video_S = torch.tensor([number.get((segment, at), -1) for segment, at in gallery.places_S2.tolist()])
+        gallery, positions = self.gallery, self.store.positions
+        number = {positions[name]: at for at, name in enumerate(self.videos)}
+        video_S = torch.tensor(
+            [number.get((segment, at), -1) for segment, at in gallery.positions_S2.tolist()]
+        )
         nearest = nearest_videos(gallery, probes, 1, len(gallery)).to("cpu")
         video_QK = video_S[nearest.parts_QK]
         lowest_QV = torch.full((len(probes.rows_QTD), len(self)), -1.0)
@@ -322,7 +324,7 @@ class Index(SearchIndex):
 
     def video_of_part(self, number: int) -> StoredVideo:
         """The video that a part of the gallery belongs to."""
-        segment, position = (int(place) for place in self.gallery.places_S2[number])
+        segment, position = map(int, self.gallery.positions_S2[number])
         video = self.store.segments[segment].video(position)
         self.gallery.mapped_rows.touched += video.rows_SPD.nbytes
         return video
@@ -332,10 +334,10 @@ class Index(SearchIndex):
 
     def parts_of(self, wanted_names: str | Collection[str]) -> torch.Tensor:
         """Which parts belong to videos that fit a pattern, or have one of these names."""
-        places = self.store.places
+        positions = self.store.positions
         names = self.store.matching(wanted_names) if isinstance(wanted_names, str) else wanted_names
-        wanted = {places[name] for name in names if name in places}
-        allowed_S = [(segment, at) in wanted for segment, at in self.gallery.places_S2.tolist()]
+        wanted = {positions[name] for name in names if name in positions}
+        allowed_S = [(segment, at) in wanted for segment, at in self.gallery.positions_S2.tolist()]
         return torch.tensor(allowed_S, device=self.device)
 
 

@@ -114,10 +114,10 @@ def find_speaking(
     found = passages.find(queries, counts, weights, allowed)
     firsts = list(accumulate((segment.entry.videos for segment in store.segments), initial=0))
     wanted = [
-        (q, each, firsts[place[0]] + place[1])
+        (q, each, firsts[position[0]] + position[1])
         for q, row in enumerate(found)
         for each in row
-        if (place := store.find(each.video)) is not None
+        if (position := store.find(each.video)) is not None
     ]
     parts_of = _parts_of(gallery, {video for _, _, video in wanted})
     pairs = [(q, part) for q, _, video in wanted for part in parts_of[video]]
@@ -131,7 +131,7 @@ def find_speaking(
     weight_N1 = probes.weights_QT2.double().sum(1, keepdim=True).clamp(min=1e-12)[query_N]
     branches = (scored.branches_N2 / weight_N1[:, 0]).cpu().tolist()
     scores = scored.score_N.cpu().tolist()
-    at_pair = {pairs[at]: place for place, at in enumerate(order)}
+    at_pair = {pairs[at]: position for position, at in enumerate(order)}
     for q, each, video in wanted:
         best = max(parts_of[video], key=lambda part: scores[at_pair[q, part]])
         at = at_pair[q, best]
@@ -175,11 +175,15 @@ def with_quotes(
         leads = max(sources[1:]) > sources[0]
         spoken = _moment(told[0].passage, moments)
         others = tuple(m for m in moments if m.end <= spoken.start or m.start >= spoken.end)
-        moments = (spoken, *others) if leads else (moments[0], *_apart(moments[0], spoken), *moments[1:])
+        moments = (
+            (spoken, *others)
+            if leads
+            else (moments[0], *_unless_overlapping(moments[0], spoken), *moments[1:])
+        )
     return replace(hit, moments=moments, because=because, quotes=told)
 
 
-def _apart(one: Moment, other: Moment) -> tuple[Moment, ...]:
+def _unless_overlapping(one: Moment, other: Moment) -> tuple[Moment, ...]:
     return () if other.start < one.end and one.start < other.end else (other,)
 
 

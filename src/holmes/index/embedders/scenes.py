@@ -48,7 +48,7 @@ def _spreads(rows_ND: Rows) -> NDArray[np.float64]:
 
 
 def clips_in_scenes(rows_ND: Rows, part: slice, least: float, edges: NDArray[np.int64]) -> Rows:
-    """32 unit rows of a part, each the mean of at least `least` rows of the video around its place.
+    """32 unit rows of a part, each the mean of at least `least` rows of the video around its position.
 
     One that would reach into another scene is moved to its own side of the edge, and has fewer rows only if
     its whole scene has. It may reach beyond the ends of the part, as long as the scene goes on there.

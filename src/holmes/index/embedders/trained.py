@@ -200,8 +200,8 @@ class TrainedHolmes:
 
     def _padded(self, rows: Sequence[Rows], length: int) -> tuple[Tensor, Tensor]:
         padded = np.zeros((len(rows), length, rows[0].shape[1]), np.float32)
-        for place_LD, rows_ND in zip(padded, rows, strict=True):
-            place_LD[: len(rows_ND)] = rows_ND
+        for padded_LD, rows_ND in zip(padded, rows, strict=True):
+            padded_LD[: len(rows_ND)] = rows_ND
         lengths = torch.tensor([len(rows_ND) for rows_ND in rows], device=self.device)
         return torch.from_numpy(padded).to(self.device), lengths
 

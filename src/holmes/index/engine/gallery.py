@@ -64,7 +64,7 @@ class Gallery:
 
     slabs: tuple[GallerySlab, ...]
     clips: int
-    places_S2: NDArray[np.int64]  # the segment of each part's video and its position there
+    positions_S2: NDArray[np.int64]  # the segment of each part's video and its position there
     video_S: Tensor  # a number for each part's video
     key_S: Tensor  # orders equal scores the same way in every index; one per video
     live_S: Tensor  # false where a video has been removed
@@ -72,7 +72,7 @@ class Gallery:
     mapped_rows: MappedRows = field(default_factory=MappedRows)
 
     def __len__(self) -> int:
-        return len(self.places_S2)
+        return len(self.positions_S2)
 
     @cached_property
     def live(self) -> int:
@@ -123,7 +123,7 @@ def open_gallery(store: IndexStore, device: torch.device) -> Gallery:
             for first, group in zip(firsts, groups, strict=False)
         ),
         store.manifest.clips,
-        whole.places_S2,
+        whole.positions_S2,
         torch.from_numpy(whole.video_S).to(device),
         torch.from_numpy(whole.key_S).to(device),
         torch.from_numpy(whole.live_S).to(device),
@@ -152,7 +152,7 @@ def _height(slab: Slab) -> int:
 class _Described(NamedTuple):
     """What a gallery knows of some parts."""
 
-    places_S2: NDArray[np.int64]
+    positions_S2: NDArray[np.int64]
     video_S: NDArray[np.int64]
     key_S: NDArray[np.int64]
     live_S: NDArray[np.bool_]

@@ -164,10 +164,10 @@ def best_of_each_video(
     open_Q, found_Q = torch.arange(len(parts_QK), device=gallery.device), parts_QK.new_zeros(len(parts_QK))
     while True:
         first_QK = first_of_each(gallery.video_S[parts_QK]) & score_QK.isfinite()
-        place_QK = (found_Q.unsqueeze(1) + first_QK.cumsum(1) - 1).clamp(max=hits)
-        place_QK = place_QK.masked_fill(~first_QK, hits)
+        position_QK = (found_Q.unsqueeze(1) + first_QK.cumsum(1) - 1).clamp(max=hits)
+        position_QK = position_QK.masked_fill(~first_QK, hits)
         for whole_QH, part_QK in ((hit_QH, parts_QK), (hit_score_QH, score_QK)):
-            whole_QH[open_Q] = whole_QH[open_Q].scatter(1, place_QK, part_QK)
+            whole_QH[open_Q] = whole_QH[open_Q].scatter(1, position_QK, part_QK)
         found_Q = found_Q + first_QK.sum(1)
         left_Q = (found_Q < hits).nonzero()[:, 0]
         if not len(left_Q):

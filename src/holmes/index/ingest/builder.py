@@ -267,16 +267,16 @@ class Session:
             catalogue = catalogue or FeatureCatalogue(features)
             known = {file for file in files if catalogue.is_current(file)}
             found = recognise([file for file in files if file not in known], catalogue, self.writer.store)
-            moved, changed_places = in_order(found.moved)
+            moved, swapped = in_order(found.moved)
             self._move(moved, features)
             before = {str(file): old_name(file, catalogue, self.writer.store) for file in known}
             self.pending.instead_of = {now: old for now, old in before.items() if old is not None}
-            wanted = known.union(found.new, changed_places)
+            wanted = known.union(found.new, swapped)
             failures = self._extract([file for file in files if file in wanted], features)
         pending = self.pending
         pending.commit()
         failures = (*failures, *pending.failures)
-        record_skipped(self.path, failures, pending.partial, self.writer.store.places)
+        record_skipped(self.path, failures, pending.partial, self.writer.store.positions)
         words = None
         if files and self.hearing is not None and self.hearing.any:
             here = [file for file in files if str(file) in self.writer.store]

@@ -16,7 +16,7 @@ from holmes.media.origin import Fingerprint, Origin, content_digest, is_disconne
 
 @dataclass(frozen=True)
 class Moved:
-    """A file whose content is known from another place."""
+    """A file whose content is known from another path."""
 
     id: str  # the id of the features made there
     before: Path
@@ -131,7 +131,7 @@ def old_name(source: Path, catalogue: FeatureCatalogue, store: IndexStore) -> st
 
 
 def in_order(moved: Iterable[Moved]) -> tuple[list[Moved], list[Path]]:
-    """Moves in an order in which none overwrites what a later one needs; and files that swapped places."""
+    """Moves in an order in which none overwrites what a later one needs; and files that swapped names."""
     waiting, ordered = list(moved), list[Moved]()
     while waiting:
         needed = Counter(move.id for move in waiting)

@@ -61,7 +61,7 @@ def hear_index(
     path, hearing = Path(path), hearing or Hearing.available()
     hearing.check()
     with writer(path) as opened:
-        names = list(opened.store.places) if videos is None else list(videos)
+        names = list(opened.store.positions) if videos is None else list(videos)
         return hear_files(opened, path, [Path(name) for name in names], hearing, workers, progress)
 
 

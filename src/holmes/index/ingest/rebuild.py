@@ -67,7 +67,7 @@ def rebuild_index(
             )
     how: dict[str, Any] = {"rate": rate, "fast": fast, "workers": workers, "progress": progress}
     added, names = 0, set[str]()
-    while names != (wanted := set(IndexStore.open(path).places)):  # the old index may grow meanwhile
+    while names != (wanted := set(IndexStore.open(path).positions)):  # the old index may grow meanwhile
         names = wanted
         there = sorted(name for name in names if os.path.exists(name))
         if not there:
@@ -80,7 +80,7 @@ def rebuild_index(
         return RebuildSummary(build, path, None)
     _carry_words(path, new)
     with lock_index(path):
-        _take_place(path, new, before)
+        _swap(path, new, before)
     return RebuildSummary(build, path, before)
 
 
@@ -98,7 +98,7 @@ def _carry_words(path: Path, new: Path) -> None:
                 writer.hear(words, segment.entry.encoder)
 
 
-def _take_place(path: Path, new: Path, before: Path) -> None:
+def _swap(path: Path, new: Path, before: Path) -> None:
     """Two renames; a reader that opens the index between them is told that there is none, and tries again."""
     os.replace(path, before)
     try:

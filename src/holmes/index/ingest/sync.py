@@ -85,7 +85,7 @@ def _list_videos(roots: list[str]) -> tuple[list[Path], list[str]]:
 def _refuse_empty(roots: list[str], seen: list[Path], session: Session) -> None:
     """Refuse an empty folder that had videos: it may be a mount point whose disk is away."""
     for root in roots:
-        inside = [name for name in session.writer.store.places if _is_under(name, [root])]
+        inside = [name for name in session.writer.store.positions if _is_under(name, [root])]
         if inside and not any(_is_under(str(source), [root]) for source in seen):
             raise HolmesError(
                 f"{root} contains no videos now, but the index has {len(inside)} from it; nothing was "
@@ -99,7 +99,7 @@ def _missing(
 ) -> tuple[list[str], list[str]]:
     """The index's videos of these folders that are not found there: deleted ones, and perhaps hidden ones."""
     gone, away = list[str](), list[str]()
-    for name in session.writer.store.places:
+    for name in session.writer.store.positions:
         if Path(name) in seen or not _is_under(name, roots) or os.path.exists(name):
             continue
         hidden = _is_under(name, unreadable) or _may_be_away(name, catalogue.origin(Path(name)))

@@ -49,7 +49,7 @@ def export_parquet(
         parquet.ParquetWriter(file, schema, compression="zstd") as writer,
     ):
         held = 0
-        for name in store.places:
+        for name in store.positions:
             batch = pyarrow.RecordBatch.from_arrays(
                 _columns(pyarrow, store[name], clips, kinds, width), schema=schema
             )

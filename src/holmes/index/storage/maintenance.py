@@ -52,7 +52,7 @@ def compact_index(path: Path | str) -> int:
         sweep_parts(path / FEATURES)
         if is_linked(path / FEATURES):
             features = None
-        kept = {video_id(Path(name), digits) for name in writer.store.places for digits in (32, 10)}
+        kept = {video_id(Path(name), digits) for name in writer.store.positions for digits in (32, 10)}
         if features is not None:
             _sweep_unfinished(features)
             for id in set(features.ids()) - kept:

@@ -104,19 +104,19 @@ class IndexStore:
         raise damaged(path, f"{missing} is missing")
 
     @cached_property
-    def places(self) -> dict[str, tuple[int, int]]:
+    def positions(self) -> dict[str, tuple[int, int]]:
         """Every video's name, with its segment and its position there, in the order of the index."""
-        places: dict[str, tuple[int, int]] = {}
+        positions: dict[str, tuple[int, int]] = {}
         for number, segment in enumerate(self.segments):
             removed = set(segment.entry.removed)
-            places.update((n, (number, at)) for at, n in enumerate(segment.names) if at not in removed)
-        return places
+            positions.update((n, (number, at)) for at, n in enumerate(segment.names) if at not in removed)
+        return positions
 
     @cached_property
     def durations(self) -> dict[str, float]:
         """Every video's seconds, by its name."""
         seconds = [segment.duration_V.tolist() for segment in self.segments]
-        return {name: seconds[number][at] for name, (number, at) in self.places.items()}
+        return {name: seconds[number][at] for name, (number, at) in self.positions.items()}
 
     def __len__(self) -> int:
         return self.manifest.videos
@@ -140,21 +140,21 @@ class IndexStore:
 
     def stamp(self, name: str) -> int | None:
         """What a video's embedding was made from; None where there is no such video."""
-        place = self.find(name)
-        return None if place is None else int(self.segments[place[0]].stamp_V[place[1]])
+        position = self.find(name)
+        return None if position is None else int(self.segments[position[0]].stamp_V[position[1]])
 
     def __getitem__(self, name: str) -> StoredVideo:
-        place = self.find(name)
-        if place is None:
+        position = self.find(name)
+        if position is None:
             raise KeyError(name)
-        return self.segments[place[0]].video(place[1])
+        return self.segments[position[0]].video(position[1])
 
     def matching(self, pattern: str) -> list[str]:
         """Videos by path, by folder, by file name, or by a pattern such as *.mp4: the first way that fits.
 
         What is named exactly is not a pattern: 'clip[1].mkv' is not clip1.mkv where there is such a file.
         """
-        names = fitting(self, lambda: self.places, pattern)
+        names = fitting(self, lambda: self.positions, pattern)
         if not names:
             raise no_video_fits(self.path, pattern)
         return names

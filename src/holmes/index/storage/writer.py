@@ -50,7 +50,7 @@ def _refuse_filled(path: Path) -> None:
     if (path / FILE_NAME).exists():
         raise HolmesError(f"{path} is already an index; 'holmes index add' adds to it.")
     if path.exists() and not (path.is_dir() and all(_is_leftover(entry) for entry in path.iterdir())):
-        raise HolmesError(f"{path} exists and is not empty; choose another place for the index.")
+        raise HolmesError(f"{path} exists and is not empty; choose another folder for the index.")
 
 
 def _is_leftover(entry: Path) -> bool:

@@ -86,13 +86,13 @@ class Bert:
         copies = -(-FEWEST_TOKENS // max(1, len(tokens)))
         groups, ids_N = groups * copies, torch.tensor(tokens * copies, device=self.device)
         shapes = [(len(group), len(group[0])) for group in groups]
-        place_N = torch.cat([torch.arange(T, device=self.device).repeat(B) for B, T in shapes])
-        words, types, places = (
+        position_N = torch.cat([torch.arange(T, device=self.device).repeat(B) for B, T in shapes])
+        words, types, positions = (
             self._weights[f"embeddings.{what}_embeddings.weight"]
             for what in ("word", "token_type", "position")
         )
         with torch.inference_mode():
-            states_ND = self._norm(words[ids_N] + types[0] + places[place_N], "embeddings.LayerNorm")
+            states_ND = self._norm(words[ids_N] + types[0] + positions[position_N], "embeddings.LayerNorm")
             for number in range(self.layers):
                 layer = f"encoder.layer.{number}"
                 context_ND = self._attend(states_ND, shapes, f"{layer}.attention.self")

@@ -131,18 +131,18 @@ def fold(weights: dict[str, Any]) -> dict[str, Layer]:
 
     def visit(parameters: dict[str, Any], statistics: dict[str, Any], path: str) -> None:
         for name, inner in parameters.items():
-            place = f"{path}/{name}" if path else name
+            layer = f"{path}/{name}" if path else name
             if "BatchNorm_0" in inner:
                 norm = statistics[name]["BatchNorm_0"]
                 scale = 1 / np.sqrt(norm["var"].reshape(-1) + BATCH_NORM_TINY)
                 bias = inner["BatchNorm_0"]["bias"].reshape(-1) - norm["mean"].reshape(-1) * scale
                 kernel = (inner["Conv_0"]["kernel"] * scale).transpose(4, 3, 0, 1, 2)  # TF: T H W in out
-                layers[place] = (
+                layers[layer] = (
                     torch.from_numpy(np.ascontiguousarray(kernel, np.float32)),
                     torch.from_numpy(np.ascontiguousarray(bias, np.float32)),
                 )
             elif name in statistics:
-                visit(inner, statistics[name], place)
+                visit(inner, statistics[name], layer)
 
     visit(weights["params"], weights["batch_stats"], "")
     return layers

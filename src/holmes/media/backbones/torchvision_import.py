@@ -22,13 +22,13 @@ def make_torchvision_importable() -> None:
     if "torchvision" in sys.modules or _declared:
         return
     found = importlib.util.find_spec("torchvision")
-    places = found.submodule_search_locations if found is not None else None
-    if not places:
+    folders = found.submodule_search_locations if found is not None else None
+    if not folders:
         return
     import torch
 
     try:
-        torch.ops.load_library(str(next(Path(places[0]).glob("_C*.so"))))
+        torch.ops.load_library(str(next(Path(folders[0]).glob("_C*.so"))))
     except (OSError, StopIteration):
         library = torch.library.Library("torchvision", "FRAGMENT")
         for name in REGISTERED_AT_IMPORT:

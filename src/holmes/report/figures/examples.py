@@ -70,7 +70,7 @@ def draw_strips(row: Sequence[Axes], example: Example, theme: Theme) -> None:
     high = max(float(found.similarity_F.max()) for found in example.found)
     for axes in row[len(example.found) :]:
         axes.set_axis_off()
-    for place, (axes, found) in enumerate(zip(row, example.found, strict=False)):
+    for number, (axes, found) in enumerate(zip(row, example.found, strict=False)):
         colour, sign = {
             "right": (theme.right, "✓"),
             "fits": (theme.right, "≈ fits too"),
@@ -87,7 +87,7 @@ def draw_strips(row: Sequence[Axes], example: Example, theme: Theme) -> None:
         axes.spines[:].set(color=colour, linewidth=1.2)
         if found.verdict == "fits":
             axes.spines[:].set_linestyle((0, (3, 2)))
-        axes.text(0.03, 0.94, f"{place + 1}. {found.score:.2f}", size=7.5, va="top", weight="bold",
+        axes.text(0.03, 0.94, f"{number + 1}. {found.score:.2f}", size=7.5, va="top", weight="bold",
                   transform=axes.transAxes)  # fmt: skip
         axes.text(0.97, 0.94, sign, size=7.5, va="top", ha="right", color=colour, weight="bold",
                   transform=axes.transAxes)  # fmt: skip

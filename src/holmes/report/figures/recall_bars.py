@@ -35,15 +35,15 @@ def draw_recall(groupings: Mapping[str, Groups], theme: Theme = LIGHT) -> Figure
 
 
 def draw_bars(axes: Axes, groups: Groups, cutoff: str, theme: Theme) -> None:
-    places = range(len(groups))
+    positions = range(len(groups))
     values = [group[cutoff] for group in groups.values()]
-    bars = axes.barh(places, values, height=0.66, color=theme.series[0], alpha=0.85)
+    bars = axes.barh(positions, values, height=0.66, color=theme.series[0], alpha=0.85)
     for bar in bars:
         bar.set_gid(cutoff)
-    for place, value, group in zip(places, values, groups.values(), strict=True):
+    for position, value, group in zip(positions, values, groups.values(), strict=True):
         low, high = wilson_interval(value, int(group["queries"]))
-        axes.hlines(place, low, high, color=theme.ink, linewidth=0.8)
-        axes.text(high + 2, place, f"{value:.1f}", va="center", size=7)
+        axes.hlines(position, low, high, color=theme.ink, linewidth=0.8)
+        axes.text(high + 2, position, f"{value:.1f}", va="center", size=7)
     axes.set(xlim=(0, 122), xticks=(0, 50, 100), ylim=(len(groups) - 0.5, -0.5))
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)

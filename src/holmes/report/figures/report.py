@@ -41,7 +41,7 @@ CUT = ": those right of the cut are polysemous too"
 EXAMPLES = """The queries nearest to the median uncertainty of their kind, with the three best videos of the
 whole split: score, and similarity along the video. Green frames are right, dashed ones are also known
 to fit, orange ones are wrong; the true moment is shaded. u, c and ξ are those of the branch that decided the
-kind; rank is the place of the right video."""
+kind; rank is the position of the right video."""
 TIMELINE = """Lines show, at every frame, the weighted similarity of the frame and of the clip around it; the
 true moment is shaded, the numbers are the videos' scores. {chosen}"""
 ONE_RUN = "Queries are chosen by how clearly the right video wins: at 90, 50 and 10 % of all queries."

@@ -153,21 +153,21 @@ def label_line_ends(
     line = 1.3 * size / 72 / (figure_height * axes.get_position().height)  # in axes fractions
     to_axes = axes.transData + axes.transAxes.inverted()
     wanted = [float(to_axes.transform((axes.get_xlim()[0], height))[1]) for height, _, _ in ends]
-    for place, (_, name, colour) in zip(spread(wanted, line), ends, strict=True):
-        axes.text(x, place, name, color=colour, size=size, va="center", transform=axes.transAxes)
+    for position, (_, name, colour) in zip(spread(wanted, line), ends, strict=True):
+        axes.text(x, position, name, color=colour, size=size, va="center", transform=axes.transAxes)
 
 
 def spread(wanted: ArrayLike, gap: float) -> NDArray[np.float64]:
-    """The places nearest to the wanted ones that lie at least `gap` apart, in the same order."""
+    """The positions nearest to the wanted ones that lie at least `gap` apart, in the same order."""
     wanted_N = np.asarray(wanted, np.float64)
     order_N = np.argsort(wanted_N, kind="stable")
     ladder_N = gap * np.arange(len(wanted_N))
-    # With the gaps subtracted, places must not decrease: pool neighbours that do (isotonic regression).
+    # With the gaps subtracted, positions must not decrease: pool neighbours that do (isotonic regression).
     pools: list[list[float]] = []
     for value in wanted_N[order_N] - ladder_N:
         pools.append([value])
         while len(pools) > 1 and np.mean(pools[-2]) > np.mean(pools[-1]):
             pools[-2:] = [pools[-2] + pools[-1]]
-    placed_N = np.empty_like(wanted_N)
-    placed_N[order_N] = np.concatenate([np.full(len(pool), np.mean(pool)) for pool in pools]) + ladder_N
-    return placed_N
+    spread_N = np.empty_like(wanted_N)
+    spread_N[order_N] = np.concatenate([np.full(len(pool), np.mean(pool)) for pool in pools]) + ladder_N
+    return spread_N

@@ -37,15 +37,15 @@ def sweep_figure(
     rows = -(-len(panels) // columns)
     with theme.applied():
         figure = Figure(figsize=(PANEL * columns, HEIGHT * rows), layout="constrained")
-        places = figure.subplots(rows, columns, sharey=True, squeeze=False).flat
-        for axes in places[len(panels) :]:
+        panes = figure.subplots(rows, columns, sharey=True, squeeze=False).flat
+        for axes in panes[len(panels) :]:
             axes.set_axis_off()
-        for axes, (name, found) in zip(places, panels, strict=False):
+        for axes, (name, found) in zip(panes, panels, strict=False):
             if "settings" in found:
                 draw_grid(axes, found, theme)
             else:
                 draw_sweep(axes, name, found, theme)
-        for axes in places[::columns]:
+        for axes in panes[::columns]:
             axes.set_ylabel("SumR")
     return figure
 
@@ -75,7 +75,7 @@ def draw_grid(axes: Axes, found: dict[str, Any], theme: Theme) -> None:
         lines.setdefault(label, {})[values.index(value)] = point["metrics"]["SumR"]
     colours = (*theme.series, theme.muted, theme.ink)
     for number, (label, totals) in enumerate(lines.items()):
-        ordered = [totals[place] for place in range(len(values))]
+        ordered = [totals[number] for number in range(len(values))]
         draw_line(axes, ordered, colours[number % len(colours)], label)
     prepare(axes, first, values, theme)
     axes.legend(frameon=False, fontsize=6.5)
@@ -83,11 +83,11 @@ def draw_grid(axes: Axes, found: dict[str, Any], theme: Theme) -> None:
 
 def draw_line(axes: Axes, totals: list[dict[str, float | None]], colour: str, label: str = "") -> None:
     means = [float(total["mean"] or 0) for total in totals]
-    places = range(len(means))
+    positions = range(len(means))
     bars = [total["deviation"] for total in totals if total["deviation"] is not None]
     if len(bars) == len(means):
-        axes.errorbar(places, means, bars, color=colour, elinewidth=0.8, capsize=2, fmt="none")
-    axes.plot(places, means, color=colour, marker="o", markersize=3.5, label=label)
+        axes.errorbar(positions, means, bars, color=colour, elinewidth=0.8, capsize=2, fmt="none")
+    axes.plot(positions, means, color=colour, marker="o", markersize=3.5, label=label)
 
 
 def prepare(axes: Axes, label: str, values: list[Any], theme: Theme) -> None:

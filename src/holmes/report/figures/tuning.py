@@ -50,12 +50,12 @@ def tuning_figure(found: dict[str, Any], theme: Theme = LIGHT) -> Figure:
         figure = Figure(figsize=(PANEL * columns, HEIGHT * rows + tall), layout="constrained")
         heights = [HEIGHT * rows, tall] if tall else [HEIGHT * rows]
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).flat
-        places = parts[0].subplots(rows, columns, sharey=True, squeeze=False).flat
-        for axes in places[len(names) :]:
+        panes = parts[0].subplots(rows, columns, sharey=True, squeeze=False).flat
+        for axes in panes[len(names) :]:
             axes.set_axis_off()
-        for axes, name in zip(places, names, strict=False):
+        for axes, name in zip(panes, names, strict=False):
             draw_setting(axes, name, found, theme)
-        for axes in places[::columns]:
+        for axes in panes[::columns]:
             axes.set_ylabel("SumR, held out")
         parts[0].suptitle("★ best trial   ■ preset   pale: stopped half way", fontsize=7.5, x=0.02, ha="left")
         if tall:
@@ -68,11 +68,11 @@ def draw_setting(axes: Axes, name: str, found: dict[str, Any], theme: Theme) -> 
     dimension, own = found["settings"][name], found["preset_values"][name]
     choices = [spelt(value) for value in dimension["values"]] if "values" in dimension else None
 
-    def place(value: Any) -> float:
+    def position(value: Any) -> float:
         return float(choices.index(spelt(value))) if choices is not None else float(value)
 
     for trial in found["trials"]:
-        value = place(trial["changes"].get(name, own))
+        value = position(trial["changes"].get(name, own))
         best = trial["number"] == found["best"]
         if trial["sums"]:
             colour = theme.series[1] if best or not trial["changes"] else theme.series[0]

@@ -6,7 +6,7 @@ import { Card } from "./card.js";
 import { groups, panel } from "./diagnosis.js";
 import { button, clock, counted, h, icon, notice, plain, say } from "./dom.js";
 import { Filters } from "./filters.js";
-import { made } from "./places.js";
+import { made } from "./extensions.js";
 import { searches } from "./recent.js";
 import { scaleOf } from "./timeline.js";
 
@@ -164,7 +164,7 @@ export class Answer {
       h("h2", { class: name ? "group" : "hidden" }, name || "Videos found"),
       h("ol", { class: "cards", start: first + 1 }, items.slice(first, parts[at + 1]?.[0]))]);
     this.title.textContent = answer.source?.title ?? `Results for ${this.query}`;
-    this.results.replaceChildren(...(answer.source ? [this.#asking(answer.source)] : []), ...(answer.diagnosis && hits.length ? [panel({ ...answer, hits })] : []),
+    this.results.replaceChildren(...(answer.source ? [this.#queryShown(answer.source)] : []), ...(answer.diagnosis && hits.length ? [panel({ ...answer, hits })] : []),
       ...(items.length ? lists : [this.#none(answer)]));
     this.hits = hits;
     this.#summary(answer);
@@ -202,9 +202,9 @@ export class Answer {
     this.exports.replaceChildren(...entries.map((entry) => h("li", {}, entry)));
   }
 
-  #asking({ title, image, note }) {
+  #queryShown({ title, image, note }) {
     const end = this.source ? button("close", "End this search", () => this.use(null)) : null;
-    return h("section", { class: "asking" }, image ? h("img", { src: image, alt: "", width: 160, height: 90 }) : null,
+    return h("section", { class: "query-shown" }, image ? h("img", { src: image, alt: "", width: 160, height: 90 }) : null,
       h("div", {}, h("h2", {}, title), note ? h("p", { class: "advice" }, note) : null), end);
   }
 

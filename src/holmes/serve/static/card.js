@@ -3,7 +3,7 @@
 
 import { thumbnail } from "./api.js";
 import { button, clock, h, percent, say, shortened } from "./dom.js";
-import { made } from "./places.js";
+import { made } from "./extensions.js";
 import { Player } from "./player.js";
 import { previewOnHover } from "./preview.js";
 import { watchAddress } from "./tile.js";

@@ -2,7 +2,7 @@
 
 import { Problem, address, at } from "./api.js";
 import { button, bytes, clock, counted, h, plain, say } from "./dom.js";
-import { addCardAction, addExport } from "./places.js";
+import { addCardAction, addExport } from "./extensions.js";
 
 const KINDS = [["reel", "Video: a reel with titles (MP4)"], ["otio", "Timeline: OpenTimelineIO"], ["fcpxml", "Timeline: Final Cut Pro, Resolve (FCPXML)"],
   ["edl", "Timeline: CMX 3600 (EDL)"], ["markers", "Markers: Resolve (CSV)"], ["markers-edl", "Markers: Resolve (EDL)"], ["vtt", "Chapters: WebVTT"],

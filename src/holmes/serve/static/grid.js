@@ -54,7 +54,7 @@ export class Grid {
     const changed = columns !== this.columns || wide !== this.wide;
     Object.assign(this, { columns, wide, high: Math.round(wide * 9 / 16) + TEXT + GAP });
     this.element.style.height = `${Math.ceil(this.total / columns) * this.high}px`;
-    if (changed) for (const [at, element] of this.shown) this.#place(element, at);
+    if (changed) for (const [at, element] of this.shown) this.#position(element, at);
   }
 
   #scrolled() {
@@ -88,7 +88,7 @@ export class Grid {
     const element = h("li", { "aria-posinset": String(at + 1), "aria-setsize": String(this.total) },
       video && !(this.speed > FAST) ? tile(video, { picture: false, extra: this.extra(video) }) : h("div", { class: "tile ghost" }));
     element.video = element.querySelector(".ghost") ? null : video;
-    this.#place(element, at);
+    this.#position(element, at);
     if (before) before.replaceWith(element);
     else this.element.insertBefore(element, this.#following(at));
     this.shown.set(at, element);
@@ -101,7 +101,7 @@ export class Grid {
     return next === null ? null : this.shown.get(next);
   }
 
-  #place(element, at) {
+  #position(element, at) {
     const column = at % this.columns;
     element.style.width = `${this.wide}px`;
     element.style.transform = `translate(${column * (this.wide + GAP)}px, ${Math.floor(at / this.columns) * this.high}px)`;

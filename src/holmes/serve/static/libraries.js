@@ -1,8 +1,8 @@
-// Several libraries of one server: a switch in the header, and what the others answer where they are searched apart.
+// Several libraries of one server: a switch in the header, and what the others answer where they are searched separately.
 
 import { address, pathOf, request, root } from "./api.js";
 import { h, percent } from "./dom.js";
-import { addHeaderItem } from "./places.js";
+import { addHeaderItem } from "./extensions.js";
 
 const ALL = "All libraries";
 
@@ -11,10 +11,10 @@ const base = ({ library }) => (library && root.endsWith(`/${library}/`) ? root.s
 
 addHeaderItem((about) => {
   if (about.libraries.length < 2) return null;
-  const names = about.apart ? about.libraries : [null, ...about.libraries];
+  const names = about.why_separate ? about.libraries : [null, ...about.libraries];
   const options = names.map((name) => h("option", { value: name ?? "", selected: name === about.library }, name ?? ALL));
-  const choice = h("select", { "aria-label": "Library", title: about.apart ?? "", onchange: () => open(about, choice.value) }, options);
-  if (about.apart) document.addEventListener("answered", ({ detail }) => others(about, detail));
+  const choice = h("select", { "aria-label": "Library", title: about.why_separate ?? "", onchange: () => open(about, choice.value) }, options);
+  if (about.why_separate) document.addEventListener("answered", ({ detail }) => others(about, detail));
   return h("div", { class: "library-choice" }, choice);
 });
 
@@ -35,7 +35,7 @@ async function others(about, { query, element }) {
   const found = answers.filter(({ library, answer }) => library !== about.library && answer?.hits.length);
   if (!found.length || !element.isConnected) return;
   element.querySelector(".other-libraries")?.remove();
-  element.append(h("section", { class: "other-libraries", "aria-label": "Other libraries" }, h("h2", {}, "Other libraries"), h("p", {}, about.apart),
+  element.append(h("section", { class: "other-libraries", "aria-label": "Other libraries" }, h("h2", {}, "Other libraries"), h("p", {}, about.why_separate),
     h("ul", {}, found.map(({ library, answer: { hits: [hit], diagnosis } }) => h("li", {},
       h("a", { href: `${base(about)}${library}/?${new URLSearchParams({ q: query })}` }, library),
       `: ${hit.title}${diagnosis.probability === null ? "" : `, ${percent(diagnosis.probability)}`}`)))));

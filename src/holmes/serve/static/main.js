@@ -2,7 +2,7 @@
 //
 //   /  start.js      /?q=  answer.js      /library  library.js      /watch?video=  watch.js      player.js in the last three
 //
-// A module adds to the page in five places; places.js says what each is given. Import the module below, in one line.
+// A module adds to the page at five points; extensions.js says what each is given. Import the module below, in one line.
 //   1  addCardAction((hit, { time, player }) => element)          an action of a hit
 //   2  addPlayerPanel(({ video, player }) => { title, element })  a panel beside the film
 //   3  addHeaderItem((about) => element)                          something in the header
@@ -16,14 +16,14 @@ import { button, h, plain } from "./dom.js";
 import "./libraries.js";
 import { Library } from "./library.js";
 import "./picture.js";
-import { made } from "./places.js";
+import { made } from "./extensions.js";
 import "./searches.js";
 import { Start } from "./start.js";
 import { Watch } from "./watch.js";
 import "./cut.js"; // saves clips, reels and files for editors
 import "./transcript.js"; // what a film says, beside the player
 
-const LOOK = 3000; // milliseconds between two looks whether the server is back
+const POLL = 3000; // milliseconds between two checks whether the server is back
 const content = document.getElementById("content");
 const input = document.getElementById("q");
 const views = {}; // made when they are first shown, and kept
@@ -104,19 +104,19 @@ function help() {
 
 // A server that is gone: what is shown is from before, so it is greyed, and nothing can be exported until it is back.
 const gone = document.getElementById("gone");
-gone.append(h("p", {}, "The server does not answer. What you see is from before."), plain("Try again", () => look()));
-let looking;
+gone.append(h("p", {}, "The server does not answer. What you see is from before."), plain("Try again", () => poll()));
+let polling;
 
-async function look() {
-  clearTimeout(looking);
-  await request("/api/health").catch(() => { looking = setTimeout(look, LOOK); });
+async function poll() {
+  clearTimeout(polling);
+  await request("/api/health").catch(() => { polling = setTimeout(poll, POLL); });
 }
 
 document.addEventListener("connection", ({ detail: reachable }) => {
   document.body.classList.toggle("gone", !reachable);
   gone.hidden = reachable;
   document.dispatchEvent(new CustomEvent(reachable ? "back" : "away"));
-  if (!reachable) looking = setTimeout(look, LOOK);
+  if (!reachable) polling = setTimeout(poll, POLL);
   else if (view.failed) view.read();
 });
 

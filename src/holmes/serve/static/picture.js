@@ -3,7 +3,7 @@
 
 import { request } from "./api.js";
 import { button, h } from "./dom.js";
-import { addSearchField } from "./places.js";
+import { addSearchField } from "./extensions.js";
 
 const SIDE = 384; // pixels: more than most models look at
 const LARGEST = 45000; // bytes, so that a request stays within its limit

@@ -3,7 +3,7 @@
 
 import { address, at, request, thumbnail } from "./api.js";
 import { button, clock, h, say, setIcon } from "./dom.js";
-import { made } from "./places.js";
+import { made } from "./extensions.js";
 
 const PICTURES = 8;
 const SPEEDS = [0.25, 0.5, 0.75, 1, 1.25, 1.5, 2];

@@ -2,7 +2,7 @@
 
 import { address, request, send } from "./api.js";
 import { button, h, percent, svg } from "./dom.js";
-import { addHeaderItem } from "./places.js";
+import { addHeaderItem } from "./extensions.js";
 
 const mark = () => svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d: "M7 4.500h10v15l-5-4-5 4z" }));
 

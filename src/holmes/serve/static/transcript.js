@@ -2,7 +2,7 @@
 
 import { address, request } from "./api.js";
 import { clock, h, icon } from "./dom.js";
-import { addPlayerPanel } from "./places.js";
+import { addPlayerPanel } from "./extensions.js";
 
 const ICONS = { seen: "seen", said: "said", written: "written" };
 const NAMES = { seen: "found by what is seen", said: "found by what is said", written: "found by text on screen" };

@@ -8,12 +8,12 @@ const SUFFIXES = /\.(3g2|3gp|asf|avi|divx|f4v|flv|gif|m2ts|m2v|m4v|mkv|mov|mp4|m
 const AT_ONCE = 2; // files
 const LEAST = 64 << 10, FIRST = 1 << 20; // bytes of a piece: the least, and of the first
 const QUICK = 1500, SLOW = 6000; // milliseconds of a piece, after which the next one is larger or smaller
-const LOOK = 1000; // milliseconds between two looks at what the server adds
+const POLL = 1000; // milliseconds between two requests for what the server adds
 const AGAIN = [1000, 2000, 4000, 8000, 15000]; // milliseconds until the next try without a connection
 const SHOWN = 50; // rows of the list
-const OVER = ["added", "there", "same", "left_out", "failed", "cancelled"];
+const OVER = ["added", "there", "same", "skipped", "failed", "cancelled"];
 
-let current = null; // uploads go on while the place where they are shown comes and goes
+let current = null; // uploads go on while the list that shows them opens and closes
 
 // Shows uploads in `container`; `onDone` is called when all are over. Resolves to nothing where the server takes no files.
 export async function mountUploads(container, { onDone } = {}) {
@@ -61,7 +61,7 @@ class Uploads {
       const left = uploads.filter((upload) => upload.state === "sending" && upload.offset && !mine.has(upload.id));
       const names = left.slice(0, 3).map((upload) => upload.name).join(", ");
       this.hint.textContent = left.length ? `${counted(left.length, "file")} unfinished: ${names}${left.length > 3 ? " …" : ""}. Choose ${left.length === 1 ? "it" : "them"} again to continue.`
-        : `Room for ${bytes(free)}. A file that stops halfway continues when you choose it again.`;
+        : `Space for ${bytes(free)}. A file that stops halfway continues when you choose it again.`;
     } catch (problem) {
       this.hint.textContent = problem.message;
     }
@@ -73,9 +73,9 @@ class Uploads {
     for (const { file, name } of found) {
       if (/(^|\/)\./.test(name) || known.has(`${name}/${file.size}`)) continue; // hidden files of folders are not meant
       const item = { file, name, offset: 0, state: "waits" };
-      if (!SUFFIXES.test(name)) Object.assign(item, { state: "left_out", reason: "it is not named like a video" });
-      else if (!file.size) Object.assign(item, { state: "left_out", reason: "it is empty" });
-      else if (this.largest && file.size > this.largest) Object.assign(item, { state: "left_out", reason: `it has ${bytes(file.size)}; this server takes up to ${bytes(this.largest)}` });
+      if (!SUFFIXES.test(name)) Object.assign(item, { state: "skipped", reason: "it is not named like a video" });
+      else if (!file.size) Object.assign(item, { state: "skipped", reason: "it is empty" });
+      else if (this.largest && file.size > this.largest) Object.assign(item, { state: "skipped", reason: `it has ${bytes(file.size)}; this server takes up to ${bytes(this.largest)}` });
       this.items.push(item);
     }
     this.#next();
@@ -134,19 +134,19 @@ class Uploads {
     Object.assign(item, { id, offset, state, same, reason, kept: name, sent: state !== "sending" });
   }
 
-  // Looks again and again at what the server adds.
+  // Polls what the server adds.
   #follow() {
-    if (this.looking || !this.items.some((item) => ["waiting", "adding"].includes(item.state))) { this.#finish(); return; }
-    this.looking = setTimeout(async () => {
+    if (this.polling || !this.items.some((item) => ["waiting", "adding"].includes(item.state))) { this.#finish(); return; }
+    this.polling = setTimeout(async () => {
       try {
         const { uploads } = await request("/api/uploads");
         const byId = new Map(uploads.map((upload) => [upload.id, upload]));
         for (const item of this.items) if (item.sent && byId.has(item.id)) this.#told(item, byId.get(item.id));
       } catch { /* asked again */ }
-      this.looking = null;
+      this.polling = null;
       this.#show();
       this.#follow();
-    }, LOOK);
+    }, POLL);
   }
 
   #finish() {
@@ -158,7 +158,7 @@ class Uploads {
 
   #counts() {
     const count = (state) => this.items.filter((item) => item.state === state).length;
-    return { files: this.items.length, added: count("added"), there: count("there"), same: count("same"), left: count("left_out") + count("failed"), cancelled: count("cancelled") };
+    return { files: this.items.length, added: count("added"), there: count("there"), same: count("same"), left: count("skipped") + count("failed"), cancelled: count("cancelled") };
   }
 
   #cancel(item) {
@@ -198,7 +198,7 @@ class Uploads {
   // Sending and adding go on side by side: the slower of the two says how long the rest takes.
   #progress(over) {
     const seconds = (performance.now() - this.began) / 1000;
-    const meant = this.items.filter((item) => !["left_out", "failed", "cancelled"].includes(item.state));
+    const meant = this.items.filter((item) => !["skipped", "failed", "cancelled"].includes(item.state));
     const total = sum(meant, (item) => item.file.size);
     const sent = sum(meant, (item) => (item.sent ? item.file.size : item.offset));
     const added = sum(meant.filter((item) => OVER.includes(item.state)), (item) => item.file.size);

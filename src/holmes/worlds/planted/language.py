@@ -77,8 +77,8 @@ def phrase(attribute: Attribute, value: int | None, corrupted: bool, rng: np.ran
 def garbled(word: str, rng: np.random.Generator) -> str:
     """The word with half of its letters replaced, at least two, so that it leaves the vocabulary."""
     letters = list(word)
-    for place in rng.choice(len(letters), max(2, len(letters) // 2), replace=False):
-        letters[place] = LETTERS[rng.integers(len(LETTERS))]
+    for position in rng.choice(len(letters), max(2, len(letters) // 2), replace=False):
+        letters[position] = LETTERS[rng.integers(len(LETTERS))]
     result = "".join(letters)
     return garbled(word, rng) if result in VOCABULARY else result
 

@@ -115,7 +115,9 @@ STATES = [
 
 
 @dataclass(frozen=True)
-class Look:
+class Appearance:
+    """What a film shows for one half: a shape of a colour before a background."""
+
     colour: str
     shape: str
     background: str
@@ -137,7 +139,7 @@ class FactFilm:
     """A film: its own facts, and those that it shares."""
 
     name: str
-    looks: tuple[Look, Look]
+    appearances: tuple[Appearance, Appearance]
     own: tuple[Fact, ...]  # seen, said, written
     shared: tuple[Fact, ...]
 
@@ -155,11 +157,11 @@ def plan_facts(films: int, seed: int = 0) -> tuple[list[FactFilm], list[FactQuer
     """Films and the queries about them; a quarter as many queries again are about no film."""
     rng = np.random.default_rng(seed)
     absent = max(1, films)
-    looks = _looks(rng, films)
+    appearances = _appearances(rng, films)
     said = _distinct(rng, films + absent, len(WHO), len(DID), len(WHERE))
     signs = _distinct(rng, films + absent, len(PLACES), len(STATES), 90)
     groups = -(-films // SHARED_BY)
-    shared_looks = [looks[int(at)] for at in rng.integers(0, len(looks), groups)]
+    shared_appearances = [appearances[int(at)] for at in rng.integers(0, len(appearances), groups)]
     shared_said = _distinct(np.random.default_rng(seed + 1000), groups, len(WHO), len(DID), len(WHERE))
     shared_signs = _distinct(np.random.default_rng(seed + 2000), groups, len(PLACES), len(STATES), 90)
     group_of = shared_groups(films)
@@ -168,16 +170,16 @@ def plan_facts(films: int, seed: int = 0) -> tuple[list[FactFilm], list[FactQuer
     for at in range(films):
         group = group_of[at]
         own = (
-            _seen(looks[at], 0.0, half, rng),
+            _seen(appearances[at], 0.0, half, rng),
             _said(said[at], 0.2, half),
             _written(signs[at], 0.0, half),
         )
         shared = (
-            _seen(shared_looks[group[0]], half, whole, rng),
+            _seen(shared_appearances[group[0]], half, whole, rng),
             _said(shared_said[group[1]], half + 0.1, whole),
             _written(shared_signs[group[2]], half, whole),
         )
-        planned.append(FactFilm(f"film{at:03}", (looks[at], shared_looks[group[0]]), own, shared))
+        planned.append(FactFilm(f"film{at:03}", (appearances[at], shared_appearances[group[0]]), own, shared))
     queries = [query for film in planned for query in _queries(film)]
     for at in range(absent):
         fact = _said(said[films + at], 0, 0) if at % 2 else _written(signs[films + at], 0, 0)
@@ -198,15 +200,15 @@ def render_facts(folder: Path, films: list[FactFilm], seed: int = 0) -> list[Pat
         motions = tuple(scene_words.MOTIONS)
         frames = [
             paint_scene(
-                look.colour,
-                look.shape,
-                look.background,
+                appearance.colour,
+                appearance.shape,
+                appearance.background,
                 motions[int(rng.integers(len(motions)))],
                 round(SCENE_SECONDS * FRAMES_PER_SECOND),
                 SIZE,
                 rng,
             )
-            for look in film.looks
+            for appearance in film.appearances
         ]
         voice = VOICES[int(rng.integers(len(VOICES)))]
         facts = (*film.own, *film.shared)
@@ -246,9 +248,9 @@ def _asked(fact: Fact) -> str:
     return f"someone says {fact.text}" if fact.kind == "said" else f"a sign that reads {fact.text.lower()}"
 
 
-def _seen(look: Look, start: float, end: float, rng: np.random.Generator) -> Fact:
-    shapes, backgrounds = scene_words.SHAPES[look.shape], scene_words.BACKGROUNDS[look.background]
-    text = f"a {look.colour} {shapes[int(rng.integers(len(shapes)))]} "
+def _seen(appearance: Appearance, start: float, end: float, rng: np.random.Generator) -> Fact:
+    shapes, backgrounds = scene_words.SHAPES[appearance.shape], scene_words.BACKGROUNDS[appearance.background]
+    text = f"a {appearance.colour} {shapes[int(rng.integers(len(shapes)))]} "
     text += backgrounds[int(rng.integers(len(backgrounds)))]
     return Fact("seen", text, text, start, end)
 
@@ -285,9 +287,9 @@ def shared_groups(films: int) -> list[tuple[int, int, int]]:
     raise HolmesError(f"{films} films are too few to share facts; plan at least 15.")
 
 
-def _looks(rng: np.random.Generator, count: int) -> list[Look]:
+def _appearances(rng: np.random.Generator, count: int) -> list[Appearance]:
     every = [
-        Look(c, s, b)
+        Appearance(c, s, b)
         for c in scene_words.COLOURS
         for s in scene_words.SHAPES
         for b in scene_words.BACKGROUNDS

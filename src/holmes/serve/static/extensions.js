@@ -1,4 +1,4 @@
-// The five places where a module adds to the page. Call these functions when the module is loaded, and import the
+// The five points where a module adds to the page. Call these functions when the module is loaded, and import the
 // module in main.js. A function that returns null adds nothing, so a module can look at what it is given first.
 
 const given = { card: [], panel: [], header: [], search: [], export: [] };
@@ -20,6 +20,6 @@ export const addSearchField = (make) => given.search.push(make);
 // 5. An entry of the menu "Export": ({ hits, parameters }) => element (an <a> or <button>). `parameters` are the query and the filters.
 export const addExport = (make) => given.export.push(make);
 
-export function made(place, ...context) {
-  return given[place].map((make) => make(...context)).filter(Boolean);
+export function made(point, ...context) {
+  return given[point].map((make) => make(...context)).filter(Boolean);
 }
