@@ -183,6 +183,12 @@ def test_the_sentence(kind, group, said):
     assert "the first hit" in explain(kind, group, [0.4, 0.2, 0.1], 0.22)[0] or group == 2
 
 
+def test_the_advice_asks_for_what_the_answer_was_found_by() -> None:
+    little = (AnswerKind.TOO_LITTLE, 1, [0.2], 0.1, ["a.mp4"])
+    assert "can be seen" in explain(*little)[1] and "can be seen" in explain(*little, [(2.0, 1.0, 0.0)])[1]
+    assert "said or shown" in explain(*little, [(1.0, -1.0, 2.0)])[1]
+
+
 def test_an_answer_that_is_certain_asks_for_no_more_words():
     said, helps = explain(AnswerKind.PRECISE, 1, [0.995], 0.003, ["a.mp4"])
     assert said == "Likely: a.mp4, over 99%. Under 1% that it is not in your collection."

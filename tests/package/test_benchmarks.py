@@ -245,6 +245,17 @@ def test_the_cost_of_hearing_is_measured(command: Any, tmp_path: Path) -> None:
     assert sys.modules["heard_speed"].errors(["a", "b", "c"], ["a", "x", "c", "d"]) == 2
 
 
+def test_fused_sources_are_measured_beside_each_alone(command: Any, tmp_path: Path, capsys: Any) -> None:
+    """The smallest world whose films can share facts, seen by the model that needs no training."""
+    small = ["--films", 15, "--given-words", "--model", "pocket", "--fit"]
+    command("heard", tmp_path / "world", *small, "--json", tmp_path / "heard.json")
+    found = read_json(tmp_path / "heard.json")
+    assert found["videos"] == 15 and found["queries"] == 8 * 8 + 8
+    assert found["R@1"]["written"]["written"] == 1.0 and found["R@1"]["written"]["fused"] == 1.0
+    assert 0 <= found["ECE of fused"] <= 1
+    assert "said and written" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_benchmark_says_what_it_takes(name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """It can be imported, and its flags can be parsed."""

@@ -18,6 +18,7 @@ def test_own_facts_are_unique_and_shared_ones_are_told_apart_by_two(films: int) 
         assert kind == 0 or max(own.values()) == 1  # one look has several words
         shared = Counter(film.shared[kind].text for film in planned)
         assert kind == 0 or max(shared.values()) <= SHARED_BY
+    assert not {film.appearances[0] for film in planned} & {film.appearances[1] for film in planned}
     for one, other in ((0, 1), (0, 2), (1, 2)):
         pairs = Counter((groups[one], groups[other]) for groups in shared_groups(films))
         assert max(pairs.values()) == 1
@@ -32,3 +33,5 @@ def test_own_facts_are_unique_and_shared_ones_are_told_apart_by_two(films: int) 
 def test_too_few_films_cannot_share() -> None:
     with pytest.raises(HolmesError, match="too few"):
         plan_facts(3)
+    with pytest.raises(HolmesError, match="too many"):
+        plan_facts(200)

@@ -338,7 +338,7 @@ def _describe(
     sources: Sequence[Sequence[float]],
 ) -> Diagnosis:
     here = 1 - none  # a sentence made from it later has the same numbers
-    explanation, advice = wording.explain(kind, group, probabilities, 1 - here)
+    explanation, advice = wording.explain(kind, group, probabilities, 1 - here, sources=sources)
     return Diagnosis(
         kind=kind.name.lower(),
         words=kind.words,

@@ -21,15 +21,22 @@ READS_ENGLISH = (
 ASK_IN_ENGLISH = "Ask in English."
 ADD_A_DETAIL = "Add a detail that tells them apart."
 SAY_MORE = "Say more about what can be seen: who or what is there, what happens, and where."
+SAY_MORE_WORDS = "Give more of the words that are said or shown in it."
 OTHER_WORDS = "Other words for the same thing may find it."
 
 
 def explain(
-    kind: AnswerKind, group: int, probabilities: Sequence[float], none: float, names: Sequence[str] = ()
+    kind: AnswerKind,
+    group: int,
+    probabilities: Sequence[float],
+    none: float,
+    names: Sequence[str] = (),
+    sources: Sequence[Sequence[float]] = (),
 ) -> tuple[str, str]:
     """A sentence on the answer, and one on what would help.
 
-    `probabilities` and `names` are those of the first videos; where no names are known, they are called hits.
+    `probabilities`, `names` and `sources` are those of the first videos; where no names are known, they are
+    called hits.
     """
     first = names[0] if names else "the first hit"
     leads, together = percent(probabilities[0]), percent(min(1.0, sum(probabilities[:group])))
@@ -47,12 +54,18 @@ def explain(
             asked = f"{which_of(names, group)} " if len(names) > 1 else ""
             return f"{_sentence(shown)} {missing}", f"{asked}{ADD_A_DETAIL}"
         case AnswerKind.TOO_LITTLE:
-            return f"Not enough to tell. The likeliest video is {first}, {leads}. {missing}", SAY_MORE
+            helps = SAY_MORE_WORDS if words_lead(sources) else SAY_MORE
+            return f"Not enough to tell. The likeliest video is {first}, {leads}. {missing}", helps
     word = "Likely" if likely(none) else "Perhaps"
     return (
         f"{word} not in your collection: {percent(none)}. The nearest is {first}, {leads}.",
         OTHER_WORDS,
     )
+
+
+def words_lead(sources: Sequence[Sequence[float]]) -> bool:
+    """Whether what is said or written speaks louder for the first video than its pictures do."""
+    return bool(sources) and max(sources[0][1:]) > sources[0][0]
 
 
 def abstained(probability: float, least: float) -> str:

@@ -178,7 +178,7 @@ def with_names(diagnosis: Diagnosis, hits: Sequence[Hit]) -> Diagnosis:
     names = [printable(Path(hit.video).name) for hit in hits[: max(1, diagnosis.group)]]
     kind = AnswerKind[diagnosis.kind.upper()]
     explanation, advice = wording.explain(
-        kind, diagnosis.group, diagnosis.probabilities, 1 - diagnosis.here, names
+        kind, diagnosis.group, diagnosis.probabilities, 1 - diagnosis.here, names, diagnosis.sources
     )
     return replace(diagnosis, explanation=explanation, advice=advice)
 

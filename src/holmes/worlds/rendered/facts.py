@@ -157,11 +157,11 @@ def plan_facts(films: int, seed: int = 0) -> tuple[list[FactFilm], list[FactQuer
     """Films and the queries about them; a quarter as many queries again are about no film."""
     rng = np.random.default_rng(seed)
     absent = max(1, films)
-    appearances = _appearances(rng, films)
+    groups = -(-films // SHARED_BY)
+    appearances = _appearances(rng, films + groups)
     said = _distinct(rng, films + absent, len(WHO), len(DID), len(WHERE))
     signs = _distinct(rng, films + absent, len(PLACES), len(STATES), 90)
-    groups = -(-films // SHARED_BY)
-    shared_appearances = [appearances[int(at)] for at in rng.integers(0, len(appearances), groups)]
+    shared_appearances = appearances[films:]  # what a film has of its own, no other film shares
     shared_said = _distinct(np.random.default_rng(seed + 1000), groups, len(WHO), len(DID), len(WHERE))
     shared_signs = _distinct(np.random.default_rng(seed + 2000), groups, len(PLACES), len(STATES), 90)
     group_of = shared_groups(films)
@@ -294,6 +294,8 @@ def _appearances(rng: np.random.Generator, count: int) -> list[Appearance]:
         for s in scene_words.SHAPES
         for b in scene_words.BACKGROUNDS
     ]
+    if count > len(every):
+        raise HolmesError(f"{count} different scenes are too many; there are {len(every)}.")
     return [every[int(at)] for at in rng.permutation(len(every))[:count]]
 
 
