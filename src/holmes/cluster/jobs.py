@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import holmes
 from holmes.base.processes import Answer, Ending, Finished
 from holmes.cluster.connect import check_version, connect, import_ray, reason_of
+from holmes.cluster.extract import CPUS
 from holmes.errors import HolmesError
 
 J = TypeVar("J")
@@ -93,7 +94,7 @@ def run_jobs_at(
     """Every job, in the order they finish, by `at_once` actors; one whose node dies has an `Ending`."""
     connect(address)
     ray = import_ray()
-    needs = {"num_gpus": 1} if ray.cluster_resources().get("GPU") else {"num_cpus": 1}
+    needs = {"num_gpus": 1} if ray.cluster_resources().get("GPU") else {"num_cpus": CPUS}
     actor = ray.remote(Worker).options(max_concurrency=3, scheduling_strategy="SPREAD", **needs)
     waiting = iter(jobs)
     busy: dict[Any, tuple[Any, J]] = {}  # an actor's next news → the actor and its job
