@@ -196,6 +196,7 @@ def test_an_index_of_a_pulled_model_remembers_its_name(world, tmp_path: Path, mo
 )
 def test_names_lead_nowhere_else(name: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("HOLMES_HUB", str(tmp_path / "share"))
+    monkeypatch.chdir(tmp_path)  # from where no such folder exists
     with pytest.raises(HolmesError, match=r"is not the name of a model|does not exist"):
         holmes.pull(name)
 

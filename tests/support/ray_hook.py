@@ -24,6 +24,8 @@ CRASHING = "crash"  # in the name of a video that its decoder does not survive
 class Shades(FakeJoint):
     """A row is how bright a frame is, as a direction."""
 
+    name = "shades"
+
     def frames(self, images: Any) -> np.ndarray:
         bright = np.array([image.mean() / 255 for image in images], np.float32)
         return np.cos(bright[:, None] * 2 + np.linspace(0, 3, WIDTH, dtype=np.float32))

@@ -24,7 +24,7 @@ LARGEST_CHUNK = 64 << 20  # bytes of a chunk of a small item; a chunk is read as
 MOST_DIGITS = 15  # of a number in shape.txt
 
 
-ELSEWHERE = "leads to another position or file, which is not followed; copy its rows into this file."
+ELSEWHERE = "leads to another place or file, which is not followed; copy its rows into this file."
 
 
 class Features(Protocol):

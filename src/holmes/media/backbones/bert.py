@@ -31,7 +31,7 @@ from holmes.media.backbones.base import Index, by_length
 WEIGHTS, TOKENIZER, CONFIG = "model.safetensors", "tokenizer.json", "config.json"
 PLAIN = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
 BATCH = 64  # sentences
-FEWEST_TOKENS = 8  # products of fewer rows are computed in another way, with other last digits
+FEWEST_TOKENS = 16  # products of fewer rows are computed in another way, with other last digits
 USUAL = {"hidden_act": "gelu", "position_embedding_type": "absolute"}  # where a folder does not say
 
 
