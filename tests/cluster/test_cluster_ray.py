@@ -425,7 +425,8 @@ def test_an_index_built_on_a_cluster_is_the_one_built_here(
             len(rows) == 2
             and rows[0] == rows[1] == IndexStore.open(tmp_path / "index")[name].rows_SPD.tobytes()
         )
-    asked = [holmes.open_index(tmp_path / made, device="cpu") for made in ("there", "here", "split", "index")]
+    folders = [tmp_path / made for made in ("there", "here", "split", "index")]
+    asked = [holmes.open_index(folder, device="cpu", model=Shades()) for folder in folders]
     said = [[bits(answer) for answer in index.search_many(SENTENCES)] for index in asked]
     assert said[0] == said[1] == said[2] == said[3]
     assert len(FeatureFolder.open(tmp_path / "there" / "features")) == 9
