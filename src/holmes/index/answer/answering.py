@@ -127,6 +127,9 @@ def compose_answers(
     `found` gives the video of a query's hit, both by number, and `frames_of_hits` the frames of such videos.
     """
     copies_Q = duplicates.copies(nearest.hit_score_QH, frames_of_hits)
+    for q, diagnosis in enumerate(diagnoses):
+        if wording.words_lead(diagnosis.sources):  # films that look alike may say different things
+            copies_Q[q] = 1
     if bool((copies_Q > 1).any()):
         diagnoses = judge_answers(request, nearest, judge, in_parts, copies_Q, words)
     answers = []
