@@ -81,6 +81,14 @@ class QueryEmbedding:
     """As in `VideoEmbedding`: a row for every query."""
 
 
+AtOnce = Callable[..., list[Any]]
+
+
+def one_after_another(*pieces: Callable[[], Any]) -> list[Any]:
+    """The results of pieces that do not depend on each other. A GPU runs them at once (`training.step`)."""
+    return [piece() for piece in pieces]
+
+
 def each_tensor(record: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The record with every tensor replaced by what `change` makes of it, those of `extra` too."""
 

@@ -227,3 +227,16 @@ def test_an_open_index_still_finds_words_when_their_files_are_replaced(index: Pa
             found = list(pool.map(opened.search, ["someone paints the old boat in the harbour"] * 8))
     assert {Path(answer[0].video).name for answer in found} == {"boat.mp4"}
     assert all(answer[0].quotes for answer in found)
+
+
+def test_films_that_look_alike_and_say_different_things_are_no_copies(tmp_path: Path) -> None:
+    for seconds, name in enumerate(
+        ("boat", "clock", "train"), start=4
+    ):  # of other lengths: equal files are one
+        film(tmp_path / f"{name}.mp4", float(seconds), scene=("red", "circle", "sea", "left"))
+        subtitle(tmp_path / f"{name}.mp4", WORDS[name])
+    holmes.build_index(tmp_path / "index", tmp_path, hear=False)
+    hear_any(tmp_path / "index", ONLY_SUBTITLES)
+    answer = open_index(tmp_path / "index", device="cpu").search("my grandfather repaired clocks")
+    assert Path(answer[0].video).stem == "clock" and answer.diagnosis.kind == "precise"
+    assert answer.diagnosis.group == 1 and "same moment" not in answer.diagnosis.explanation

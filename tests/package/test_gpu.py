@@ -63,7 +63,7 @@ def test_the_kernels_of_a_step_equal_their_twins() -> None:
     script = Path(__file__).parents[1] / "support" / "step_kernels_interpreted.py"
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("ok") == 5, done.stdout
+    assert done.stdout.count("ok") == 6, done.stdout
 
 
 def test_fused_sinkhorn_equals_its_twin() -> None:

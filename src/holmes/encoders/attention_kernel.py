@@ -185,16 +185,26 @@ if HAS_TRITON:
         program, N, G: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
         TILE_L: tl.constexpr, TILE_E: tl.constexpr,
     ):  # fmt: skip
-        """Where a program's head lies in the bias, in the projections and in the context."""
+        """Where a program's head lies in the bias, in the projections and in the context.
+
+        A sequence's own start is one number of 64 bits; what lies inside a sequence fits 32.
+        """
         head, sequence, block = program % H, (program // H) % N, program // (H * N)
         D: tl.constexpr = H * E
         at_L, at_E = tl.arange(0, TILE_L), tl.arange(0, TILE_E)
         at_bias_E = block * D + head * E + at_E
-        at_projected_LE = (sequence.to(tl.int64) * L + at_L[:, None]) * (3 * G * D) + at_bias_E[None, :]
-        at_context_LE = ((block * N + sequence).to(tl.int64) * L + at_L[:, None]) * D + (head * E + at_E)[
-            None, :
-        ]
-        return at_bias_E, at_projected_LE, at_context_LE
+        from_projected = sequence.to(tl.int64) * L * 3 * G * D
+        at_projected_LE = at_L[:, None] * (3 * G * D) + at_bias_E[None, :]
+        from_context = (block * N + sequence).to(tl.int64) * L * D + head * E
+        at_context_LE = at_L[:, None] * D + at_E[None, :]
+        return at_bias_E, from_projected, at_projected_LE, from_context, at_context_LE
+
+    @triton.jit
+    def load_weights(program, weights, N, L: tl.constexpr, H: tl.constexpr, TILE_L: tl.constexpr):
+        """The Gaussian weights of a head's block."""
+        at_L = tl.arange(0, TILE_L)
+        at_LL = program // (H * N) * L * L + at_L[:, None] * L + at_L[None, :]
+        return tl.load(weights + at_LL, mask=(at_L < L)[:, None] & (at_L < L)[None, :], other=0.0)
 
     @triton.jit
     def load_inputs(
@@ -202,8 +212,8 @@ if HAS_TRITON:
         G: tl.constexpr, L: tl.constexpr, H: tl.constexpr, E: tl.constexpr,
         TILE_L: tl.constexpr, TILE_E: tl.constexpr, SCALE: tl.constexpr, PADDED: tl.constexpr,
     ):  # fmt: skip
-        """Query, key and value of a head, its Gaussian weights, and its attention before dropout."""
-        sequence, block = (program // H) % N, program // (H * N)
+        """Query, key and value of a head, and its attention before dropout."""
+        sequence = (program // H) % N
         D: tl.constexpr = H * E
         at_L, at_E = tl.arange(0, TILE_L), tl.arange(0, TILE_E)
         inside_L, inside_E = at_L < L, at_E < E
@@ -213,14 +223,11 @@ if HAS_TRITON:
         value_LE = load_head(
             projected + 2 * G * D + at_projected_LE, bias + 2 * G * D + at_bias_E, inside_LE, inside_E
         )
-        inside_LL = inside_L[:, None] & inside_L[None, :]
-        weights_LL = tl.load(
-            weights + block * L * L + at_L[:, None] * L + at_L[None, :], mask=inside_LL, other=0.0
-        )
+        weights_LL = load_weights(program, weights, N, L, H, TILE_L)
         valid_L = tl.load(mask + sequence * L + at_L, mask=inside_L, other=0)
         padded_L = tl.where(valid_L != 0, 0.0, PADDED)
         attention_LL = attention_of(query_LE, key_LE, weights_LL, padded_L, inside_L, SCALE)
-        return query_LE, key_LE, value_LE, weights_LL, attention_LL
+        return query_LE, key_LE, value_LE, attention_LL
 
     @triton.jit(do_not_specialize=["N", "threshold"])
     def forward_kernel(
@@ -230,16 +237,18 @@ if HAS_TRITON:
         PADDED: tl.constexpr,
     ):  # fmt: skip
         program = tl.program_id(0)
-        at_bias_E, at_projected_LE, at_context_LE = places(program, N, G, L, H, E, TILE_L, TILE_E)
+        at_bias_E, from_projected, at_projected_LE, from_context, at_context_LE = places(
+            program, N, G, L, H, E, TILE_L, TILE_E
+        )
         inside_LE = (tl.arange(0, TILE_L) < L)[:, None] & (tl.arange(0, TILE_E) < E)[None, :]
-        _, _, value_LE, _, attention_LL = load_inputs(
-            program, projected, bias, weights, mask, at_bias_E, at_projected_LE, N,
+        _, _, value_LE, attention_LL = load_inputs(
+            program, projected + from_projected, bias, weights, mask, at_bias_E, at_projected_LE, N,
             G, L, H, E, TILE_L, TILE_E, SCALE, PADDED,
         )  # fmt: skip
         if DROPS:
             attention_LL *= kept_weights(program, seed, threshold, TILE_L)
         context_LE = tl.dot(attention_LL.to(value_LE.dtype), value_LE)
-        tl.store(context + at_context_LE, context_LE, mask=inside_LE)
+        tl.store(context + from_context + at_context_LE, context_LE, mask=inside_LE)
 
     @triton.jit(do_not_specialize=["N", "threshold"])
     def backward_kernel(
@@ -249,30 +258,37 @@ if HAS_TRITON:
         PADDED: tl.constexpr,
     ):  # fmt: skip
         program = tl.program_id(0)
-        at_bias_E, at_projected_LE, at_context_LE = places(program, N, G, L, H, E, TILE_L, TILE_E)
+        at_bias_E, from_projected, at_projected_LE, from_context, at_context_LE = places(
+            program, N, G, L, H, E, TILE_L, TILE_E
+        )
         inside_E = tl.arange(0, TILE_E) < E
         inside_LE = (tl.arange(0, TILE_L) < L)[:, None] & inside_E[None, :]
-        query_LE, key_LE, value_LE, weights_LL, attention_LL = load_inputs(
-            program, projected, bias, weights, mask, at_bias_E, at_projected_LE, N,
+        query_LE, key_LE, value_LE, attention_LL = load_inputs(
+            program, projected + from_projected, bias, weights, mask, at_bias_E, at_projected_LE, N,
             G, L, H, E, TILE_L, TILE_E, SCALE, PADDED,
         )  # fmt: skip
-        gradient_LE = tl.load(gradient + at_context_LE, mask=inside_LE, other=0.0)
+        gradient_LE = tl.load(gradient + from_context + at_context_LE, mask=inside_LE, other=0.0)
 
-        passed_LL = tl.dot(gradient_LE, tl.trans(value_LE))
+        projected_gradient += from_projected
+        # Few tables of L × L fit in registers: a weight that was dropped is marked by its sign.
+        kept_scale = 1.0 / (1.0 - threshold / 16777216.0) if DROPS else 1.0
         if DROPS:
-            kept_LL = kept_weights(program, seed, threshold, TILE_L)
-            value_gradient_LE = tl.dot(tl.trans((attention_LL * kept_LL).to(value_LE.dtype)), gradient_LE)
-            passed_LL *= kept_LL
-        else:
-            value_gradient_LE = tl.dot(tl.trans(attention_LL.to(value_LE.dtype)), gradient_LE)
+            keep_LL = kept_weights(program, seed, threshold, TILE_L) > 0
+            attention_LL = tl.where(keep_LL, attention_LL, -attention_LL)
+        dropped_LL = tl.maximum(attention_LL, 0.0) * kept_scale
+        value_gradient_LE = tl.dot(tl.trans(dropped_LL.to(value_LE.dtype)), gradient_LE)
         D: tl.constexpr = H * E
         at_sum_E = (program // H) % N * (3 * G * D) + at_bias_E
         tl.store(projected_gradient + 2 * G * D + at_projected_LE, value_gradient_LE, mask=inside_LE)
         tl.store(bias_gradient + 2 * G * D + at_sum_E, tl.sum(value_gradient_LE, axis=0), mask=inside_E)
 
         # d softmax, then the Gaussian weight and the scale that stood before it.
+        passed_LL = tl.dot(gradient_LE, tl.trans(value_LE)) * kept_scale
+        passed_LL = tl.where(attention_LL < 0, 0.0, passed_LL)
+        attention_LL = tl.abs(attention_LL)
         mean_L = tl.sum(attention_LL * passed_LL, axis=1)
-        logit_gradient_LL = attention_LL * (passed_LL - mean_L[:, None]) * weights_LL * SCALE
+        logit_gradient_LL = attention_LL * (passed_LL - mean_L[:, None]) * SCALE
+        logit_gradient_LL *= load_weights(program, weights, N, L, H, TILE_L)
         logit_gradient_LL = logit_gradient_LL.to(query_LE.dtype)
         query_gradient_LE = tl.dot(logit_gradient_LL, key_LE)
         tl.store(projected_gradient + at_projected_LE, query_gradient_LE, mask=inside_LE)

@@ -25,8 +25,10 @@ except ImportError:  # the CPU builds of torch come without it
     triton = None
 
 HAS_TRITON = triton is not None
-TILE = 4096  # elements that a program holds at once
-ROWS = 64  # rows whose sums a program adds up
+TILE = 4096  # elements that a program of the wide layer holds at once
+WARP = 512  # elements of a row for one warp: a row of one warp is summed without waiting for others
+NORM_ROWS, RELU_ROWS = 32, 64  # rows whose sums a program adds up
+SHARED_ROWS = 8  # the same where a program passes all blocks
 
 
 def norm_fused(
@@ -81,9 +83,11 @@ class FusedNorm(torch.autograd.Function):
         ctx.sizes = sizes = norm_sizes(change_GRD, residual, change_bias_GD, dropout_rate, drop_after, tiny)
         output_GRD = torch.empty_like(change_GRD, dtype=dtype)
         blocks, rows, _ = change_GRD.shape
-        norm_forward_kernel[(triton.cdiv(rows, sizes["TILE_R"]), blocks)](
-            change_GRD, residual, change_bias_GD, weight_GD, bias_GD, seed, output_GRD, rows, **sizes
-        )
+        steps = max(1, SHARED_ROWS // sizes["TILE_R"])
+        norm_forward_kernel[(triton.cdiv(rows, steps * sizes["TILE_R"]), blocks)](
+            change_GRD, residual, change_bias_GD, weight_GD, bias_GD, seed, output_GRD, rows,
+            STEPS=steps, **sizes,
+        )  # fmt: skip
         return output_GRD
 
     @staticmethod
@@ -92,10 +96,12 @@ class FusedNorm(torch.autograd.Function):
         blocks, rows, width = change_GRD.shape
         shared = ctx.sizes["SHARED"]
         # A residual that all blocks share gets its gradient from one program, which passes all blocks.
-        steps = 1 if shared else max(1, ROWS // ctx.sizes["TILE_R"])
+        steps = max(1, (SHARED_ROWS if shared else NORM_ROWS) // ctx.sizes["TILE_R"])
         tiles = triton.cdiv(rows, steps * ctx.sizes["TILE_R"])
         change_gradient = torch.empty_like(change_GRD) if any(ctx.needs_input_grad[:3]) else None
-        residual_gradient = None if residual is None else torch.empty_like(residual)
+        residual_gradient = None
+        if residual is not None:  # a sum over blocks is kept in float32
+            residual_gradient = torch.empty_like(residual, dtype=torch.float32 if shared else residual.dtype)
         kinds = 2 if change_bias_GD is None else 3
         sums_SGKD = torch.empty((tiles, blocks, kinds, width), device=change_GRD.device)
         norm_backward_kernel[(tiles, 1 if shared else blocks)](
@@ -105,6 +111,8 @@ class FusedNorm(torch.autograd.Function):
         )  # fmt: skip
         weight_gradient, bias_gradient, *change_bias_gradient = sums_SGKD.sum(0).unbind(1)
         of_change_bias = change_bias_gradient[0] if change_bias_gradient else None
+        if residual is not None and residual_gradient is not None:
+            residual_gradient = residual_gradient.to(residual.dtype)
         of_inputs = (change_gradient, residual_gradient, of_change_bias, weight_gradient, bias_gradient)
         return *of_inputs, None, None, None, None, None
 
@@ -121,7 +129,7 @@ def norm_sizes(
     return {
         "threshold": round(dropout_rate * 2**24),
         "D": change_GRD.shape[-1],
-        "TILE_R": max(1, TILE // tile_width),
+        "TILE_R": max(1, WARP // tile_width),
         "TILE_D": tile_width,
         "TINY": tiny,
         "HAS_RESIDUAL": residual is not None,
@@ -129,7 +137,7 @@ def norm_sizes(
         "DROPS_BEFORE": dropout_rate > 0 and not drop_after,
         "DROPS_AFTER": dropout_rate > 0 and drop_after,
         "SHARED": residual is not None and residual.dim() == 2,
-        "num_warps": 8,
+        "num_warps": min(8, max(1, tile_width // WARP)),
     }
 
 
@@ -154,7 +162,7 @@ class FusedRelu(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (output_GRD,) = ctx.saved_tensors
         blocks, rows, width = output_GRD.shape
-        steps = max(1, ROWS // ctx.sizes["TILE_R"])
+        steps = max(1, RELU_ROWS // ctx.sizes["TILE_R"])
         tiles = triton.cdiv(rows, steps * ctx.sizes["TILE_R"])
         input_gradient = torch.empty_like(output_GRD)
         sums_SGD = torch.empty((tiles, blocks, width), device=output_GRD.device)
@@ -171,21 +179,27 @@ if HAS_TRITON:
     def load_sum(
         change, residual, change_bias, seed, block, row_R, R, threshold,
         D: tl.constexpr, TILE_D: tl.constexpr, HAS_RESIDUAL: tl.constexpr, HAS_BIAS: tl.constexpr,
-        DROPS_BEFORE: tl.constexpr, SHARED: tl.constexpr,
+        DROPS: tl.constexpr, DROPS_BEFORE: tl.constexpr, SHARED: tl.constexpr,
     ):  # fmt: skip
-        """residual + dropout(change + bias) of some rows of a block, in float32; 0 outside."""
+        """residual + dropout(change + bias) of some rows of a block, in float32; 0 outside.
+
+        Also the rows' places, which of them exist, and what dropout multiplies them by.
+        """
         at_D = tl.arange(0, TILE_D)
         inside_RD = (row_R < R)[:, None] & (at_D < D)[None, :]
         at_RD = (block * R + row_R)[:, None].to(tl.int64) * D + at_D[None, :]
         sum_RD = tl.load(change + at_RD, mask=inside_RD, other=0.0).to(tl.float32)
         if HAS_BIAS:
             sum_RD += tl.load(change_bias + block * D + at_D, mask=at_D < D, other=0.0)[None, :]
+        kept_RD = 1.0
+        if DROPS:
+            kept_RD = kept(at_RD, seed, threshold)
         if DROPS_BEFORE:
-            sum_RD *= kept(at_RD, seed, threshold)
+            sum_RD *= kept_RD
         if HAS_RESIDUAL:
             place_RD = row_R[:, None].to(tl.int64) * D + at_D[None, :] if SHARED else at_RD
             sum_RD += tl.load(residual + place_RD, mask=inside_RD, other=0.0).to(tl.float32)
-        return tl.where(inside_RD, sum_RD, 0.0), at_RD, inside_RD
+        return tl.where(inside_RD, sum_RD, 0.0), at_RD, inside_RD, kept_RD
 
     @triton.jit
     def normalise(sum_RD, inside_RD, D: tl.constexpr, TINY: tl.constexpr):
@@ -199,21 +213,22 @@ if HAS_TRITON:
         change, residual, change_bias, weight, bias, seed, output, R, threshold,
         D: tl.constexpr, TILE_R: tl.constexpr, TILE_D: tl.constexpr, TINY: tl.constexpr,
         HAS_RESIDUAL: tl.constexpr, HAS_BIAS: tl.constexpr, DROPS_BEFORE: tl.constexpr,
-        DROPS_AFTER: tl.constexpr, SHARED: tl.constexpr,
+        DROPS_AFTER: tl.constexpr, SHARED: tl.constexpr, STEPS: tl.constexpr,
     ):  # fmt: skip
-        block = tl.program_id(1)
-        row_R, at_D = tl.program_id(0) * TILE_R + tl.arange(0, TILE_R), tl.arange(0, TILE_D)
-        sum_RD, at_RD, inside_RD = load_sum(
-            change, residual, change_bias, seed, block, row_R, R, threshold,
-            D, TILE_D, HAS_RESIDUAL, HAS_BIAS, DROPS_BEFORE, SHARED,
-        )  # fmt: skip
-        normal_RD, _ = normalise(sum_RD, inside_RD, D, TINY)
+        block, at_D = tl.program_id(1), tl.arange(0, TILE_D)
         weight_D = tl.load(weight + block * D + at_D, mask=at_D < D, other=0.0)
         bias_D = tl.load(bias + block * D + at_D, mask=at_D < D, other=0.0)
-        output_RD = normal_RD * weight_D[None, :] + bias_D[None, :]
-        if DROPS_AFTER:
-            output_RD *= kept(at_RD, seed, threshold)
-        tl.store(output + at_RD, output_RD, mask=inside_RD)
+        for step in range(STEPS):
+            row_R = (tl.program_id(0) * STEPS + step) * TILE_R + tl.arange(0, TILE_R)
+            sum_RD, at_RD, inside_RD, kept_RD = load_sum(
+                change, residual, change_bias, seed, block, row_R, R, threshold,
+                D, TILE_D, HAS_RESIDUAL, HAS_BIAS, DROPS_BEFORE or DROPS_AFTER, DROPS_BEFORE, SHARED,
+            )  # fmt: skip
+            normal_RD, _ = normalise(sum_RD, inside_RD, D, TINY)
+            output_RD = normal_RD * weight_D[None, :] + bias_D[None, :]
+            if DROPS_AFTER:
+                output_RD *= kept_RD
+            tl.store(output + at_RD, output_RD, mask=inside_RD)
 
     @triton.jit(do_not_specialize=["threshold"])
     def norm_backward_kernel(
@@ -223,26 +238,25 @@ if HAS_TRITON:
         HAS_RESIDUAL: tl.constexpr, HAS_BIAS: tl.constexpr, DROPS_BEFORE: tl.constexpr,
         DROPS_AFTER: tl.constexpr, SHARED: tl.constexpr, STEPS: tl.constexpr, GIVES_CHANGE: tl.constexpr,
     ):  # fmt: skip
-        tile, at_D = tl.program_id(0), tl.arange(0, TILE_D)
-        shared_RD = tl.zeros((TILE_R, TILE_D), tl.float32)
-        first = tl.program_id(1)
+        tile, first, at_D = tl.program_id(0), tl.program_id(1), tl.arange(0, TILE_D)
         for block in range(first, G if SHARED else first + 1):
             weight_D = tl.load(weight + block * D + at_D, mask=at_D < D, other=0.0)
-            weight_sum_D = tl.zeros((TILE_D,), tl.float32)
-            bias_sum_D = tl.zeros((TILE_D,), tl.float32)
-            change_sum_D = tl.zeros((TILE_D,), tl.float32)
+            # Sums over rows are formed at the end: a sum in every step would make all threads wait.
+            weight_sum_RD = tl.zeros((TILE_R, TILE_D), tl.float32)
+            bias_sum_RD = tl.zeros((TILE_R, TILE_D), tl.float32)
+            change_sum_RD = tl.zeros((TILE_R, TILE_D), tl.float32)
             for step in range(STEPS):
                 row_R = (tile * STEPS + step) * TILE_R + tl.arange(0, TILE_R)
-                sum_RD, at_RD, inside_RD = load_sum(
+                sum_RD, at_RD, inside_RD, kept_RD = load_sum(
                     change, residual, change_bias, seed, block, row_R, R, threshold,
-                    D, TILE_D, HAS_RESIDUAL, HAS_BIAS, DROPS_BEFORE, SHARED,
+                    D, TILE_D, HAS_RESIDUAL, HAS_BIAS, DROPS_BEFORE or DROPS_AFTER, DROPS_BEFORE, SHARED,
                 )  # fmt: skip
                 normal_RD, scale_R = normalise(sum_RD, inside_RD, D, TINY)
                 passed_RD = tl.load(gradient + at_RD, mask=inside_RD, other=0.0).to(tl.float32)
                 if DROPS_AFTER:
-                    passed_RD *= kept(at_RD, seed, threshold)
-                bias_sum_D += tl.sum(passed_RD, axis=0)
-                weight_sum_D += tl.sum(passed_RD * normal_RD, axis=0)
+                    passed_RD *= kept_RD
+                bias_sum_RD += passed_RD
+                weight_sum_RD += passed_RD * normal_RD
                 if GIVES_CHANGE:
                     passed_RD *= weight_D[None, :]
                     mean_R = tl.sum(passed_RD, axis=1) / D
@@ -250,22 +264,24 @@ if HAS_TRITON:
                     passed_RD -= mean_R[:, None] + normal_RD * along_R[:, None]
                     passed_RD = tl.where(inside_RD, passed_RD * scale_R[:, None], 0.0)
                     if SHARED:
-                        shared_RD += passed_RD
+                        # The thread that wrote a place is the one that adds to it.
+                        place_RD = row_R[:, None].to(tl.int64) * D + at_D[None, :]
+                        before_RD = tl.load(
+                            residual_gradient + place_RD, mask=inside_RD & (block > 0), other=0.0
+                        )
+                        tl.store(residual_gradient + place_RD, before_RD + passed_RD, mask=inside_RD)
                     elif HAS_RESIDUAL:
                         tl.store(residual_gradient + at_RD, passed_RD, mask=inside_RD)
                     if DROPS_BEFORE:
-                        passed_RD *= kept(at_RD, seed, threshold)
-                    change_sum_D += tl.sum(passed_RD, axis=0)
+                        passed_RD *= kept_RD
+                    if HAS_BIAS:
+                        change_sum_RD += passed_RD
                     tl.store(change_gradient + at_RD, passed_RD, mask=inside_RD)
             at_sum_D = (tile * G + block).to(tl.int64) * (3 if HAS_BIAS else 2) * D + at_D
-            tl.store(sums + at_sum_D, weight_sum_D, mask=at_D < D)
-            tl.store(sums + at_sum_D + D, bias_sum_D, mask=at_D < D)
+            tl.store(sums + at_sum_D, tl.sum(weight_sum_RD, axis=0), mask=at_D < D)
+            tl.store(sums + at_sum_D + D, tl.sum(bias_sum_RD, axis=0), mask=at_D < D)
             if HAS_BIAS:
-                tl.store(sums + at_sum_D + 2 * D, change_sum_D, mask=at_D < D)
-        if SHARED:
-            row_R = tile * TILE_R + tl.arange(0, TILE_R)
-            place_RD = row_R[:, None].to(tl.int64) * D + at_D[None, :]
-            tl.store(residual_gradient + place_RD, shared_RD, mask=(row_R < R)[:, None] & (at_D < D)[None, :])
+                tl.store(sums + at_sum_D + 2 * D, tl.sum(change_sum_RD, axis=0), mask=at_D < D)
 
     @triton.jit(do_not_specialize=["threshold"])
     def relu_forward_kernel(
@@ -292,7 +308,7 @@ if HAS_TRITON:
         tile, block = tl.program_id(0), tl.program_id(2)
         at_D = tl.program_id(1) * TILE_D + tl.arange(0, TILE_D)
         scale = 1.0 / (1.0 - threshold / 16777216.0)
-        sum_D = tl.zeros((TILE_D,), tl.float32)
+        sum_RD = tl.zeros((TILE_R, TILE_D), tl.float32)
         for step in range(STEPS):
             row_R = (tile * STEPS + step) * TILE_R + tl.arange(0, TILE_R)
             inside_RD = (row_R < R)[:, None] & (at_D < D)[None, :]
@@ -300,6 +316,7 @@ if HAS_TRITON:
             output_RD = tl.load(output + at_RD, mask=inside_RD, other=0.0)
             passed_RD = tl.load(gradient + at_RD, mask=inside_RD, other=0.0).to(tl.float32) * scale
             passed_RD = tl.where(output_RD > 0, passed_RD, 0.0)
-            sum_D += tl.sum(passed_RD, axis=0)
+            sum_RD += passed_RD
             tl.store(input_gradient + at_RD, passed_RD, mask=inside_RD)
-        tl.store(sums + (tile * tl.num_programs(2) + block).to(tl.int64) * D + at_D, sum_D, mask=at_D < D)
+        at_sum_D = (tile * tl.num_programs(2) + block).to(tl.int64) * D + at_D
+        tl.store(sums + at_sum_D, tl.sum(sum_RD, axis=0), mask=at_D < D)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from holmes.encoders.dropout import dropout, relu_dropout
+from holmes.encoders.fused import fused
 from holmes.encoders.padding import PADDED
 
 
@@ -32,8 +33,12 @@ class BlockMixture(nn.Module):
         if token_ND is None:
             # The published models average over padding too: the token depends on it, so we keep it.
             token_ND = blocks_GNLD.mean((0, 2))
-        weights_GNL = self.shares(blocks_GNLD, mask_NL, token_ND).to(blocks_GNLD.dtype)
-        return torch.einsum("gnl,gnld->nld", weights_GNL, blocks_GNLD)
+        weights_GNL = self.shares(blocks_GNLD, mask_NL, token_ND)
+        if fused():
+            from holmes.encoders.mixture_kernels import weighted_sum_fused
+
+            return weighted_sum_fused(weights_GNL, blocks_GNLD)
+        return torch.einsum("gnl,gnld->nld", weights_GNL.to(blocks_GNLD.dtype), blocks_GNLD)
 
     def shares(self, blocks_GNLD: Tensor, mask_NL: Tensor | None, token_ND: Tensor) -> Tensor:
         """How much each block counts, position by position: G × N × L, of sum 1 over the blocks."""
@@ -71,18 +76,30 @@ class TokenAttention(nn.Module):
 
     def attend(self, token_ND: Tensor, blocks_GNLD: Tensor, mask_NL: Tensor | None) -> Tensor:
         query_NHE = self.query(token_ND).unflatten(-1, (self.heads, -1))
+        mean_GNHD, mass_GNH = self.mean_of(query_NHE, blocks_GNLD, mask_NL)
+        value_HED = self.value.weight.unflatten(0, (self.heads, -1))
+        bias_HE = self.value.bias.unflatten(0, (self.heads, -1))
+        context_GNHE = torch.einsum("gnhd,hed->gnhe", mean_GNHD, value_HED) + mass_GNH.unsqueeze(-1) * bias_HE
+        return context_GNHE.flatten(-2)
+
+    def mean_of(
+        self, query_NHE: Tensor, blocks_GNLD: Tensor, mask_NL: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The attended mean of every block, G × N × H × D, and the sum of its weights: 1 without dropout."""
         key_HED = self.key.weight.unflatten(0, (self.heads, -1))
         folded_NHD = torch.einsum("nhe,hed->nhd", query_NHE, key_HED)
+        root = math.sqrt(query_NHE.shape[-1])
+        if fused():
+            # The keys' bias adds the same to all positions: a softmax does not see it.
+            from holmes.encoders.mixture_kernels import token_mean_fused
+
+            rate = self.dropout_rate if self.training else 0.0
+            return token_mean_fused(folded_NHD, blocks_GNLD, mask_NL, 1 / root, rate)
         offset_NH = torch.einsum("nhe,he->nh", query_NHE, self.key.bias.unflatten(0, (self.heads, -1)))
         logits_GNHL = torch.einsum("nhd,gnld->gnhl", folded_NHD, blocks_GNLD) + offset_NH.unsqueeze(-1)
-        logits_GNHL = logits_GNHL.float() / math.sqrt(query_NHE.shape[-1])
+        logits_GNHL = logits_GNHL.float() / root
         if mask_NL is not None:
             logits_GNHL = logits_GNHL + torch.where(mask_NL, 0.0, PADDED)[None, :, None, :]
         attention_GNHL = dropout(logits_GNHL.softmax(-1), self.dropout_rate, self.training)
-
         mean_GNHD = torch.einsum("gnhl,gnld->gnhd", attention_GNHL.to(blocks_GNLD.dtype), blocks_GNLD)
-        value_HED = self.value.weight.unflatten(0, (self.heads, -1))
-        bias_HE = self.value.bias.unflatten(0, (self.heads, -1))
-        mass_GNH1 = attention_GNHL.sum(-1, keepdim=True)  # 1 without dropout
-        context_GNHE = torch.einsum("gnhd,hed->gnhe", mean_GNHD, value_HED) + mass_GNH1 * bias_HE
-        return context_GNHE.flatten(-2)
+        return mean_GNHD, attention_GNHL.sum(-1)

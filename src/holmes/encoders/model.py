@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holmes.config.schema import ModelConfig
+from holmes.encoders.fused import at_once
 from holmes.encoders.padding import length_mask
 from holmes.encoders.projection import LearnedPositions
 from holmes.encoders.query import AttentionPooling, TokenEncoder, TokenWeights
@@ -37,11 +38,10 @@ class HolmesModel(nn.Module):
     def encode_videos(self, frames_VFD: Tensor, frame_lengths_V: Tensor, clips_VCD: Tensor) -> VideoEmbedding:
         """Features of videos, frames padded to the model's length, into the common space."""
         frame_mask_VF = length_mask(frame_lengths_V, self.config.frames)
-        return VideoEmbedding(
-            frames_VFD=self.frame_branch(frames_VFD, frame_mask_VF),
-            frame_mask_VF=frame_mask_VF,
-            clips_VCD=self.clip_branch(clips_VCD),
+        frames_VFD, clips_VCD = at_once(
+            lambda: self.frame_branch(frames_VFD, frame_mask_VF), lambda: self.clip_branch(clips_VCD)
         )
+        return VideoEmbedding(frames_VFD=frames_VFD, frame_mask_VF=frame_mask_VF, clips_VCD=clips_VCD)
 
     def encode_queries(self, tokens_QTD: Tensor, token_lengths_Q: Tensor) -> QueryEmbedding:
         """Token features of sentences into the common space."""

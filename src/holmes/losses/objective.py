@@ -36,7 +36,15 @@ from holmes.losses.diversity import diversity_loss
 from holmes.losses.inter_video import TERMS, inter_video_loss
 from holmes.losses.intra_video import intra_video_loss
 from holmes.losses.triplet import triplet_loss
-from holmes.records import QueryEmbedding, QueryKind, Scores, Stage, VideoEmbedding
+from holmes.records import (
+    AtOnce,
+    QueryEmbedding,
+    QueryKind,
+    Scores,
+    Stage,
+    VideoEmbedding,
+    one_after_another,
+)
 from holmes.similarity import cosine_and_dot
 from holmes.transport.alignment import Alignment, flexible_alignment
 
@@ -131,6 +139,7 @@ class Objective:
     frame_losses: FrameLosses | None = None  # triplet and InfoNCE of the frame branch, where they differ
     timeline: int | None = None  # how many clip positions follow the video from start to end; None for all
     extra: Mapping[str, tuple[float, ExtraLoss]] = field(default_factory=dict)  # name → weight and term
+    at_once: AtOnce = one_after_another  # how parts that do not depend on each other are computed
 
     def __call__(
         self,
@@ -147,20 +156,32 @@ class Objective:
         cosine, dot = self.score(query, video)
         query_VMD, mask_VM = owners.by_video(query.query_QD, video.clips_VCD.shape[0])
 
-        frame_parts = None
-        if self.frame_losses is not None:
-            pool = self.hard_pool if hard else None
-            frame_parts = self.frame_losses(query, video, owners, uniform_QV, self.margin, pool)
-        parts = self.similarity_loss(cosine, dot, owners, uniform_QV, hard, frame_parts)
-        parts["diversity"] = self.diversify(query_VMD, mask_VM, self.diversity_margin, self.diversity_scale)
-        kinds_Q = self.identify_queries(cosine, owners)
-        if self.weights.inter:
-            parts |= self.inter_video_loss(cosine, owners, kinds_Q, calibrated=second and self.calibrate)
-        if second and self.weights.intra:
+        def similar() -> dict[str, Tensor]:
+            frame_parts = None
+            if self.frame_losses is not None:
+                pool = self.hard_pool if hard else None
+                frame_parts = self.frame_losses(query, video, owners, uniform_QV, self.margin, pool)
+            return self.similarity_loss(cosine, dot, owners, uniform_QV, hard, frame_parts)
+
+        def between_videos() -> tuple[Tensor, dict[str, Tensor]]:
+            kinds_Q = self.identify_queries(cosine, owners)
+            if not self.weights.inter:
+                return kinds_Q, {}
+            return kinds_Q, self.inter_video_loss(cosine, owners, kinds_Q, second and self.calibrate)
+
+        def within_videos() -> dict[str, Tensor]:
+            if not (second and self.weights.intra):
+                return {}
             clips_VCD = video.clips_VCD[:, : self.timeline]
-            parts["intra"] = intra_video_loss(
-                query_VMD, clips_VCD, mask_VM, self.intra_temperature, self.align, self.evidence
-            )
+            settings = (self.intra_temperature, self.align, self.evidence)
+            return {"intra": intra_video_loss(query_VMD, clips_VCD, mask_VM, *settings)}
+
+        def diverse() -> Tensor:
+            return self.diversify(query_VMD, mask_VM, self.diversity_margin, self.diversity_scale)
+
+        found = self.at_once(similar, between_videos, within_videos, diverse)
+        parts, (kinds_Q, inter), intra, diversity = found
+        parts |= {"diversity": diversity, **inter, **intra}
         inputs = LossInputs(query, video, owners, cosine, dot, kinds_Q, stage)
         parts |= {name: term(inputs) for name, (_, term) in self.extra.items()}
         return LossParts(self.weighted_sum(parts), parts, kinds_Q)

@@ -9,7 +9,8 @@ Q queries, V videos, S steps, N values of a step
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -19,11 +20,20 @@ import torch.distributed as dist
 from torch import Tensor
 
 from holmes.base.parallel import ALONE, World, gather_rows
-from holmes.encoders.fused import fused_kernels
+from holmes.encoders.fused import at_once, fused_kernels
 from holmes.encoders.model import HolmesModel
 from holmes.encoders.precision import encoder_precision
 from holmes.losses.objective import Objective, QueryOwners, kind_shares
-from holmes.records import Batch, QueryEmbedding, QueryKind, Stage, VideoEmbedding, each_tensor
+from holmes.records import (
+    AtOnce,
+    Batch,
+    QueryEmbedding,
+    QueryKind,
+    Stage,
+    VideoEmbedding,
+    each_tensor,
+    one_after_another,
+)
 from holmes.similarity import cosine_and_dot
 from holmes.training.optimizer import FlatAdam
 
@@ -53,6 +63,7 @@ class TrainStep:
         self.model, self.objective, self.optimizer, self.world = model, objective, optimizer, world
         self.device = next(model.parameters()).device
         self.encode = self._encode
+        self.at_once: AtOnce = one_after_another
         if kernels:
             self._fuse()
         elif compiled:
@@ -74,9 +85,12 @@ class TrainStep:
         return StepReport(tuple(values), torch.stack([value.detach() for value in values.values()]))
 
     def _fuse(self) -> None:
-        """Use the fused kernels for everything large between the matrix products."""
+        """Use the fused kernels between the matrix products, and several streams."""
         self.encode = self._encode_fused
         self.optimizer.fuse()
+        if self.device.type == "cuda":
+            self.at_once = Streams()
+            self.objective = replace(self.objective, at_once=Streams())
         if self.objective.score is cosine_and_dot:
             from holmes.similarity_kernel import best_of_both_fused
 
@@ -84,13 +98,15 @@ class TrainStep:
             self.objective = replace(self.objective, score=score)
 
     def _encode_fused(self, batch: Batch) -> tuple[QueryEmbedding, VideoEmbedding]:
-        with fused_kernels(True):
+        with fused_kernels(True, self.at_once):
             return self._encode(batch)
 
     def _encode(self, batch: Batch) -> tuple[QueryEmbedding, VideoEmbedding]:
         with encoder_precision(self.device):
-            query = self.model.encode_queries(batch.tokens_QTD, batch.token_lengths_Q)
-            video = self.model.encode_videos(batch.frames_VFD, batch.frame_lengths_V, batch.clips_VCD)
+            query, video = at_once(
+                lambda: self.model.encode_queries(batch.tokens_QTD, batch.token_lengths_Q),
+                lambda: self.model.encode_videos(batch.frames_VFD, batch.frame_lengths_V, batch.clips_VCD),
+            )
             query_VMD, mask_VM = owners_of(batch).by_video(query.query_QD, len(video.clips_VCD))
             video = self.model.meet_queries(video, query_VMD, mask_VM)
         return in_float32(query), in_float32(video)
@@ -108,6 +124,43 @@ class TrainStep:
         shares = kind_shares(loss.kinds_Q, owners.mask_Q)
         named = {f"share_{kind.name.lower()}": shares[kind] for kind in QueryKind}
         return {"total": loss.total, **loss.parts, **named}
+
+
+class Streams:
+    """Runs pieces at once on a GPU: the first on the current stream, each of the others on one of its own.
+
+    The backward pass of a piece runs on its stream too.
+    """
+
+    def __init__(self, count: int = 3) -> None:
+        self.streams = [torch.cuda.Stream() for _ in range(count)]
+        self.free = list(self.streams)
+
+    def __call__(self, *pieces: Callable[[], Any]) -> list[Any]:
+        current, first, *others = torch.cuda.current_stream(), *pieces
+        taken = [self.free.pop() for _ in others]  # pieces may themselves have pieces
+        results = []
+        for stream, piece in zip(taken, others, strict=True):
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                results.append(piece())
+        results = [first(), *results]
+        for stream, result in zip(taken, results[1:], strict=True):
+            current.wait_stream(stream)
+            for tensor in tensors_in(result):
+                tensor.record_stream(current)
+        self.free += taken
+        return results
+
+
+def tensors_in(result: Any) -> list[Tensor]:
+    """Those of a tensor, a record, a dictionary or a tuple of them."""
+    if isinstance(result, Tensor):
+        return [result]
+    if is_dataclass(result):
+        result = [getattr(result, each.name) for each in fields(result)]
+    values = result.values() if isinstance(result, Mapping) else result
+    return [tensor for value in values if value is not None for tensor in tensors_in(value)]
 
 
 def has_kernels(device: torch.device) -> bool:
