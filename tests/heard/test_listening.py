@@ -17,6 +17,7 @@ from holmes.heard.listen import HeardFolder, Hearing, Listener, set_transcript
 from holmes.heard.passages import WordSource
 from holmes.heard.screen import Screen
 from holmes.heard.speech import Recogniser, doubt, model_folder
+from holmes.media.encode_video import Sign
 from holmes.worlds.rendered.spoken import RATE as SPOKEN_RATE
 from holmes.worlds.rendered.spoken import spoken
 from spoken_films import SpokenLine, film
@@ -117,7 +118,10 @@ def test_a_multilingual_model_asks_for_the_language_again_and_again(recogniser: 
 
 
 def test_a_film_without_sound_is_noted(tmp_path: Path) -> None:
-    kept = Listener(HeardFolder(tmp_path / "heard"), Hearing(screen=False))(film(tmp_path / "mute.mp4", 2.0))
+    signs: list[Sign] = []
+    mute = film(tmp_path / "mute.mp4", 2.0)
+    kept = Listener(HeardFolder(tmp_path / "heard"), Hearing(screen=False))(mute, signs.append)
+    assert signs[-1].share == 1 and signs[-1].seconds == pytest.approx(2, abs=0.1)
     assert kept.passages == () and kept.notes == ("it has no sound",) and kept.complete
 
 

@@ -13,11 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from holmes.cli.index import say_words
+from holmes.cli.index import report, report_sync, say_words
 from holmes.cli.main import main
 from holmes.evidence.judging import Diagnosis, UncalibratedJudge
 from holmes.heard.listen import NO_SOUND, NO_SPEECH
+from holmes.index.ingest.builder import BuildSummary
+from holmes.index.ingest.file_identity import Duplicate
 from holmes.index.ingest.hearing import HearSummary
+from holmes.index.ingest.sync import SyncSummary
 from holmes.index.storage.maintenance import compact_index
 from holmes.index.storage.manifest import Manifest
 from holmes.index.storage.segments import Segment
@@ -44,7 +47,20 @@ def test_videos_without_speech_are_counted_in_a_line(capsys: pytest.CaptureFixtu
         "12 videos have no sound",
         "1 video has sound, but no recognised speech",
         "/films/13.mp4: its sound could not be heard to the end: it is cut",
-        "14 videos heard: 3 passages; 0 failed",
+        "14 videos searched for words: 3 passages; 0 failed",
+    ]
+
+
+def test_copies_are_named_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    copies = tuple(Duplicate(Path(f"/films/{n}.mp4"), Path("/films/a.mp4")) for n in "bc")
+    report(Path("INDEX"), BuildSummary(1, 0, (), duplicates=copies))
+    report_sync(Path("INDEX"), SyncSummary(1, 3, (), duplicates=copies[:1]), quiet=False)
+    named = [f"left out /films/{n}.mp4: it is the same as /films/a.mp4" for n in "bcb"]
+    assert capsys.readouterr().err.splitlines() == [
+        *named[:2],
+        "1 video added, 0 already there, 2 copies, 0 failed: INDEX",
+        named[2],
+        "1 video added, 0 moved, 0 removed, 3 unchanged, 1 copy, 0 failed: INDEX",
     ]
 
 

@@ -124,3 +124,8 @@ def test_hours_speed_and_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert progress.words() == "1.00 of about 2.00 h, 36× real time, 0:01:40 left"
     progress.done(Outcome(long, seconds=5400.0))
     assert progress.words() == "2.00 of about 2.00 h, 72× real time, 0:00:00 left"
+    heard = FilmProgress([short])  # what hearing makes has no length of its own
+    clock[0] += 100
+    heard.sign(Sign(short, seconds=1800.0, share=1.0))
+    heard.done(Outcome(short))
+    assert heard.words() == "0.50 of about 0.50 h, 18× real time, 0:00:00 left"

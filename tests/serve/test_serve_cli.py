@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -97,6 +98,15 @@ def test_others_need_the_token_that_is_printed(folder: Path) -> None:
         assert connected(f"http://127.0.0.1:{port}", process, token[1]).search("dog").hits
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
+
+
+def test_the_printed_link_carries_any_token(folder: Path) -> None:
+    token = "a+b/c&d=e%20 #f ä"
+    with started(folder, "--port", str(free_port()), "--token", token, "--quiet") as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        address = process.stderr.readline().split()[1]
+    assert parse_qs(address.partition("#")[2]) == {"token": [token]}  # as the page reads it
 
 
 def refused(

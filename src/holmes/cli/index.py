@@ -52,7 +52,7 @@ def report_sync(index: Path, summary: SyncSummary, quiet: bool) -> None:
         )
     say(
         f"{counted(summary.added, 'video')} added, {len(summary.moved)} moved, "
-        f"{len(summary.removed)} removed, {summary.unchanged} unchanged, "
+        f"{len(summary.removed)} removed, {summary.unchanged} unchanged, {_copies(summary)}"
         f"{len(summary.failures)} failed: {index}"
     )
 
@@ -64,6 +64,12 @@ def _say_known(summary: BuildSummary) -> None:
         say(f"left out {copy.source}: it is the same as {copy.same_as}")
 
 
+def _copies(summary: BuildSummary) -> str:
+    """Their number, where there are any, so that the numbers of a line add up to the files."""
+    count = len(summary.duplicates)
+    return f"{count:,} {'copy' if count == 1 else 'copies'}, " if count else ""
+
+
 def report(index: Path, summary: BuildSummary) -> None:
     say_files(summary.partial, summary.failures)
     _say_known(summary)
@@ -71,7 +77,7 @@ def report(index: Path, summary: BuildSummary) -> None:
     moved = f"{len(summary.moved)} moved, " if summary.moved else ""
     say(
         f"{counted(summary.added, 'video')} added, {moved}{summary.unchanged} already there, "
-        f"{len(summary.failures)} failed: {index}"
+        f"{_copies(summary)}{len(summary.failures)} failed: {index}"
     )
     if summary.failures:
         raise typer.Exit(1)
@@ -93,7 +99,7 @@ def say_words(summary: HearSummary | None) -> None:
     for each in summary.failures:
         say(f"not heard: {each.source}: {each.reason}")
     passages = counted(summary.passages, "passage")
-    say(f"{counted(summary.heard, 'video')} heard: {passages}; {len(summary.failures)} failed")
+    say(f"{counted(summary.heard, 'video')} searched for words: {passages}; {len(summary.failures)} failed")
 
 
 def print_json(value: object) -> None:

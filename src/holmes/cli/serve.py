@@ -7,6 +7,7 @@ import re
 import secrets
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -114,7 +115,7 @@ def serve(
 
     def ready() -> None:
         # The part after # stays in the browser: it is neither sent nor logged.
-        secret = f"#token={token}" if token else ""
+        secret = f"#token={quote(token, safe='')}" if token else ""
         say(f"open http://{shown}:{port}/{secret} in a browser; Ctrl-C stops the server")
 
     if "" in opened:

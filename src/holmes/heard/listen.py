@@ -320,6 +320,7 @@ class _Work:
             self.kept = replace(self.kept, passages=in_order(within(self.kept.passages, seconds)[0]))
         self.kept = replace(self.kept, complete=True, screen=None)
         self.folder.write(self.source, self.kept)
+        self._report(Sign(self.source, self.seconds, 1.0))
         return self.kept
 
 

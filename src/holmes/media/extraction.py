@@ -42,10 +42,10 @@ class FilmProgress:
         self.follow()
 
     def done(self, outcome: Outcome) -> None:
-        self._under_way.pop(outcome.source, None)
+        last = self._under_way.pop(outcome.source, None)
         self.videos += 1
         self._bytes_done += self._sizes.get(outcome.source, 0)
-        self._seconds_done += outcome.seconds
+        self._seconds_done += outcome.seconds or (last.seconds if last else 0.0)
         self.follow()
 
     @property

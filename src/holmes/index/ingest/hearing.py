@@ -90,13 +90,9 @@ def hear_files(
             else:
                 notes += [Failure(source, note) for note in kept.notes]
                 pending.offer(source, kept)
-            shown.done(Outcome(source, failure, seconds=_end(kept)))
+            shown.done(Outcome(source, failure))
     pending.commit()
     return HearSummary(pending.heard, unchanged, pending.passages, tuple(failures), tuple(notes))
-
-
-def _end(kept: HeardFile | None) -> float:
-    return kept.passages[-1].end if kept is not None and kept.passages else 0.0
 
 
 def _heard(
