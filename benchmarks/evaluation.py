@@ -20,7 +20,6 @@ from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig, with_changes
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
-from holmes.encoders.fused import fused_kernels
 from holmes.encoders.model import HolmesModel
 from holmes.evaluation.recall import rank_of_owner, recall, retrieval_metrics
 from holmes.evaluation.scoring import encode_split, score_all
@@ -81,16 +80,11 @@ def measure(
         lambda: retrieval_metrics(model, bank, split, config.score), device, options.repeats
     )
     encode, encoded = timed(lambda: encode_split(model, bank, split), device, options.repeats)
-    fused = None
-    if device.type == "cuda":
-        with fused_kernels(True):
-            fused, _ = timed(lambda: encode_split(model, bank, split), device, options.repeats)
     score, scores = timed(lambda: score_all(encoded), device, options.repeats)
     scores_QV = scores.combined(config.score.frame_weight, config.score.clip_weight)
     rank, _ = timed(lambda: recall(rank_of_owner(scores_QV, encoded.owner_Q)), device, options.repeats)
     rows = [
         {"part": "encode", "seconds": encode},
-        *([] if fused is None else [{"part": "encode with fused kernels", "seconds": fused}]),
         {"part": "score", "seconds": score},
         {"part": "rank and count", "seconds": rank},
         {"part": "whole evaluation", "seconds": whole},

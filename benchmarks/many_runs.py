@@ -1,9 +1,7 @@
 """Many small trainings side by side on one device: a worker process takes one after the other.
 
 A small collection uses a tenth of a GPU, so a dozen workers share it. Every finished job is written down at
-once; the same command run again does only what is left. Compiled jobs train three times as fast:
-their batches are padded to few shapes, so that a worker compiles once for all seeds, and one job of each
-collection goes ahead of the others, so that these find its kernels in the compiler's cache.
+once; the same command run again does only what is left.
 """
 
 from __future__ import annotations
@@ -26,14 +24,11 @@ from scipy import stats
 from holmes.base.devices import choose_device
 from holmes.base.parallel import ALONE
 from holmes.config.schema import HolmesConfig
-from holmes.data import loader
 from holmes.data.store import Store
 from holmes.training.display import TrainingDisplay
 from holmes.training.protocol import Protocol, choose_splits
 from holmes.training.run import Run, RunOptions
 from holmes.training.setup import fit_to_store
-
-COMPILED_QUERY_MULTIPLE = 64  # the most queries in a batch differ by seed; rounded up they seldom do
 
 
 @dataclass(frozen=True)
@@ -46,7 +41,6 @@ class Job:
     store: Path
     config: HolmesConfig
     protocol: Protocol = Protocol.PUBLISHED
-    compiled: bool = False
 
     @property
     def key(self) -> list[str | int]:
@@ -56,14 +50,13 @@ class Job:
 def train_to_the_end(job: Job, device: str) -> Run:
     """A run of all its epochs that leaves nothing on disk; nothing is selected, the last epoch counts."""
     torch.set_num_threads(1)
-    if job.compiled:
-        loader.QUERY_MULTIPLE = COMPILED_QUERY_MULTIPLE
-        gc.collect()  # the last run's recorded step and its memory
+    gc.collect()  # the last run's recorded step and its memory
+    if device.startswith("cuda"):
         torch.cuda.empty_cache()
     store = Store.open(job.store)
     config = fit_to_store(job.config, store)
     splits = choose_splits(store, job.protocol, config.training.held_out, job.seed)
-    options = RunOptions(device=device, compiled=job.compiled, progress=False)
+    options = RunOptions(device=device, progress=False)
     run = Run(store, splits, config, Path(os.devnull), job.seed, ALONE, choose_device(device), options)
     with TrainingDisplay(1, 0, False) as display:
         for epoch in range(config.training.epochs):
@@ -88,24 +81,16 @@ def run_jobs(
     start = time.monotonic()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context) as pool, open(results, "a") as file:
-        for jobs in in_turn(waiting):
-            futures = {pool.submit(timed, measure, job, device, start + seconds): job for job in jobs}
-            for future in as_completed(futures):
-                job, entry = futures[future], future.result()
-                if entry is None:
-                    continue
-                found.append({"key": job.key, **entry})
-                file.write(json.dumps(found[-1]) + "\n")
-                file.flush()
-                print(f"{' '.join(map(str, job.key))} {time.monotonic() - start:.0f} s", flush=True)
+        futures = {pool.submit(timed, measure, job, device, start + seconds): job for job in waiting}
+        for future in as_completed(futures):
+            job, entry = futures[future], future.result()
+            if entry is None:
+                continue
+            found.append({"key": job.key, **entry})
+            file.write(json.dumps(found[-1]) + "\n")
+            file.flush()
+            print(f"{' '.join(map(str, job.key))} {time.monotonic() - start:.0f} s", flush=True)
     return found
-
-
-def in_turn(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Jobs that run together: one compiled job of each collection first, then everything else."""
-    first = {job.collection: job for job in reversed(jobs) if job.compiled}
-    ahead = list(first.values())
-    return [ahead, [job for job in jobs if job not in ahead]]
 
 
 def timed(

@@ -41,14 +41,14 @@ from holmes.evaluation.intervals import bootstrap_counts, draw_videos, paired_di
 from holmes.evaluation.recall import rank_of_owner, recall
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.evidence.fitting import fit_calibration, judge_all
-from holmes.records import Batch, QueryEmbedding, Scores, Stage, VideoEmbedding
+from holmes.records import Batch, QueryEmbedding, Scores, Stage, VideoEmbedding, in_float32
 from holmes.results import METRICS
 from holmes.training.calibrate import fitting_videos
 from holmes.training.display import TrainingDisplay
 from holmes.training.protocol import Protocol, Splits, choose_splits
 from holmes.training.run import Run, RunOptions
 from holmes.training.setup import fit_to_store
-from holmes.training.step import GraphedStep, StepReport, TrainStep, in_float32
+from holmes.training.step import GraphedStep, StepReport, TrainStep
 from holmes.training.tuning.trials import release_memory
 
 TEACHERS = 4

@@ -135,7 +135,6 @@ def study(
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="seconds after which none is started"
     )
-    parser.add_argument("--compiled", action="store_true", help="compile the training steps (GPU)")
     parser.add_argument("--rows", help="only rows whose title contains one of these, separated by commas")
     options = parser.parse_args()
     seeds = [int(seed) for seed in options.seeds.split(",")]
@@ -146,7 +145,7 @@ def study(
     with work_folder(options.work) as folder:
         stores = world_stores(folder, options.data, options.videos, options.only)
         jobs = [
-            Job(row.title, name, seed, store, row.apply(config), protocol, options.compiled)
+            Job(row.title, name, seed, store, row.apply(config), protocol)
             for row in chosen
             for name, store in stores.items()
             for seed in seeds

@@ -67,7 +67,7 @@ def study(
     device = choose_device(options.device)
     for seed in options.seeds:
         start, out = time.perf_counter(), folder / "runs" / world.name / str(seed)
-        quiet = RunOptions(device=options.device, compiled=False, progress=False)
+        quiet = RunOptions(device=options.device, progress=False)
         train(world.store, world.config, out, seed, Protocol.HONEST, quiet)
         trained = time.perf_counter()
         (run,) = find_runs(out)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any
 
+import torch
 from torch import Tensor
 
 FRAMES = 128  # positions of the frame branch; shorter videos are padded to this
@@ -118,3 +119,9 @@ class Opinion:
 
     belief_QV: Tensor
     uncertainty_Q: Tensor
+
+
+def in_float32(record: Any) -> Any:
+    """Evidence and losses are computed in float32 or better, whatever the encoders used."""
+    halves = (torch.bfloat16, torch.float16)
+    return each_tensor(record, lambda value: value.float() if value.dtype in halves else value)

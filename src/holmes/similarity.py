@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holmes.records import QueryEmbedding, Scores, VideoEmbedding
+from holmes.records import QueryEmbedding, Scores, VideoEmbedding, in_float32
 
 
 def dot_similarity(query_QD: Tensor, video_VPD: Tensor) -> Tensor:
@@ -76,6 +76,8 @@ def cosine_and_dot(
 
     A cosine is the dot product over both lengths, so the large product is formed once.
     """
+    if best is best_of_both:
+        query, video = in_float32(query), in_float32(video)
 
     def scores(query_QD: Tensor, video_VPD: Tensor, mask_VP: Tensor | None) -> tuple[Tensor, Tensor]:
         dot_QV, scaled_QV = best(query_QD, video_VPD, inverse_length(video_VPD), mask_VP)
@@ -120,6 +122,7 @@ def guided_cosine_and_dot(query: QueryEmbedding, video: VideoEmbedding) -> tuple
 
     The key position is the one with the best cosine.
     """
+    query, video = in_float32(query), in_float32(video)
     query_scale_Q11 = inverse_length(query.query_QD)[:, None, None]
     clip_QVP = dot_similarity(query.query_QD, video.clips_VCD).float()
     frame_QVP = dot_similarity(query.query_QD, video.frames_VFD).float()

@@ -1,8 +1,9 @@
 """The best position of every pair, as a dot product and scaled, each table passed once on a GPU.
 
-The products are the library's. One program reads them and keeps the best position of either kind. In the
-backward pass another writes the gradients to these positions, as the left side of two products. All sums have
-a fixed order: the same step gives the same bits. Of equal positions the first gets the whole gradient.
+The products are the library's, of the encoders' own numbers (bf16 on a GPU) with sums in float32. One program
+reads them and keeps the best position of either kind. In the backward pass another writes the gradients to
+these positions, as the left side of two products. All sums have a fixed order: the same step gives the same
+bits. Of equal positions the first gets the whole gradient.
 
 The plain twin is `best_of_both` in `holmes.similarity`.
 
@@ -40,7 +41,7 @@ def best_of_both_fused(
 class BestOfBoth(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query_QD: Tensor, video_VPD: Tensor, scale_VP: Tensor, mask_VP: Tensor) -> Tensor:
-        dot_QVP = (query_QD @ video_VPD.flatten(0, 1).T).float().unflatten(1, video_VPD.shape[:2])
+        dot_QVP = products(query_QD, video_VPD.flatten(0, 1)).unflatten(1, video_VPD.shape[:2])
         scale_VP, mask_VP = scale_VP.contiguous(), mask_VP.contiguous()
         queries, videos, positions = dot_QVP.shape
         best_BQV = torch.empty((2, queries, videos), device=query_QD.device)
@@ -54,16 +55,24 @@ class BestOfBoth(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         query_QD, video_VPD, scale_VP, mask_VP, best_BQV, key_BQV = ctx.saved_tensors
         videos, positions, _ = video_VPD.shape
-        share_QVP = torch.empty((len(query_QD), videos, positions), device=query_QD.device)
+        share_QVP = query_QD.new_empty((len(query_QD), videos, positions))
         scale_sums_SVP = torch.empty((ctx.grid[0], videos, positions), device=query_QD.device)
         share_kernel[ctx.grid](
             gradients[0].contiguous(), key_BQV, best_BQV, scale_VP, mask_VP, share_QVP, scale_sums_SVP,
             **ctx.sizes,
         )  # fmt: skip
-        share_QN = share_QVP.flatten(1).to(query_QD.dtype)
+        share_QN = share_QVP.flatten(1)
         query_gradient = share_QN @ video_VPD.flatten(0, 1)
         video_gradient = (share_QN.T @ query_QD).view_as(video_VPD)
         return query_gradient, video_gradient, scale_sums_SVP.sum(0), None
+
+
+def products(query_QD: Tensor, video_ND: Tensor) -> Tensor:
+    """⟨q, v⟩ in float32, whatever the vectors are in."""
+    if query_QD.dtype == torch.float32:
+        return query_QD @ video_ND.T
+    result: Tensor = torch.mm(query_QD, video_ND.T, out_dtype=torch.float32)
+    return result
 
 
 def sizes_of(queries: int, videos: int, positions: int) -> tuple[dict[str, Any], tuple[int, int]]:

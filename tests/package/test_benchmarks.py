@@ -93,7 +93,7 @@ def test_training_and_evaluation_are_timed_with_every_flag(command: Any, tmp_pat
         assert group_of(name, 50.0) == group, name
     assert group_of("vectorized_elementwise_kernel", 2.0) == "small kernels"
     with pytest.raises(SystemExit):
-        command("training", *tiny, "--only", "compiled")
+        command("training", *tiny, "--only", "kernels")
     command(
         "evaluation", *tiny, "--shape", "tvr_dual", "--repeats", 1, "--json", tmp_path / "evaluation.json"
     )

@@ -89,14 +89,12 @@ def make_batch(device: str, videos: int = 24, width: int = 96, text: int = 48) -
     return Batch(*(tensor.to(device) for tensor in tensors), queries_per_video=4)
 
 
-def make_step(
-    device: str, dual: bool = False, dropout: float = 0.0, compiled: bool = False, kernels: bool = False
-) -> TrainStep:
+def make_step(device: str, dual: bool = False, dropout: float = 0.0, kernels: bool = False) -> TrainStep:
     changes = {"video_width": 96, "text_width": 48, "dropout": dropout, "dual_query": dual, "hard_pool": 1}
     config = with_changes(preset("tvr"), changes)
     torch.manual_seed(0)
     model = HolmesModel(config.model).to(device).train()
-    return TrainStep(model, build_objective(config), FlatAdam(model), compiled=compiled, kernels=kernels)
+    return TrainStep(model, build_objective(config), FlatAdam(model), kernels=kernels)
 
 
 @pytest.mark.parametrize("kernels", [False, True])
@@ -115,10 +113,11 @@ def test_gradients_in_bf16_stay_close_to_float32(dual: bool, kernels: bool) -> N
     assert relative(gradients["cuda"], gradients["cpu"]) < 0.15
 
 
-def test_a_recorded_step_equals_a_plain_one() -> None:
+@pytest.mark.parametrize("kernels", [False, True], ids=["plain", "kernels"])
+def test_a_recorded_step_equals_a_plain_one(kernels: bool) -> None:
     losses = {}
     for recorded in (False, True):
-        step = make_step("cuda")
+        step = make_step("cuda", kernels=kernels)
         batch = make_batch("cuda")
         run = GraphedStep(step) if recorded else step
         torch.manual_seed(3)
@@ -139,8 +138,8 @@ def test_dropout_goes_on_being_random_when_replayed() -> None:
     assert len(set(losses)) == len(losses), "same weights, same batch: only dropout can differ"
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
-def test_recorded_steps_vary_as_plain_ones(compiled: bool) -> None:
+@pytest.mark.parametrize("kernels", [False, True], ids=["plain", "kernels"])
+def test_recorded_steps_vary_as_plain_ones(kernels: bool) -> None:
     """Same weights, same batch: the loss varies with dropout alone, and as much however a step is run."""
     batch = make_batch("cuda")
     rate = torch.tensor(0.0, device="cuda")
@@ -151,22 +150,22 @@ def test_recorded_steps_vary_as_plain_ones(compiled: bool) -> None:
         return torch.stack(values[STEPS_BEFORE + 1 :])
 
     plain = losses(make_step("cuda", dropout=0.25))
-    other = losses(GraphedStep(make_step("cuda", dropout=0.25, compiled=compiled)))
+    other = losses(GraphedStep(make_step("cuda", dropout=0.25, kernels=kernels)))
     assert len(other.unique()) == len(other)
     error = (plain.var() / len(plain) + other.var() / len(other)).sqrt()
     assert (plain.mean() - other.mean()).abs() < 4 * error
     assert 0.6 < (other.std() / plain.std()).item() < 1.6
 
 
-def test_a_compiled_step_gives_every_parameter_its_gradient() -> None:
-    """With dropout at work. Some versions of torch compiled a part of the blocks to a gradient of zero."""
+def test_a_step_with_kernels_gives_every_parameter_its_gradient() -> None:
+    """With dropout at work."""
     batch = make_batch("cuda")
     owners = QueryOwners(batch.owner_Q, batch.slot_Q, batch.query_mask_Q, batch.queries_per_video)
     uniform = torch.rand(len(batch.owner_Q), len(batch.frame_lengths_V), device="cuda")
 
-    def strengths(compiled: bool) -> dict[str, float]:
+    def strengths(kernels: bool) -> dict[str, float]:
         """Each parameter's root mean square gradient over many draws."""
-        step = make_step("cuda", dropout=0.25, compiled=compiled)
+        step = make_step("cuda", dropout=0.25, kernels=kernels)
         squares = torch.zeros_like(step.optimizer.values)
         for _ in range(40):
             step.losses(*step.encode(batch), owners, Stage.CALIBRATED, uniform)["total"].backward()
@@ -177,9 +176,10 @@ def test_a_compiled_step_gives_every_parameter_its_gradient() -> None:
             for name, view in zip(names, step.optimizer._views(squares), strict=True)
         }
 
-    plain, compiled = strengths(False), strengths(True)
-    wrong = [name for name in plain if not 0.7 * plain[name] <= compiled[name] <= 1.4 * plain[name]]
-    assert wrong == []
+    plain, fused = strengths(False), strengths(True)
+    wrong = {name for name in plain if not 0.7 * plain[name] <= fused[name] <= 1.4 * plain[name]}
+    # A softmax does not see what is added to all positions: these biases have rounding errors for gradients.
+    assert wrong <= {"frame_branch.mix.ask.key.bias", "clip_branch.mix.ask.key.bias"}
 
 
 def test_padding_does_not_matter_on_the_gpu() -> None:

@@ -81,10 +81,6 @@ Form = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Compile = Annotated[
-    bool | None,
-    typer.Option("--compile/--no-compile", help="Compile the step.", show_default="on a GPU, for long runs"),
-]
 
 
 def parse_settings(settings: list[str] | None) -> dict[str, str]:
@@ -128,7 +124,6 @@ def make_study(
     seeds: str,
     protocol: str,
     device: str,
-    compiled: bool | None,
     tensorboard: bool = False,
     jobs: int = 1,
 ) -> Study:
@@ -143,7 +138,7 @@ def make_study(
         out=out,
         seeds=parse_seeds(seeds),
         protocols=parse_protocols(protocol),
-        options=RunOptions(device=device, compiled=compiled, tensorboard=tensorboard),
+        options=RunOptions(device=device, tensorboard=tensorboard),
         jobs=jobs,
     )
 
@@ -160,13 +155,12 @@ class StudyOptions:
     form: Form = None
     jobs: Jobs = 1
     device: Device = "auto"
-    compiled: Compile = None
 
     def study(self, settings: list[str] | None) -> Study:
         check_form(self.form)
         return make_study(
             self.store, self.preset, settings, self.out, self.seeds, self.protocol, self.device,
-            self.compiled, jobs=self.jobs,
+            jobs=self.jobs,
         )  # fmt: skip
 
 

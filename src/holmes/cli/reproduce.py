@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from holmes.cli.options import (
-    Compile,
     Device,
     Jobs,
     Seeds,
@@ -46,7 +45,6 @@ def reproduce(
     settings: Settings = None,
     jobs: Jobs = 1,
     device: Device = "auto",
-    compiled: Compile = None,
 ) -> None:
     """Reproduce the paper's tables with your features; run it again to continue after an interruption.
 
@@ -71,7 +69,6 @@ def reproduce(
         baselines=baselines,
         jobs=jobs,
         device=device,
-        compiled=compiled,
     )
     if (line := refuse_data_as_results(data, out)) is not None:
         say(line)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holmes.cli.options import Compile, Device, Jobs, Preset, Settings, StoreToRead, make_study, say, show
+from holmes.cli.options import Device, Jobs, Preset, Settings, StoreToRead, make_study, say, show
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ def train(
     ] = None,
     jobs: Jobs = 1,
     device: Device = "auto",
-    compiled: Compile = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write RUN/tensorboard.")] = False,
 ) -> None:
     """Train on a store; run the same command again to continue after an interruption.
@@ -61,7 +60,7 @@ def train(
     if seed is not None and seeds is not None:
         raise HolmesError("give --seed for one run or --seeds for several, not both.")
     chosen = seeds if seeds is not None else str(seed or 0)
-    study = make_study(store, preset, settings, out, chosen, protocol, device, compiled, tensorboard, jobs)
+    study = make_study(store, preset, settings, out, chosen, protocol, device, tensorboard, jobs)
     single = seeds is None and len(study.protocols) == 1
     if model is not None and not single:
         raise HolmesError("--model starts a single run; leave out --seeds, and give one --protocol.")

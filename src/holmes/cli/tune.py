@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from holmes.cli.options import (
-    Compile,
     Device,
     Form,
     Preset,
@@ -56,7 +55,6 @@ def tune(
     ] = 0,
     ray: RayAddress = None,
     device: Device = "auto",
-    compiled: Compile = None,
     form: Form = None,
 ) -> None:
     """Search the best settings on held-out training videos, then train and test them once.
@@ -76,7 +74,7 @@ def tune(
     chosen = () if seeds == "none" else tuple(parse_seeds(seeds))
     found = search(
         store, configured(preset, settings), out, trials=trials, minutes=minutes, jobs=jobs, seeds=chosen,
-        fixed=parse_settings(settings), worth=worth, options=RunOptions(device=device, compiled=compiled),
+        fixed=parse_settings(settings), worth=worth, options=RunOptions(device=device),
         ray=ray,
     )  # fmt: skip
     save_tuning(read_json(out / TRIALS), out)

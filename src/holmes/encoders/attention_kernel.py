@@ -40,61 +40,44 @@ def attend_fused(
     if mask_NL is None:
         mask_NL = torch.ones(sequences, length, dtype=torch.bool, device=device)
     seed = torch.randint(2**31 - 1, (1,), device=device, dtype=torch.int32)
-    return attention_forward(
-        projected_NLKGD.contiguous(),
-        bias_KGD.float(),
-        weights_GLL.contiguous(),
-        mask_NL,
-        seed,
-        heads,
-        dropout_rate,
+    result: Tensor = FusedAttention.apply(
+        projected_NLKGD, bias_KGD.float(), weights_GLL.contiguous(), mask_NL, seed, heads, dropout_rate
     )
+    return result
 
 
-@torch.library.custom_op("holmes::attention_forward", mutates_args=())
-def attention_forward(
-    projected_NLKGD: Tensor,
-    bias_KGD: Tensor,
-    weights_GLL: Tensor,
-    mask_NL: Tensor,
-    seed: Tensor,
-    heads: int,
-    dropout_rate: float,
-) -> Tensor:
-    context_GNLD = empty_context(projected_NLKGD)
-    grid, sizes = launch(projected_NLKGD, heads, dropout_rate)
-    forward_kernel[grid](projected_NLKGD, bias_KGD, weights_GLL, mask_NL, seed, context_GNLD, **sizes)
-    return context_GNLD
+class FusedAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        projected_NLKGD: Tensor,
+        bias_KGD: Tensor,
+        weights_GLL: Tensor,
+        mask_NL: Tensor,
+        seed: Tensor,
+        heads: int,
+        dropout_rate: float,
+    ) -> Tensor:
+        projected_NLKGD = projected_NLKGD.contiguous()
+        sequences, length, _, blocks, width = projected_NLKGD.shape
+        context_GNLD = projected_NLKGD.new_empty((blocks, sequences, length, width))
+        inputs = (projected_NLKGD, bias_KGD, weights_GLL, mask_NL, seed)
+        ctx.save_for_backward(*inputs)
+        ctx.grid, ctx.sizes = launch(projected_NLKGD, heads, dropout_rate)
+        forward_kernel[ctx.grid](*inputs, context_GNLD, **ctx.sizes)
+        return context_GNLD
 
-
-@torch.library.custom_op("holmes::attention_backward", mutates_args=())
-def attention_backward(
-    gradient_GNLD: Tensor,
-    projected_NLKGD: Tensor,
-    bias_KGD: Tensor,
-    weights_GLL: Tensor,
-    mask_NL: Tensor,
-    seed: Tensor,
-    heads: int,
-    dropout_rate: float,
-) -> tuple[Tensor, Tensor]:
-    """The projections' gradient, and its sum over each sequence: what the bias needs."""
-    bias_shape = (projected_NLKGD.shape[0], *projected_NLKGD.shape[2:])
-    projected_gradient = torch.empty_like(projected_NLKGD)
-    bias_gradient = projected_NLKGD.new_empty(bias_shape, dtype=torch.float32)
-    grid, sizes = launch(projected_NLKGD, heads, dropout_rate)
-    backward_kernel[grid](
-        gradient_GNLD.contiguous(),
-        projected_NLKGD,
-        bias_KGD,
-        weights_GLL,
-        mask_NL,
-        seed,
-        projected_gradient,
-        bias_gradient,
-        **sizes,
-    )
-    return projected_gradient, bias_gradient
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """The bias gets the sums over each sequence, added up."""
+        projected_NLKGD = ctx.saved_tensors[0]
+        projected_gradient = torch.empty_like(projected_NLKGD)
+        bias_shape = (projected_NLKGD.shape[0], *projected_NLKGD.shape[2:])
+        bias_gradient_NKGD = projected_NLKGD.new_empty(bias_shape, dtype=torch.float32)
+        backward_kernel[ctx.grid](
+            gradients[0].contiguous(), *ctx.saved_tensors, projected_gradient, bias_gradient_NKGD, **ctx.sizes
+        )
+        return projected_gradient, bias_gradient_NKGD.sum(0), None, None, None, None, None
 
 
 def launch(projected_NLKGD: Tensor, heads: int, dropout_rate: float) -> tuple[tuple[int], dict[str, Any]]:
@@ -117,35 +100,6 @@ def launch(projected_NLKGD: Tensor, heads: int, dropout_rate: float) -> tuple[tu
     }
     return (blocks * sequences * heads,), sizes
 
-
-def empty_context(projected_NLKGD: Tensor) -> Tensor:
-    sequences, length, _, blocks, width = projected_NLKGD.shape
-    return projected_NLKGD.new_empty((blocks, sequences, length, width))
-
-
-@attention_forward.register_fake
-def _(projected_NLKGD: Tensor, *_: Any) -> Tensor:
-    return empty_context(projected_NLKGD)
-
-
-@attention_backward.register_fake
-def _(gradient_GNLD: Tensor, projected_NLKGD: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    bias_shape = (projected_NLKGD.shape[0], *projected_NLKGD.shape[2:])
-    return torch.empty_like(projected_NLKGD), projected_NLKGD.new_empty(bias_shape, dtype=torch.float32)
-
-
-def remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.heads, ctx.dropout_rate = inputs[-2:]
-    ctx.save_for_backward(*inputs[:-2])
-
-
-def differentiate(ctx: Any, gradient_GNLD: Tensor) -> tuple[Tensor | None, ...]:
-    gradients = attention_backward(gradient_GNLD, *ctx.saved_tensors, ctx.heads, ctx.dropout_rate)
-    projected_gradient, bias_gradient_NKGD = gradients
-    return projected_gradient, bias_gradient_NKGD.sum(0), None, None, None, None, None
-
-
-attention_forward.register_autograd(differentiate, setup_context=remember)
 
 if HAS_TRITON:
 

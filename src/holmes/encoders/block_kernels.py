@@ -1,8 +1,8 @@
 """What stands between a block's matrix products, one GPU program each: norms and the wide layer's ReLU.
 
 Each reads its inputs once and writes its output once. The backward pass computes the sums again from the same
-inputs, and dropout is a hash of place and seed, so nothing else is kept. Gradients that add up over rows are
-written tile by tile and summed in a fixed order: the same step gives the same bits.
+inputs, and dropout is a hash of place and seed: only mean and deviation of each row are kept. Gradients that
+add up over rows are written tile by tile and summed in a fixed order: the same step gives the same bits.
 
 The plain twins are `BlockNorm` and `BlockLinear.biased` of `blocks.py` with the dropouts of `dropout.py`.
 
@@ -27,8 +27,7 @@ except ImportError:  # the CPU builds of torch come without it
 HAS_TRITON = triton is not None
 TILE = 4096  # elements that a program of the wide layer holds at once
 WARP = 512  # elements of a row for one warp: a row of one warp is summed without waiting for others
-NORM_ROWS, RELU_ROWS = 32, 64  # rows whose sums a program adds up
-SHARED_ROWS = 8  # the same where a program passes all blocks
+FORWARD_ROWS, BACKWARD_ROWS = 8, 64  # that one program passes
 
 
 def norm_fused(
@@ -79,40 +78,38 @@ class FusedNorm(torch.autograd.Function):
     ) -> Tensor:
         change_GRD = change_GRD.contiguous()
         residual = None if residual is None else residual.contiguous()
-        ctx.save_for_backward(change_GRD, residual, change_bias_GD, weight_GD, seed)
-        ctx.sizes = sizes = norm_sizes(change_GRD, residual, change_bias_GD, dropout_rate, drop_after, tiny)
+        ctx.sizes = sizes = norm_sizes(change_GRD, residual, change_bias_GD, dropout_rate, drop_after)
         output_GRD = torch.empty_like(change_GRD, dtype=dtype)
         blocks, rows, _ = change_GRD.shape
-        steps = max(1, SHARED_ROWS // sizes["TILE_R"])
+        mean_GR = torch.empty((blocks, rows), device=change_GRD.device)
+        scale_GR = torch.empty_like(mean_GR)
+        steps = max(1, FORWARD_ROWS // sizes["TILE_R"])
         norm_forward_kernel[(triton.cdiv(rows, steps * sizes["TILE_R"]), blocks)](
-            change_GRD, residual, change_bias_GD, weight_GD, bias_GD, seed, output_GRD, rows,
-            STEPS=steps, **sizes,
+            change_GRD, residual, change_bias_GD, weight_GD, bias_GD, seed,
+            output_GRD, mean_GR, scale_GR, rows, STEPS=steps, TINY=tiny, **sizes,
         )  # fmt: skip
+        ctx.save_for_backward(change_GRD, residual, change_bias_GD, weight_GD, seed, mean_GR, scale_GR)
         return output_GRD
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        change_GRD, residual, change_bias_GD, weight_GD, seed = ctx.saved_tensors
+        change_GRD, residual, change_bias_GD, weight_GD, seed, mean_GR, scale_GR = ctx.saved_tensors
         blocks, rows, width = change_GRD.shape
-        shared = ctx.sizes["SHARED"]
-        # A residual that all blocks share gets its gradient from one program, which passes all blocks.
-        steps = max(1, (SHARED_ROWS if shared else NORM_ROWS) // ctx.sizes["TILE_R"])
+        steps = max(1, BACKWARD_ROWS // ctx.sizes["TILE_R"])
         tiles = triton.cdiv(rows, steps * ctx.sizes["TILE_R"])
         change_gradient = torch.empty_like(change_GRD) if any(ctx.needs_input_grad[:3]) else None
-        residual_gradient = None
-        if residual is not None:  # a sum over blocks is kept in float32
-            residual_gradient = torch.empty_like(residual, dtype=torch.float32 if shared else residual.dtype)
+        residual_gradient = None if residual is None else torch.empty_like(change_GRD, dtype=residual.dtype)
         kinds = 2 if change_bias_GD is None else 3
         sums_SGKD = torch.empty((tiles, blocks, kinds, width), device=change_GRD.device)
-        norm_backward_kernel[(tiles, 1 if shared else blocks)](
+        norm_backward_kernel[(tiles, blocks)](
             gradients[0].contiguous(), change_GRD, residual, change_bias_GD, weight_GD, seed,
-            change_gradient, residual_gradient, sums_SGKD, rows, blocks,
+            mean_GR, scale_GR, change_gradient, residual_gradient, sums_SGKD, rows,
             STEPS=steps, GIVES_CHANGE=change_gradient is not None, **ctx.sizes,
         )  # fmt: skip
         weight_gradient, bias_gradient, *change_bias_gradient = sums_SGKD.sum(0).unbind(1)
         of_change_bias = change_bias_gradient[0] if change_bias_gradient else None
-        if residual is not None and residual_gradient is not None:
-            residual_gradient = residual_gradient.to(residual.dtype)
+        if residual_gradient is not None and ctx.sizes["SHARED"]:
+            residual_gradient = residual_gradient.sum(0)
         of_inputs = (change_gradient, residual_gradient, of_change_bias, weight_gradient, bias_gradient)
         return *of_inputs, None, None, None, None, None
 
@@ -123,7 +120,6 @@ def norm_sizes(
     change_bias_GD: Tensor | None,
     dropout_rate: float,
     drop_after: bool,
-    tiny: float,
 ) -> dict[str, Any]:
     tile_width = triton.next_power_of_2(change_GRD.shape[-1])
     return {
@@ -131,7 +127,6 @@ def norm_sizes(
         "D": change_GRD.shape[-1],
         "TILE_R": max(1, WARP // tile_width),
         "TILE_D": tile_width,
-        "TINY": tiny,
         "HAS_RESIDUAL": residual is not None,
         "HAS_BIAS": change_bias_GD is not None,
         "DROPS_BEFORE": dropout_rate > 0 and not drop_after,
@@ -162,7 +157,7 @@ class FusedRelu(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (output_GRD,) = ctx.saved_tensors
         blocks, rows, width = output_GRD.shape
-        steps = max(1, RELU_ROWS // ctx.sizes["TILE_R"])
+        steps = max(1, BACKWARD_ROWS // ctx.sizes["TILE_R"])
         tiles = triton.cdiv(rows, steps * ctx.sizes["TILE_R"])
         input_gradient = torch.empty_like(output_GRD)
         sums_SGD = torch.empty((tiles, blocks, width), device=output_GRD.device)
@@ -201,16 +196,9 @@ if HAS_TRITON:
             sum_RD += tl.load(residual + place_RD, mask=inside_RD, other=0.0).to(tl.float32)
         return tl.where(inside_RD, sum_RD, 0.0), at_RD, inside_RD, kept_RD
 
-    @triton.jit
-    def normalise(sum_RD, inside_RD, D: tl.constexpr, TINY: tl.constexpr):
-        """Mean 0 and deviation 1 of each row, and what it was divided by."""
-        centred_RD = tl.where(inside_RD, sum_RD - (tl.sum(sum_RD, axis=1) / D)[:, None], 0.0)
-        scale_R = 1.0 / tl.sqrt(tl.sum(centred_RD * centred_RD, axis=1) / D + TINY)
-        return centred_RD * scale_R[:, None], scale_R
-
     @triton.jit(do_not_specialize=["threshold"])
     def norm_forward_kernel(
-        change, residual, change_bias, weight, bias, seed, output, R, threshold,
+        change, residual, change_bias, weight, bias, seed, output, mean, scale, R, threshold,
         D: tl.constexpr, TILE_R: tl.constexpr, TILE_D: tl.constexpr, TINY: tl.constexpr,
         HAS_RESIDUAL: tl.constexpr, HAS_BIAS: tl.constexpr, DROPS_BEFORE: tl.constexpr,
         DROPS_AFTER: tl.constexpr, SHARED: tl.constexpr, STEPS: tl.constexpr,
@@ -224,64 +212,61 @@ if HAS_TRITON:
                 change, residual, change_bias, seed, block, row_R, R, threshold,
                 D, TILE_D, HAS_RESIDUAL, HAS_BIAS, DROPS_BEFORE or DROPS_AFTER, DROPS_BEFORE, SHARED,
             )  # fmt: skip
-            normal_RD, _ = normalise(sum_RD, inside_RD, D, TINY)
-            output_RD = normal_RD * weight_D[None, :] + bias_D[None, :]
+            mean_R = tl.sum(sum_RD, axis=1) / D
+            centred_RD = tl.where(inside_RD, sum_RD - mean_R[:, None], 0.0)
+            scale_R = 1.0 / tl.sqrt(tl.sum(centred_RD * centred_RD, axis=1) / D + TINY)
+            tl.store(mean + block * R + row_R, mean_R, mask=row_R < R)
+            tl.store(scale + block * R + row_R, scale_R, mask=row_R < R)
+            output_RD = centred_RD * scale_R[:, None] * weight_D[None, :] + bias_D[None, :]
             if DROPS_AFTER:
                 output_RD *= kept_RD
             tl.store(output + at_RD, output_RD, mask=inside_RD)
 
     @triton.jit(do_not_specialize=["threshold"])
     def norm_backward_kernel(
-        gradient, change, residual, change_bias, weight, seed, change_gradient, residual_gradient, sums,
-        R, G, threshold,
-        D: tl.constexpr, TILE_R: tl.constexpr, TILE_D: tl.constexpr, TINY: tl.constexpr,
+        gradient, change, residual, change_bias, weight, seed, mean, scale,
+        change_gradient, residual_gradient, sums, R, threshold,
+        D: tl.constexpr, TILE_R: tl.constexpr, TILE_D: tl.constexpr,
         HAS_RESIDUAL: tl.constexpr, HAS_BIAS: tl.constexpr, DROPS_BEFORE: tl.constexpr,
         DROPS_AFTER: tl.constexpr, SHARED: tl.constexpr, STEPS: tl.constexpr, GIVES_CHANGE: tl.constexpr,
     ):  # fmt: skip
-        tile, first, at_D = tl.program_id(0), tl.program_id(1), tl.arange(0, TILE_D)
-        for block in range(first, G if SHARED else first + 1):
-            weight_D = tl.load(weight + block * D + at_D, mask=at_D < D, other=0.0)
-            # Sums over rows are formed at the end: a sum in every step would make all threads wait.
-            weight_sum_RD = tl.zeros((TILE_R, TILE_D), tl.float32)
-            bias_sum_RD = tl.zeros((TILE_R, TILE_D), tl.float32)
-            change_sum_RD = tl.zeros((TILE_R, TILE_D), tl.float32)
-            for step in range(STEPS):
-                row_R = (tile * STEPS + step) * TILE_R + tl.arange(0, TILE_R)
-                sum_RD, at_RD, inside_RD, kept_RD = load_sum(
-                    change, residual, change_bias, seed, block, row_R, R, threshold,
-                    D, TILE_D, HAS_RESIDUAL, HAS_BIAS, DROPS_BEFORE or DROPS_AFTER, DROPS_BEFORE, SHARED,
-                )  # fmt: skip
-                normal_RD, scale_R = normalise(sum_RD, inside_RD, D, TINY)
-                passed_RD = tl.load(gradient + at_RD, mask=inside_RD, other=0.0).to(tl.float32)
-                if DROPS_AFTER:
+        tile, block, at_D = tl.program_id(0), tl.program_id(1), tl.arange(0, TILE_D)
+        weight_D = tl.load(weight + block * D + at_D, mask=at_D < D, other=0.0)
+        # Sums over rows are formed at the end: a sum in every step would make all threads wait.
+        weight_sum_RD = tl.zeros((TILE_R, TILE_D), tl.float32)
+        bias_sum_RD = tl.zeros((TILE_R, TILE_D), tl.float32)
+        change_sum_RD = tl.zeros((TILE_R, TILE_D), tl.float32)
+        for step in range(STEPS):
+            row_R = (tile * STEPS + step) * TILE_R + tl.arange(0, TILE_R)
+            sum_RD, at_RD, inside_RD, kept_RD = load_sum(
+                change, residual, change_bias, seed, block, row_R, R, threshold,
+                D, TILE_D, HAS_RESIDUAL, HAS_BIAS, DROPS_BEFORE or DROPS_AFTER, DROPS_BEFORE, SHARED,
+            )  # fmt: skip
+            passed_RD = tl.load(gradient + at_RD, mask=inside_RD, other=0.0).to(tl.float32)
+            mean_R = tl.load(mean + block * R + row_R, mask=row_R < R, other=0.0)
+            scale_R = tl.load(scale + block * R + row_R, mask=row_R < R, other=0.0)
+            normal_RD = tl.where(inside_RD, sum_RD - mean_R[:, None], 0.0) * scale_R[:, None]
+            if DROPS_AFTER:
+                passed_RD *= kept_RD
+            bias_sum_RD += passed_RD
+            weight_sum_RD += passed_RD * normal_RD
+            if GIVES_CHANGE:
+                passed_RD *= weight_D[None, :]
+                mean_R = tl.sum(passed_RD, axis=1) / D
+                along_R = tl.sum(passed_RD * normal_RD, axis=1) / D
+                passed_RD = (passed_RD - mean_R[:, None] - normal_RD * along_R[:, None]) * scale_R[:, None]
+                if HAS_RESIDUAL:
+                    tl.store(residual_gradient + at_RD, passed_RD, mask=inside_RD)
+                if DROPS_BEFORE:
                     passed_RD *= kept_RD
-                bias_sum_RD += passed_RD
-                weight_sum_RD += passed_RD * normal_RD
-                if GIVES_CHANGE:
-                    passed_RD *= weight_D[None, :]
-                    mean_R = tl.sum(passed_RD, axis=1) / D
-                    along_R = tl.sum(passed_RD * normal_RD, axis=1) / D
-                    passed_RD -= mean_R[:, None] + normal_RD * along_R[:, None]
-                    passed_RD = tl.where(inside_RD, passed_RD * scale_R[:, None], 0.0)
-                    if SHARED:
-                        # The thread that wrote a place is the one that adds to it.
-                        place_RD = row_R[:, None].to(tl.int64) * D + at_D[None, :]
-                        before_RD = tl.load(
-                            residual_gradient + place_RD, mask=inside_RD & (block > 0), other=0.0
-                        )
-                        tl.store(residual_gradient + place_RD, before_RD + passed_RD, mask=inside_RD)
-                    elif HAS_RESIDUAL:
-                        tl.store(residual_gradient + at_RD, passed_RD, mask=inside_RD)
-                    if DROPS_BEFORE:
-                        passed_RD *= kept_RD
-                    if HAS_BIAS:
-                        change_sum_RD += passed_RD
-                    tl.store(change_gradient + at_RD, passed_RD, mask=inside_RD)
-            at_sum_D = (tile * G + block).to(tl.int64) * (3 if HAS_BIAS else 2) * D + at_D
-            tl.store(sums + at_sum_D, tl.sum(weight_sum_RD, axis=0), mask=at_D < D)
-            tl.store(sums + at_sum_D + D, tl.sum(bias_sum_RD, axis=0), mask=at_D < D)
-            if HAS_BIAS:
-                tl.store(sums + at_sum_D + 2 * D, tl.sum(change_sum_RD, axis=0), mask=at_D < D)
+                if HAS_BIAS:
+                    change_sum_RD += tl.where(inside_RD, passed_RD, 0.0)
+                tl.store(change_gradient + at_RD, passed_RD, mask=inside_RD)
+        at_sum_D = (tile * tl.num_programs(1) + block).to(tl.int64) * (3 if HAS_BIAS else 2) * D + at_D
+        tl.store(sums + at_sum_D, tl.sum(weight_sum_RD, axis=0), mask=at_D < D)
+        tl.store(sums + at_sum_D + D, tl.sum(bias_sum_RD, axis=0), mask=at_D < D)
+        if HAS_BIAS:
+            tl.store(sums + at_sum_D + 2 * D, tl.sum(change_sum_RD, axis=0), mask=at_D < D)
 
     @triton.jit(do_not_specialize=["threshold"])
     def relu_forward_kernel(

@@ -54,7 +54,6 @@ class ReluDropout(torch.autograd.Function):
             ctx.save_for_backward(output)
             return output
         keep = random_bytes(values.shape, values.device) >= threshold
-        # Not in place: some compilers of torch give an output that was changed in place no gradient at all.
         output = torch.relu(values) * keep * ctx.scale
         ctx.save_for_backward(output)
         return output

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -15,9 +16,13 @@ _FUSED = ContextVar("fused", default=False)
 _AT_ONCE: ContextVar[AtOnce] = ContextVar("at_once", default=one_after_another)
 
 
+def has_kernels(device: torch.device) -> bool:
+    """Whether the kernels can run on this device."""
+    return device.type == "cuda" and find_spec("triton") is not None
+
+
 def fused() -> bool:
-    """Never inside torch.compile, which fuses by itself."""
-    return not torch.compiler.is_compiling() and _FUSED.get()
+    return _FUSED.get()
 
 
 def at_once(*pieces: Callable[[], Any]) -> list[Any]:

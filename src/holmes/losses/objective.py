@@ -43,6 +43,7 @@ from holmes.records import (
     Scores,
     Stage,
     VideoEmbedding,
+    in_float32,
     one_after_another,
 )
 from holmes.similarity import cosine_and_dot
@@ -154,6 +155,7 @@ class Objective:
         second = stage is Stage.CALIBRATED
         hard = second if hard_negatives is None else hard_negatives
         cosine, dot = self.score(query, video)
+        query, video = in_float32(query), in_float32(video)
         query_VMD, mask_VM = owners.by_video(query.query_QD, video.clips_VCD.shape[0])
 
         def similar() -> dict[str, Tensor]:

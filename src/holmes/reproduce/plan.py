@@ -42,7 +42,6 @@ class Request:
     baselines: bool = False
     jobs: int = 1
     device: str = "auto"
-    compiled: bool | None = None
 
     def __post_init__(self) -> None:
         for what, given, known in (

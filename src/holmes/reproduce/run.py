@@ -148,7 +148,7 @@ def train_plan(
     The page is written before the first run and after each: it shows all that is done.
     """
     request = outcome.request
-    options = RunOptions(request.device, request.compiled, progress=progress)
+    options = RunOptions(request.device, progress=progress)
     remarks = {name: found.remarks for name, found in findings.collections.items()}
     timed = [run for run in outcome.plan if run.tables == ("efficiency",)]
     for runs, jobs in (([run for run in outcome.plan if run not in timed], request.jobs), (timed, 1)):

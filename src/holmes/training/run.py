@@ -28,6 +28,7 @@ from holmes.data.loader import BatchLoader
 from holmes.data.store import Store
 from holmes.encoders.build import build_model
 from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint
+from holmes.encoders.fused import has_kernels
 from holmes.encoders.hub import local_model
 from holmes.encoders.released import open_checkpoint
 from holmes.errors import HolmesError
@@ -55,8 +56,8 @@ from holmes.training.resume import (
     trained_by,
     write_result,
 )
-from holmes.training.setup import build_objective, describe, extras_of, fit_to_store, should_compile, stage_of
-from holmes.training.step import GraphedStep, TrainStep, has_kernels, what_broke
+from holmes.training.setup import build_objective, describe, extras_of, fit_to_store, stage_of
+from holmes.training.step import GraphedStep, TrainStep, what_broke
 
 OnEpoch = Callable[[dict[str, Any]], None]  # called with each epoch's line of `metrics.jsonl`
 LARGEST_SEED = 2**31  # seeds are multiplied and added to, and generators take 64 bits
@@ -67,8 +68,7 @@ class RunOptions:
     """How to run, as opposed to what: none of these changes the result beyond rounding."""
 
     device: str = "auto"
-    compiled: bool | None = None
-    kernels: bool = False  # our own in place of compiling, on a GPU; not measured there yet
+    kernels: bool = True  # fused ones on a GPU, in place of plain torch
     tensorboard: bool = False
     progress: bool = True
 
@@ -160,18 +160,14 @@ class Run:
         if start is not None:
             self.model.load_state_dict(start)
         self.optimizer = FlatAdam(self.model, training.weight_decay, training.gradient_norm)
-        steps = self.loader.steps_per_epoch * training.epochs
         kernels = options.kernels and has_kernels(device)
-        wanted = should_compile(device, steps) if options.compiled is None else options.compiled
-        compiled = wanted and not kernels
-        step = TrainStep(self.model, build_objective(config), self.optimizer, world, compiled, kernels)
+        step = TrainStep(self.model, build_objective(config), self.optimizer, world, kernels)
         recorded = device.type == "cuda" and world.size == 1
         self.step = GraphedStep(step) if recorded else step
         self.best: dict[str, torch.Tensor] | None = None  # not yet on disk
         self.keeper = StateKeeper(out)
         self.progress = self.resume()
-        ran = "with fused kernels" if kernels else "compiled" if compiled else "not compiled"
-        how = f"{ran}{', recorded' * recorded}"
+        how = ", ".join(["fused kernels"] * kernels + ["recorded"] * recorded) or "plain"
         self.says = describe(config, self.bank, splits.fit, self.model, device, world, how)
 
     def go(self, on_epoch: OnEpoch | None = None) -> None:

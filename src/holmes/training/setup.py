@@ -32,8 +32,6 @@ from holmes.training.resume import Progress
 from holmes.transport import alignment
 from holmes.transport.alignment import Alignment
 
-# Compiling takes about a minute and saves some ten milliseconds a step.
-FEWEST_STEPS_TO_COMPILE = 4000
 EVIDENCE_FORMS: dict[str, EvidenceForm] = {
     "sharp": dirichlet.sharp_evidence,
     "bounded": dirichlet.bounded_evidence,
@@ -169,11 +167,6 @@ def build_identifier(config: HolmesConfig) -> Identify:
     return identify
 
 
-def should_compile(device: torch.device, steps: int) -> bool:
-    """Whether a run on this device is long enough to win back the time compiling takes."""
-    return device.type == "cuda" and steps >= FEWEST_STEPS_TO_COMPILE
-
-
 def describe(
     config: HolmesConfig,
     bank: FeatureBank,
@@ -183,7 +176,7 @@ def describe(
     world: World,
     how: str,
 ) -> str:
-    """What is printed before training; `how` says how a step runs, such as "compiled"."""
+    """What is printed before training; `how` says how a step runs, such as "recorded"."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     lines = [
         f"{config.name} on {bank.store.path.name}: {len(fit.videos):,} videos, "

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -35,6 +34,7 @@ from holmes.records import (
     one_after_another,
 )
 from holmes.similarity import cosine_and_dot
+from holmes.training.kernel_compiler import compiling_only
 from holmes.training.optimizer import FlatAdam
 
 STEPS_BEFORE = 3
@@ -57,23 +57,24 @@ class TrainStep:
         objective: Objective,
         optimizer: FlatAdam,
         world: World = ALONE,
-        compiled: bool = False,
         kernels: bool = False,
     ) -> None:
         self.model, self.objective, self.optimizer, self.world = model, objective, optimizer, world
         self.device = next(model.parameters()).device
         self.encode = self._encode
         self.at_once: AtOnce = one_after_another
+        self.kernels, self.compiled = kernels, set[Stage]()
         if kernels:
             self._fuse()
-        elif compiled:
-            torch.compiler.reset()  # steps of earlier runs count against the most that torch keeps compiled
-            # Only what is large and the same in both stages; the rest of the losses is small, in many shapes.
-            self.encode = torch.compile(self._encode, dynamic=False)
-            self.objective = replace(objective, score=torch.compile(objective.score, dynamic=False))
-            optimizer.update = torch.compile(optimizer.update, dynamic=False)
 
     def __call__(self, batch: Batch, stage: Stage, uniform_QV: Tensor, learning_rate: Tensor) -> StepReport:
+        if self.kernels and self.device.type == "cuda" and stage not in self.compiled:
+            self.compiled.add(stage)
+            with torch.random.fork_rng([self.device]), compiling_only(self.device):
+                self.take(batch, stage, uniform_QV, learning_rate)
+        return self.take(batch, stage, uniform_QV, learning_rate)
+
+    def take(self, batch: Batch, stage: Stage, uniform_QV: Tensor, learning_rate: Tensor) -> StepReport:
         self.model.keep_bounds()
         owners = owners_of(batch)
         query, video, owners = whole_batch(*self.encode(batch), owners, self.world)
@@ -109,7 +110,7 @@ class TrainStep:
             )
             query_VMD, mask_VM = owners_of(batch).by_video(query.query_QD, len(video.clips_VCD))
             video = self.model.meet_queries(video, query_VMD, mask_VM)
-        return in_float32(query), in_float32(video)
+        return query, video
 
     def losses(
         self,
@@ -163,18 +164,8 @@ def tensors_in(result: Any) -> list[Tensor]:
     return [tensor for value in values if value is not None for tensor in tensors_in(value)]
 
 
-def has_kernels(device: torch.device) -> bool:
-    """Whether the kernels of a step can run on this device."""
-    return device.type == "cuda" and find_spec("triton") is not None
-
-
 def owners_of(batch: Batch) -> QueryOwners:
     return QueryOwners(batch.owner_Q, batch.slot_Q, batch.query_mask_Q, batch.queries_per_video)
-
-
-def in_float32(record: Any) -> Any:
-    """Evidence and losses are computed in float32, whatever the encoders used."""
-    return each_tensor(record, lambda value: value.float() if value.is_floating_point() else value)
 
 
 def what_broke(values_SN: Tensor, names: tuple[str, ...], weights: Tensor, epoch: int) -> str | None:

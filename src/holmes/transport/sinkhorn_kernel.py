@@ -20,7 +20,6 @@ HAS_TRITON = triton is not None
 LARGEST = 4096  # entries of a problem that fits in one program
 
 
-@torch.library.custom_op("holmes::sinkhorn", mutates_args=())
 def sinkhorn_fused(
     scores_BNM: Tensor, log_source_BN: Tensor, log_target_BM: Tensor, column_BM: Tensor, iterations: int
 ) -> Tensor:
@@ -40,13 +39,6 @@ def sinkhorn_fused(
         ITERATIONS=iterations,
     )
     return plan_BNM
-
-
-@sinkhorn_fused.register_fake
-def _(
-    scores_BNM: Tensor, log_source_BN: Tensor, log_target_BM: Tensor, column_BM: Tensor, iterations: int
-) -> Tensor:
-    return torch.empty(scores_BNM.shape, device=scores_BNM.device, dtype=torch.float32)
 
 
 if HAS_TRITON:

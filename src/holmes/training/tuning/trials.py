@@ -97,7 +97,7 @@ def run_trial(
 
 def fold_run(store: Store, config: HolmesConfig, device: torch.device, fold: int) -> Run:
     """A run on three of the four parts of the train split, which leaves nothing on disk."""
-    options = RunOptions(device=str(device), compiled=None, progress=False)
+    options = RunOptions(device=str(device), progress=False)
     return Run(store, fold_splits(store, fold), config, Path(os.devnull), fold, ALONE, device, options)
 
 
