@@ -208,21 +208,19 @@ class Objective:
             hard_pool=pool,
         )
         contrastive = partial(contrastive_loss, owner_Q=owners.owner_Q, mask_Q=owners.mask_Q)
-        if frame_parts is None:
-            frame_parts = {
-                "triplet_frame": triplet(cosine.frame_QV),
-                "contrastive_frame": contrastive(dot.frame_QV),
-            }
-        parts = {
-            "triplet_frame": frame_parts["triplet_frame"],
-            "triplet_clip": triplet(cosine.clip_QV),
-            "contrastive_frame": frame_parts["contrastive_frame"],
-            "contrastive_clip": contrastive(dot.clip_QV),
+        given = frame_parts or {}
+        pieces: dict[str, Callable[[], Tensor]] = {
+            "triplet_frame": partial(triplet, cosine.frame_QV),
+            "triplet_clip": partial(triplet, cosine.clip_QV),
+            "contrastive_frame": partial(contrastive, dot.frame_QV),
+            "contrastive_clip": partial(contrastive, dot.clip_QV),
         }
         if self.weights.contrastive_cosine:
-            parts["contrastive_cosine_frame"] = contrastive(cosine.frame_QV / self.contrastive_temperature)
-            parts["contrastive_cosine_clip"] = contrastive(cosine.clip_QV / self.contrastive_temperature)
-        return parts
+            temperature = self.contrastive_temperature
+            pieces["contrastive_cosine_frame"] = lambda: contrastive(cosine.frame_QV / temperature)
+            pieces["contrastive_cosine_clip"] = lambda: contrastive(cosine.clip_QV / temperature)
+        pieces = {name: piece for name, piece in pieces.items() if name not in given}
+        return {**given, **dict(zip(pieces, self.at_once(*pieces.values()), strict=True))}
 
     @torch.no_grad()
     def identify_queries(self, cosine: Scores, owners: QueryOwners) -> Tensor:
@@ -242,7 +240,8 @@ class Objective:
                 thresholds=self.thresholds,
             )
 
-        return self.fuse_partitions(partition(cosine.frame_QV), partition(cosine.clip_QV))
+        branches = (partial(partition, cosine.frame_QV), partial(partition, cosine.clip_QV))
+        return self.fuse_partitions(*self.at_once(*branches))
 
     def inter_video_loss(
         self, cosine: Scores, owners: QueryOwners, kinds_Q: Tensor, calibrated: bool

@@ -9,6 +9,7 @@ Q queries, V videos, S steps, N values of a step
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
@@ -38,6 +39,7 @@ from holmes.training.kernel_compiler import compiling_only
 from holmes.training.optimizer import FlatAdam
 
 STEPS_BEFORE = 3
+STREAMS = 16  # pieces may have pieces themselves
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class TrainStep:
         self.optimizer.fuse()
         if self.device.type == "cuda":
             self.at_once = Streams()
-            self.objective = replace(self.objective, at_once=Streams())
+            self.objective = replace(self.objective, at_once=self.at_once)
         if self.objective.score is cosine_and_dot:
             from holmes.similarity_kernel import best_of_both_fused
 
@@ -133,13 +135,13 @@ class Streams:
     The backward pass of a piece runs on its stream too.
     """
 
-    def __init__(self, count: int = 3) -> None:
-        self.streams = [torch.cuda.Stream() for _ in range(count)]
-        self.free = list(self.streams)
+    def __init__(self) -> None:
+        self.free = deque(torch.cuda.Stream() for _ in range(STREAMS))
 
     def __call__(self, *pieces: Callable[[], Any]) -> list[Any]:
         current, first, *others = torch.cuda.current_stream(), *pieces
-        taken = [self.free.pop() for _ in others]  # pieces may themselves have pieces
+        # In turn: on a stream that was used just before, a piece would wait for what it does not need.
+        taken = [self.free.popleft() for _ in others]
         results = []
         for stream, piece in zip(taken, others, strict=True):
             stream.wait_stream(current)
@@ -150,7 +152,7 @@ class Streams:
             current.wait_stream(stream)
             for tensor in tensors_in(result):
                 tensor.record_stream(current)
-        self.free += taken
+        self.free.extend(taken)
         return results
 
 
