@@ -4,6 +4,9 @@ BIN := .venv/bin
 
 .PHONY: setup demo check test docs browser clean
 
+# Where Python is told not to keep what it compiles, every process of the tests would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
 setup: .venv/ready
 
 # torch goes first and pinned: everything after it then finds a version it accepts. pip would compile everything on

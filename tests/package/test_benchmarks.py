@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import io
 import runpy
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -15,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 
+from forked_children import forked_children  # noqa: F401 - a fixture
 from holmes.base.files import read_json
 from holmes.config.presets import preset
 from holmes.config.schema import to_dict, with_changes
@@ -30,6 +35,7 @@ from index_fakes import FakeJoint, meaning
 from spoken_films import film
 
 ROOT = Path(__file__).parents[2]
+SMALL = {"val_videos": 4, "test_videos": 8, "video_width": 16, "text_width": 12}  # of planted worlds
 # Those with options: hostile.py takes four words, and soak.py starts it.
 COMMANDS = sorted(
     path.stem
@@ -100,10 +106,24 @@ def test_training_and_evaluation_are_timed_with_every_flag(command: Any, tmp_pat
     assert read_json(tmp_path / "evaluation.json")["metrics"]["SumR"] >= 0
 
 
-def test_searches_are_timed_with_every_flag(command: Any, tmp_path: Path, capsys: Any) -> None:
-    """Of a synthetic index, of one with every step in a process of its own, and of passages."""
+def test_searches_are_timed_with_every_flag(
+    command: Any, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a synthetic index, of one with the first step in a process of its own, and of passages."""
     command("heard_scale", tmp_path / "passages", "--hours", 10, "--measured", 1)
     assert "| a phrase |" in capsys.readouterr().out
+    million = import_module("million")
+
+    def check_output(words: list[str], **how: Any) -> str:
+        _, file, _, step, _, folder, _, videos = words
+        if step == "build":
+            return subprocess.check_output(words, **how)
+        assert file == million.__file__
+        with redirect_stdout(io.StringIO()) as said:
+            million.main(sizes=videos, folder=Path(folder), step=step)
+        return said.getvalue()
+
+    monkeypatch.setattr(million, "subprocess", SimpleNamespace(check_output=check_output))
     for name, how in {
         "search": {
             "videos": 120, "width": 16, "batch": 3, "tokens": 2, "top": 2, "repeats": 1,
@@ -168,6 +188,7 @@ def test_encoders_are_timed_beside_their_libraries(
     assert all(row["agreement"] > 0.999 and row["times as fast"] > 0 for row in rows)
 
 
+@pytest.mark.usefixtures("forked_children")
 def test_several_models_are_tested_as_one(command: Any, tmp_path: Path, capsys: Any) -> None:
     """The mean of two is theirs, a student follows its teachers, and nothing is trained twice."""
     world = PlantSettings(videos=32, val_videos=4, test_videos=8, video_width=16, text_width=12)
@@ -205,9 +226,23 @@ def test_several_models_are_tested_as_one(command: Any, tmp_path: Path, capsys: 
     assert 0 < found[30.0] < 0.8 * found[0.0]
 
 
-def test_everyone_is_tuned_with_the_same_budget(command: Any, tmp_path: Path, capsys: Any) -> None:
+@pytest.mark.usefixtures("forked_children")
+def test_everyone_is_tuned_with_the_same_budget(
+    command: Any, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A baseline and our method on a planted world: one small file each, one table, nothing done twice."""
     pytest.importorskip("optuna")
+    plant(tmp_path / "work" / "planted-16", PlantSettings(videos=16, **SMALL))
+
+    def run(words: list[str], timeout: float) -> Any:
+        """The first row in a process of its own, the second in this one."""
+        if "Holmes" in words:
+            return subprocess.run(words, timeout=timeout)
+        command("tuning", *words[2:])
+        return SimpleNamespace(returncode=0)
+
+    found = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
+    monkeypatch.setattr(import_module("tuning"), "subprocess", found)
     words = ["--data", tmp_path, "--work", tmp_path / "work", "--out", tmp_path, "--device", "cpu"]
     words += ["--only", "planted", "--planted", 16, "--trials", 1, "--seeds", "0,1", "--jobs", 1]
     words += ["--rows", "Holmes,MS-SL", "--search", "model.dropout", "--seconds", 3000]
@@ -245,8 +280,12 @@ def test_the_cost_of_hearing_is_measured(command: Any, tmp_path: Path) -> None:
     assert sys.modules["heard_speed"].errors(["a", "b", "c"], ["a", "x", "c", "d"]) == 2
 
 
-def test_fused_sources_are_measured_beside_each_alone(command: Any, tmp_path: Path, capsys: Any) -> None:
+@pytest.mark.usefixtures("forked_children")
+def test_fused_sources_are_measured_beside_each_alone(
+    command: Any, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The smallest world whose films can share facts, seen by the model that needs no training."""
+    monkeypatch.setattr("holmes.worlds.rendered.facts.SIZE", (128, 96))
     small = ["--films", 15, "--given-words", "--model", "pocket", "--fit"]
     command("heard", tmp_path / "world", *small, "--json", tmp_path / "heard.json")
     found = read_json(tmp_path / "heard.json")
@@ -303,6 +342,7 @@ def test_all_baselines_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import baselines
 
+    plant(tmp_path / "work" / "planted-16", PlantSettings(videos=16, **SMALL))
     words = ["--data", tmp_path / "none", "--work", tmp_path / "work", "--json", tmp_path / "found.json"]
     words += ["--videos", 16, "--epochs", 1, "--seeds", "0", "--jobs", 1, "--device", "cpu"]
     words += ["--rows", "GMMFormerV2", "--set", "warm_up_epochs=0", "--set", "width=8"]

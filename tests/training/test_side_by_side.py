@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from forked_children import forked_children  # noqa: F401 - a fixture
 from holmes.base.files import read_json
 from holmes.base.processes import Child
 from holmes.data.store import Store
@@ -52,6 +53,7 @@ def test_finished_runs_need_no_process(store, tmp_path, monkeypatch):
     assert train_all(jobs(store, tmp_path, 2, epochs=1), QUIET, at_once=2) == first
 
 
+@pytest.mark.usefixtures("forked_children")
 def test_failures_and_kills_do_not_stop_the_others_and_are_named(store, tmp_path, monkeypatch):
     """Run 0 breaks in its third epoch, and the process of run 1 is killed when it reports its own."""
     broken = {"learning_rate": 1e30, "batch_videos": 14, "epochs": 6, "gradient_norm": 1e30}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from forked_children import forked_children  # noqa: F401 - a fixture
 from holmes.base.files import read_json
 from holmes.base.processes import Ending, Finished
 from holmes.config.presets import preset
@@ -211,6 +212,7 @@ def test_a_journal_without_its_end_is_mended(tmp_path):
     assert journal.read_bytes() == b'{"a": 1}\n{"b": 2}\n' and not (tmp_path / "trials.journal.lock").exists()
 
 
+@pytest.mark.usefixtures("forked_children")
 def test_a_real_search_in_processes_trains_and_tests_the_best(store, tmp_path):
     fixed = {"epochs": 2, "warm_up_epochs": 1}
     found = tune(

@@ -52,20 +52,25 @@ def read_sound(video: Path, begin: float = 0.0) -> Iterator[Piece]:
             return
         if begin:
             seek(av, container, begin - 1.0)
-        start, buffered = begin, np.zeros(0, np.float32)
+        start, parts, size = begin, list[Sound](), 0  # joined once a piece: a copy each second takes longer
         for time, sound in _decoded(av, container, streams[0]):
-            gap = round((time - (start + len(buffered) / RATE)) * RATE)
+            gap = round((time - (start + size / RATE)) * RATE)
             if gap < 0:  # before the time to begin at, or heard already
                 sound = sound[-gap:]
             elif RATE // 20 < gap <= LARGEST_GAP * RATE:
-                buffered = np.concatenate([buffered, np.zeros(gap, np.float32)])
-            buffered = np.concatenate([buffered, sound])
+                parts.append(np.zeros(gap, np.float32))
+            parts.append(sound)
+            size = sum(map(len, parts))
+            if size < PIECE * RATE:
+                continue
+            buffered = np.concatenate(parts)
             while len(buffered) >= PIECE * RATE:
                 cut = _quietest(buffered[: int(PIECE * RATE)])
                 yield Piece(start, buffered[:cut])
                 start, buffered = start + cut / RATE, buffered[cut:]
-        if len(buffered):
-            yield Piece(start, buffered)
+            parts, size = [buffered], len(buffered)
+        if size:
+            yield Piece(start, np.concatenate(parts))
 
 
 def _streams(container: Any) -> list[Any]:
