@@ -27,7 +27,7 @@ except ImportError:  # the CPU builds of torch come without it
 HAS_TRITON = triton is not None
 TILE = 4096  # elements that a program of the wide layer holds at once
 WARP = 512  # elements of a row for one warp: a row of one warp is summed without waiting for others
-PROGRAMS = 2048  # enough to fill a GPU
+WARPS = 2048  # enough to fill a GPU
 FORWARD_ROWS, BACKWARD_ROWS = 8, 64  # that one program passes at most
 
 
@@ -84,7 +84,7 @@ class FusedNorm(torch.autograd.Function):
         blocks, rows, _ = change_GRD.shape
         mean_GR = torch.empty((blocks, rows), device=change_GRD.device)
         scale_GR = torch.empty_like(mean_GR)
-        steps = steps_of(FORWARD_ROWS, blocks * rows, sizes["TILE_R"])
+        steps = steps_of(FORWARD_ROWS, blocks * rows, sizes)
         norm_forward_kernel[(triton.cdiv(rows, steps * sizes["TILE_R"]), blocks)](
             change_GRD, residual, change_bias_GD, weight_GD, bias_GD, seed,
             output_GRD, mean_GR, scale_GR, rows, STEPS=steps, TINY=tiny, **sizes,
@@ -96,7 +96,7 @@ class FusedNorm(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         change_GRD, residual, change_bias_GD, weight_GD, seed, mean_GR, scale_GR = ctx.saved_tensors
         blocks, rows, width = change_GRD.shape
-        steps = steps_of(BACKWARD_ROWS, blocks * rows, ctx.sizes["TILE_R"])
+        steps = steps_of(BACKWARD_ROWS, blocks * rows, ctx.sizes)
         tiles = triton.cdiv(rows, steps * ctx.sizes["TILE_R"])
         change_gradient = torch.empty_like(change_GRD) if any(ctx.needs_input_grad[:3]) else None
         residual_gradient = None if residual is None else torch.empty_like(change_GRD, dtype=residual.dtype)
@@ -137,9 +137,9 @@ def norm_sizes(
     }
 
 
-def steps_of(most: int, rows: int, tile: int) -> int:
+def steps_of(most: int, rows: int, sizes: dict[str, Any]) -> int:
     """How many tiles of rows a program passes: few enough to fill the GPU, and a power of 2."""
-    each = max(1, min(most, rows // PROGRAMS) // tile)
+    each = max(1, min(most, rows * sizes["num_warps"] // WARPS) // sizes["TILE_R"])
     return 1 << (each.bit_length() - 1)
 
 
