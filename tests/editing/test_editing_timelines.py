@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import random
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -67,14 +68,15 @@ def on_screen(film: Path, seconds: Fraction | float) -> int:
     return [number for time, number in frames_in(film) if time <= seconds + slack][-1]
 
 
-def expected(film: Path) -> list[tuple[int, int]]:
+def expected(film: Path, moments=MOMENTS) -> list[tuple[int, int]]:
     """First and last film frame of each moment, in its order; frames of two go to the first."""
     spans, used = [], -1
-    for start, end, _ in sorted(MOMENTS):
+    for start, end, _ in sorted(moments):
         first = max(on_screen(film, start), used + 1)
         last = max(number for time, number in frames_in(film) if time < end - 6e-4)
-        spans.append((first, last))
-        used = last
+        if last >= first:
+            spans.append((first, last))
+            used = last
     return spans
 
 
@@ -150,14 +152,15 @@ def test_an_edl_holds_the_same_frames_end_to_end(case) -> None:
     assert [clip.name for clip in clips] == [film.name] * 3
 
 
+def seconds(text: str) -> Fraction:
+    """A time of FCPXML."""
+    assert re.fullmatch(r"\d+(/\d+)?s", text), text
+    return Fraction(text[:-1])
+
+
 def test_fcpxml_holds_the_same_frames_as_exact_fractions(case) -> None:
     _, film, rate, frames = case
     root = ElementTree.fromstring(written(answer(hit(film)), "fcpxml"))
-
-    def seconds(text: str) -> Fraction:
-        assert re.fullmatch(r"\d+(/\d+)?s", text), text
-        return Fraction(text[:-1])
-
     formats = {each.get("id"): seconds(each.get("frameDuration")) for each in root.iter("format")}
     (asset,) = root.iter("asset")
     sequence = root.find("./library/event/project/sequence")
@@ -182,6 +185,47 @@ def test_fcpxml_holds_the_same_frames_as_exact_fractions(case) -> None:
         clips = [clip for timeline in read for clip in timeline.find_clips()]
         values = [clip.source_range for clip in clips]
         assert [(each.start_time.value, each.end_time_exclusive().value) for each in values] == found
+
+
+def read_by_others(found: Answer, rate: Fraction) -> dict[str, list[tuple[int, int]]]:
+    """The frames of each clip in its film, by format, as libraries that are not ours read them.
+
+    FCPXML is read by an XML parser and exact fractions: opentimelineio's adapter cuts floats (29/25 s is
+    frame 28 to it) and knows whole rates only.
+    """
+    otio_text, edl, fcpxml = (written(found, format).decode() for format in ("otio", "edl", "fcpxml"))
+    timeline = otio.adapters.read_from_string(otio_text, "otio_json")
+    pictures = next(track for track in timeline.tracks if track.kind == "Video")
+    ranges = [clip.source_range for clip in pictures]
+    edits = [event.edits[0] for event in pycmx.parse_cmx3600(io.StringIO(edl)).events]
+    codes = [[Timecode(NAMES[rate], code) for code in (edit.source_in, edit.source_out)] for edit in edits]
+    assets = ElementTree.fromstring(fcpxml).iter("asset-clip")
+    clips = [(seconds(each.get("start")), seconds(each.get("duration"))) for each in assets]
+    read = {
+        "otio": [(each.start_time.value, each.end_time_exclusive().value) for each in ranges],
+        "edl": [(first.frames - 1, after.frames - 1) for first, after in codes],
+        "fcpxml": [(start * rate, (start + length) * rate) for start, length in clips],
+    }
+    return read
+
+
+def test_random_timelines_hold_the_frames_of_the_film(case) -> None:
+    name, film, rate, _ = case
+    rng, start = random.Random(7), FILM_START.get(name, 0)
+    times = [time for time, _ in frames_in(film)]
+    for _ in range(25):
+        edges = sorted(rng.uniform(0, times[-1]) for _ in range(2 * rng.randint(1, 5)))
+        while any(
+            abs(edge - time) < 1e-3 for edge in edges for time in times
+        ):  # Matroska counts milliseconds
+            edges = sorted(rng.uniform(0, times[-1]) for _ in edges)
+        moments = [(*pair, rng.random()) for pair in zip(edges[::2], edges[1::2], strict=True)]
+        rng.shuffle(moments)
+        wanted = expected(film, moments)
+        for format, found in read_by_others(answer(hit(film, moments=moments)), rate).items():
+            own = [(int(first) - start, int(after) - start) for first, after in found]
+            assert shown(film, rate, own) == wanted, (format, moments)
+            assert all(value == int(value) for pair in found for value in pair), "whole frames"
 
 
 def test_markers_and_chapters_are_at_the_clips(case) -> None:

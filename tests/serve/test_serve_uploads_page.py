@@ -114,6 +114,20 @@ def test_sending_continues_after_a_lost_connection(browser: Any, address: str, f
     page.context.close()
 
 
+def test_an_unfinished_file_is_named_until_it_has_arrived(browser: Any, address: str, folder: Path) -> None:
+    content = b"half" * 100_000
+    order = {"name": "half.mp4", "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    with browser.new_context(base_url=address) as context:
+        upload = context.request.post("/api/uploads", data=order).json()
+        context.request.patch(f"/api/uploads/{upload['id']}?offset=0", data=content[:1000])
+    page = mounted(browser, address)
+    page.wait_for_selector(".upload-hint >> text=1 file unfinished: half.mp4. Choose it again to continue.")
+    chosen(page, "Choose files", {"name": "half.mp4", "mimeType": "video/mp4", "buffer": content})
+    page.wait_for_selector(".upload-hint >> text=Space for")
+    assert page.locator(".upload-words").inner_text() == "1 file gave 1 added, 0 already there, 0 left out."
+    page.context.close()
+
+
 def test_files_chosen_without_a_connection_are_sent_later(browser: Any, address: str, folder: Path) -> None:
     page = mounted(browser, address)
     page.context.set_offline(True)

@@ -41,7 +41,10 @@ async function save(path, { signal, body, progress = () => {} } = {}) {
 addCardAction((hit, { time }) => {
   if (!hit.file || !hit.moments.length) return null;
   let control = null;
-  const words = (text) => { action.querySelector("span").textContent = text; };
+  const words = (text) => {
+    action.querySelector("span").textContent = text;
+    action.setAttribute("aria-label", text === "Save clip" ? `Save clip of ${hit.title}` : `${text}: ${hit.title}`);
+  };
   const action = button("moment", `Save clip of ${hit.title}`, async () => {
     if (control) { control.abort(); return; }
     control = new AbortController();

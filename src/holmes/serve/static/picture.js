@@ -36,7 +36,7 @@ function take(files, use) {
   use({
     title: `Videos that look like ${file.name || "your picture"}`,
     image: shown,
-    note: "Found by how it looks, so there is no probability: compare the similarities. Add a sentence to change what is looked for.",
+    note: "Add a sentence to change what is looked for.",
     answer: async ({ q, filters, signal }) => request("/api/search/by", {
       method: "POST", signal, headers: { "content-type": "application/json" },
       body: JSON.stringify({ image: await small, ...(q ? { sentence: q } : {}), ...wanted(filters) }),

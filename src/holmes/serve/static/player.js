@@ -221,13 +221,14 @@ export class Player {
     times[Math.min(PICTURES - 1, Math.floor(centre / step))] = centre;
     const film = h("ol", { class: "film" }, times.map((time) => h("li", { class: time === centre ? "now" : "" },
       h("img", { src: thumbnail(this.of.id, time, 320), alt: `The picture at ${clock(time)}` }), clock(time))));
-    const download = this.of.file
-      ? h("a", { href: at(`/api/videos/${this.of.id}/stream?download=true`), download: this.of.title }, "Download the file") : null;
+    const action = this.of.file
+      ? h("a", { href: at(`/api/videos/${this.of.id}/stream?download=true`), download: this.of.title }, "Download the file")
+      : h("a", { href: location.href }, "Look for it again"); // its disk may be connected by now
     this.stage.classList.remove("waiting");
     this.stage.replaceChildren(film);
     this.controls.classList.add("still");
     this.note.classList.add("problem");
-    if (download && !this.note.querySelector("a")) this.note.append(" ", download);
+    if (!this.note.querySelector("a")) this.note.append(" ", action);
     say(this.note.textContent);
   }
 

@@ -153,6 +153,7 @@ class Uploads {
     if (!this.items.length || this.items.some((item) => !OVER.includes(item.state)) || this.told === this.items) return;
     this.told = this.items;
     this.#show();
+    this.ask(); // what was unfinished may be whole now
     this.onDone(this.#counts());
   }
 
