@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 import torch
 from common import by_group
+from fact_films import FactFilm, FactQuery, plan_facts, render_facts
 
 from holmes.cli import demo
 from holmes.evidence.sources import HeldOut, TextEvidence, fit_text_evidence
-from holmes.heard.listen import Hearing
+from holmes.heard.hearing import Hearing
 from holmes.heard.passages import Heard, Passage, WordSource, in_order
 from holmes.index.answer.answers import Answer
 from holmes.index.answer.searcher import Index, open_single_index
@@ -38,7 +39,6 @@ from holmes.index.ingest.hearing import encoder_digest, sentence_vectors
 from holmes.index.storage.passages import pack_words, searched
 from holmes.index.storage.writer import IndexWriter
 from holmes.training.run import RunOptions, train
-from holmes.worlds.rendered.facts import FactFilm, FactQuery, plan_facts, render_facts
 
 KINDS = ("seen", "said", "quoted", "written", "seen and said", "seen and written", "said and written")
 RRF = 60.0

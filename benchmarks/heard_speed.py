@@ -20,7 +20,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from holmes.heard.listen import HeardFolder, Hearing, Listener
+from holmes.heard.folder import HeardFolder
+from holmes.heard.hearing import Hearing
+from holmes.heard.listen import Listener
 from holmes.media.containers import av_library, open_container
 
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

@@ -24,7 +24,7 @@ from holmes.config.ablations import BASE_OBJECTIVE, BEST_CLIP, FULL, INTRA, TRAN
 from holmes.config.presets import preset
 from holmes.config.schema import with_changes
 from holmes.evaluation.scoring import encode_split, score_all
-from holmes.evaluation.split_report import evaluate_split, partition
+from holmes.evaluation.split_report import evaluated_split, partition
 from holmes.records import QueryKind
 from holmes.training.protocol import Protocol
 from holmes.training.setup import build_alignments, build_identifier
@@ -43,9 +43,9 @@ def measure(job: Job, device: str) -> dict[str, Any]:
     config, split = run.config, run.splits.select
     batch = config.training.batch_videos
     identify = build_identifier(config)
-    report = evaluate_split(
+    report = evaluated_split(
         run.model, run.bank, split, config.score, identify, build_alignments(config.alignment), batch
-    )
+    ).report
     encoded = encode_split(run.model, run.bank, split)
     kinds_Q = partition(score_all(encoded), encoded.owner_Q, identify, batch)
     shares = np.bincount(kinds_Q, minlength=len(QueryKind)) / len(kinds_Q)

@@ -282,7 +282,7 @@ def build_index(
         >>> summary.added, summary.failures
         (2, ())
     """
-    from holmes.heard.listen import Hearing
+    from holmes.heard.hearing import Hearing
     from holmes.index.embedders.loading import load_embedder
     from holmes.index.ingest.builder import build_index as build
 

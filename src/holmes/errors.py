@@ -32,6 +32,11 @@ def first_sentence(error: Exception) -> str:
     return shorten(said.split(". ")[0].rstrip("."), LONGEST_REASON, placeholder=" …")
 
 
+def in_one_line(error: BaseException) -> str:
+    """An unexpected error of another library: its kind and what it says."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST_REASON]
+
+
 def missing_packages(what: str, *packages: str) -> HolmesError:
     """Packages that a part of Holmes needs and that are not installed."""
     return HolmesError(f"{what} needs packages that are not installed: pip install {' '.join(packages)}")

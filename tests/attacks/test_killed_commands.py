@@ -261,7 +261,7 @@ def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     for name in ("svg", "pdf"):
         monkeypatch.setattr(pages, name, lambda figure: b"picture")
-    for name in ("gather", "gather_confidence"):
+    for name in ("report_data", "confidence_of_run"):
         monkeypatch.setattr(gathering, name, remembered(getattr(gathering, name)))
 
 

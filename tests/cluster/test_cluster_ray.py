@@ -30,7 +30,8 @@ from holmes.cluster.extract import executor_at
 from holmes.cluster.hedging import Replica
 from holmes.cluster.index import ShardedIndex
 from holmes.cluster.jobs import jobs_at_once, run_jobs_at
-from holmes.cluster.write import build_shards, publish_shards, shard_name, split_index
+from holmes.cluster.publish import publish_shards, shard_name, split_index
+from holmes.cluster.write import build_shards
 from holmes.errors import HolmesError
 from holmes.index.answer.answers import Answer
 from holmes.index.embedders.zero_shot import ZeroShot

@@ -20,9 +20,10 @@ from holmes.cluster.client import LocalClient
 from holmes.cluster.index import QUERIES_PER_CALL, ShardedIndex
 from holmes.cluster.location import Location
 from holmes.cluster.manifest import FILE_NAME, read_shards
+from holmes.cluster.publish import publish_shards, shard_name, shard_of, split_index
 from holmes.cluster.shard import Shard
 from holmes.cluster.snapshots import Snapshot
-from holmes.cluster.write import build_shards, publish_shards, shard_name, shard_of, split_index
+from holmes.cluster.write import build_shards
 from holmes.errors import HolmesError
 from holmes.evidence.calibration import Calibration
 from holmes.index.answer.confidence import FILE as CALIBRATION
@@ -487,7 +488,7 @@ def test_splitting_leaves_nothing_half_made(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "shards"
-    monkeypatch.setattr("holmes.cluster.write.publish_shards", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("holmes.cluster.publish.publish_shards", lambda *a, **k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         split_index(made / "index", out, 3)
     assert list(tmp_path.iterdir()) == []

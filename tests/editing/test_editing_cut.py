@@ -19,10 +19,9 @@ from holmes.editing.cut import clip_names, into_new_file
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Diagnosis
 from holmes.index.answer.answers import Answer, Hit
-from holmes.index.embedders import loading
-from holmes.media.cutting import title_picture
+from holmes.media.pictures import title_picture
 from holmes.moments import Moment
-from index_fakes import FakeJoint
+from index_fakes import FakeJoint, known_encoders
 from media_files import moving_video
 from rated_films import frames_in, rated_film, uneven_times
 from serve_fakes import build
@@ -191,7 +190,7 @@ def test_hostile_names_become_plain_ones(name: str, file: str) -> None:
 def test_the_commands_say_how_sure_the_answer_is_and_name_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "load_visual", lambda name, **how: FakeJoint())
+    known_encoders(monkeypatch, FakeJoint())
     index = build(tmp_path)
     explanation = holmes.open_index(index, device="cpu").search("dog runs beach").diagnosis.explanation
     words = [str(index), "dog runs beach", "--at-least", "0", "--top", "1", "--out"]

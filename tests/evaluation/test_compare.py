@@ -19,8 +19,9 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
+from holmes.evaluation.grid import Grid
+from holmes.evaluation.latex import escaped
 from holmes.evaluation.recall import retrieval_metrics
-from holmes.evaluation.tables import Grid, escaped
 from holmes.evidence.kinds import AnswerKind
 from tiny_runs import set_options, tiny_world
 

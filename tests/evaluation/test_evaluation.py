@@ -16,6 +16,7 @@ from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.model import HolmesModel
 from holmes.evaluation import scoring
+from holmes.evaluation.grid import Grid
 from holmes.evaluation.intervals import over_seeds
 from holmes.evaluation.literature import PUBLISHED, published_figures
 from holmes.evaluation.localisation import aligned_mass, localisation, overlap, positions_inside
@@ -26,11 +27,11 @@ from holmes.evaluation.split_report import (
     by_kind,
     by_length,
     by_moment_ratio,
-    evaluate_split,
+    evaluated_split,
     partition,
     recall_by,
 )
-from holmes.evaluation.tables import Grid, results_grid
+from holmes.evaluation.tables import results_grid
 from holmes.moments import grow_moments
 from holmes.records import QueryKind, Scores
 from holmes.results import METRICS, Interval
@@ -347,14 +348,14 @@ def test_chance_agrees_as_little_as_drawing_lots():
 
 def test_a_report_holds_everything_that_is_known(world):
     split, config = world.store.split("test"), tiny_settings()
-    report = evaluate_split(
+    report = evaluated_split(
         world.model,
         world.bank,
         split,
         config.score,
         build_identifier(config),
         build_alignments(config.alignment),
-    )
+    ).report
     assert list(report) == [
         *("split", "videos", "queries", "metrics", "intervals", "metrics_fitting", "intervals_fitting", "by"),
         *("localisation", "aligned_mass", "partition"),

@@ -13,7 +13,9 @@ from holmes.cluster.write import hear_any
 from holmes.errors import HolmesError
 from holmes.heard import audio
 from holmes.heard.audio import RATE, Piece
-from holmes.heard.listen import HeardFolder, Hearing, Listener
+from holmes.heard.folder import HeardFolder
+from holmes.heard.hearing import Hearing
+from holmes.heard.listen import Listener
 from holmes.index.storage.store import IndexStore
 from spoken_films import film
 

@@ -13,7 +13,9 @@ import pytest
 from holmes.errors import HolmesError
 from holmes.heard import listen
 from holmes.heard.audio import RATE, Piece, read_sound
-from holmes.heard.listen import HeardFolder, Hearing, Listener, set_transcript
+from holmes.heard.folder import HeardFolder, set_transcript
+from holmes.heard.hearing import Hearing
+from holmes.heard.listen import Listener
 from holmes.heard.passages import WordSource
 from holmes.heard.screen import Screen
 from holmes.heard.speech import Recogniser, doubt, model_folder

@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 import holmes
 from holmes.cli.main import app
 from holmes.cluster.index import open_index
-from holmes.cluster.write import hear_any, set_any_words, split_index
+from holmes.cluster.publish import split_index
+from holmes.cluster.write import hear_any, set_any_words
 from holmes.errors import HolmesError
-from holmes.heard.listen import Hearing
+from holmes.heard.hearing import Hearing
 from holmes.index.answer import words
 from holmes.index.storage.maintenance import compact_index, index_faults
 from holmes.index.storage.manifest import PASSAGES

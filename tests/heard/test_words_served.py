@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 import holmes
 from browser import chromium, launched, serving, small_targets, violations
 from holmes.cluster.write import hear_any
-from holmes.heard.listen import Hearing
+from holmes.heard.hearing import Hearing
 from holmes.serve.settings import Limits, ServeSettings
 from serve_fakes import client_of
 from spoken_films import film

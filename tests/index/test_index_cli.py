@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holmes.cli.index import report, report_sync, say_words
+from holmes.cli.index_lines import report, report_sync, say_words
 from holmes.cli.main import main
 from holmes.evidence.judging import Diagnosis, UncalibratedJudge
 from holmes.heard.listen import NO_SOUND, NO_SPEECH
@@ -28,7 +28,7 @@ from holmes.index.storage.writer import create_index
 from holmes.media import extraction as extraction
 from holmes.media.extraction import Failure
 from holmes.media.feature_folder import Fingerprint
-from index_fakes import FILMS, FakeJoint, every_name_loads, write_features
+from index_fakes import FILMS, FakeJoint, every_name_loads, known_encoders, write_features
 from shell import Shell
 
 
@@ -219,7 +219,7 @@ def test_info_shows_any_path_of_a_model(shell: Shell, tmp_path: Path) -> None:
 
 def test_a_name_that_is_too_long_stops_no_other_video(shell: Shell, tmp_path: Path) -> None:
     features, index = write_features(tmp_path / "features", FILMS).path, tmp_path / "index"
-    shell.monkeypatch.setattr(extraction, "load_visual", lambda name, **how: FakeJoint())
+    known_encoders(shell.monkeypatch, FakeJoint())
     code, _, said = shell("index", "build", index, features, "x" * 300, "--workers", "1")
     assert code == 1 and "3 videos added" in said and said.count("left out") == 1
 

@@ -127,7 +127,7 @@ def test_what_videos_say_is_taken_along(encoders, films: Path, tmp_path: Path):
     holmes.build_index(index, films, "tint")
     told.write_text("1\n00:00:01,000 --> 00:00:02,000\nall aboard\n")
     name = str(films / "film2.mp4")
-    set_words(index, name, told, 4.0)
+    set_words(index, name, told)
     before = IndexStore.open(index).heard(name)
     rebuild_index(index, load_embedder("mute"))
     assert IndexStore.open(index).heard(name) == before and before.passages[0].text == "all aboard"

@@ -22,14 +22,13 @@ from holmes.errors import HolmesError
 from holmes.index.answer import searches
 from holmes.index.answer.notify import check_webhook, make_notifier
 from holmes.index.answer.searches import read_searches, remove_search, save_search
-from holmes.index.embedders import loading
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import add_videos
 from holmes.index.ingest.sync import SyncSummary
 from holmes.media.backbones.base import Identity
 from holmes.media.feature_folder import FeatureFolder
 from holmes.serve.settings import ServeSettings
-from index_fakes import WIDTH, FakeJoint
+from index_fakes import WIDTH, FakeJoint, known_encoders
 from serve_fakes import FILMS, PLENTY, RATE, FakeDiagnose, add_features, build, client_of, film, open_fake
 
 BEACH = {name: FILMS[name] for name in ("beach/coast.mp4", "beach/pier.mp4")}
@@ -39,7 +38,7 @@ KITCHEN = "home/kitchen.mkv"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An index of two films, and the features of a third."""
-    monkeypatch.setattr(loading, "load_visual", lambda name, **how: FakeJoint())
+    known_encoders(monkeypatch, FakeJoint())
     build(tmp_path, BEACH)
     monkeypatch.setattr(  # probabilities as of a calibrated model
         "holmes.index.answer.searcher.judge_of", lambda folder, embedder: FakeDiagnose()

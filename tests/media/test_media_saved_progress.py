@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("av")
 from holmes.media import encode_video
 from holmes.media.encode_video import Outcome, Sign
-from holmes.media.extraction import FilmProgress, extract
+from holmes.media.extraction import extract
 from holmes.media.feature_folder import FeatureFolder, video_id
+from holmes.media.film_progress import FilmProgress
 from mean_colour import MeanColour
 from media_files import video
 

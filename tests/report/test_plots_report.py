@@ -26,7 +26,7 @@ from holmes.evaluation.scoring import encode_split, score_all
 from holmes.records import Scores
 from holmes.report.kinds import kind_examples, sample_batch
 from holmes.report.moments import Seen, timelines, track, transport, typical_video
-from holmes.report.run import changed_settings, gather, one_run
+from holmes.report.run import changed_settings, one_run, report_data
 from holmes.training.run import RunOptions, train
 from holmes.training.setup import build_identifier, build_objective
 from holmes.worlds import planted
@@ -238,11 +238,11 @@ def test_the_typical_video_lies_in_the_middle(seen, store, split):
 
 def test_unknown_names_are_refused_in_one_line(world):
     """Before anything is evaluated."""
-    gathered = partial(gather, [one_run(world / "run")], None, "test", device_name="cpu")
+    reported = partial(report_data, [one_run(world / "run")], None, "test", device_name="cpu")
     with pytest.raises(HolmesError, match="no video 'nowhere'; it has 'planted_test00000'"):
-        gathered(video="nowhere", query=None)
+        reported(video="nowhere", query=None)
     with pytest.raises(HolmesError, match="no query 'nothing'; it has 'planted_test00000#enc#0'"):
-        gathered(video=None, query="nothing")
+        reported(video=None, query="nothing")
 
 
 def run_report(*arguments: object) -> str:

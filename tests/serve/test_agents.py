@@ -170,8 +170,8 @@ COMMAND = """
 import sys
 from index_fakes import FakeJoint
 from holmes.cli import main
-from holmes.index.embedders import loading
-loading.load_visual = lambda name, **how: FakeJoint()
+from holmes.media.backbones.own import ENCODERS
+ENCODERS["fake"] = FakeJoint()
 sys.argv = ["holmes", "mcp", *sys.argv[1:]]
 main.main()
 """

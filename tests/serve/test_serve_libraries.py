@@ -17,10 +17,9 @@ from browser import chromium, launched, serving, until, violations
 from holmes.cli.serve import libraries_of
 from holmes.cluster.joined import JoinedIndex, join_indexes, why_separate
 from holmes.errors import HolmesError
-from holmes.index.embedders import loading
 from holmes.serve.libraries import Libraries, create_libraries
 from holmes.serve.settings import ServeSettings
-from index_fakes import FakeJoint
+from index_fakes import FakeJoint, known_encoders
 from serve_fakes import FILMS, PLENTY, FakeDiagnose, build
 
 BEACH = {name: scenes for name, scenes in FILMS.items() if name.startswith("beach")}
@@ -33,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """One index of all films, and two of some."""
     folder = tmp_path_factory.mktemp("libraries")
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(loading, "load_visual", lambda name, **how: FakeJoint())
+        known_encoders(monkeypatch, FakeJoint())
         for name, films in (("all", FILMS), ("one", BEACH), ("two", AT_HOME)):
             build(folder / name, films)
         yield folder

@@ -26,10 +26,11 @@ import holmes
 from browser import serving
 from holmes.errors import HolmesError
 from holmes.serve import client as remote_client
-from holmes.serve import jobs, uploads
+from holmes.serve import jobs, upload_folder, uploads
+from holmes.serve.file_names import safe_name
 from holmes.serve.settings import Limits, ServeSettings
 from holmes.serve.state import BadRequestError
-from holmes.serve.uploads import PARTS, safe_name
+from holmes.serve.upload_folder import PARTS
 from serve_fakes import FILMS, PLENTY, build, client_of, film, open_fake
 from waiting import wait_for
 
@@ -259,14 +260,14 @@ def test_a_file_that_is_dropped_while_its_last_piece_arrives_is_kept_or_gone(
     client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never a file in the folder that is not in the index, and that nobody is told about."""
-    naming, real = threading.Event(), uploads.Uploads._name_file
+    naming, real = threading.Event(), upload_folder.UploadFolder.finish
 
-    def slowly(self: uploads.Uploads, told: Any) -> Path:
+    def slowly(self: upload_folder.UploadFolder, told: Any) -> Path:
         naming.set()
         time.sleep(0.3)
         return real(self, told)
 
-    monkeypatch.setattr(uploads.Uploads, "_name_file", slowly)
+    monkeypatch.setattr(upload_folder.UploadFolder, "finish", slowly)
     monkeypatch.setattr(uploads, "POLL_SECONDS", 3.0)  # the job does not start before the cancellation ends
     client.get("/api/uploads")
     upload = announce(client, FILM[:1000])
@@ -313,7 +314,7 @@ def test_a_full_disk_loses_nothing(
         return written
 
     with monkeypatch.context() as patched:
-        patched.setattr(uploads.os, "write", small_disk)
+        patched.setattr(upload_folder.os, "write", small_disk)
         assert piece(client, upload, FILM[:100_000], 0).status_code == 200
         answer = piece(client, upload, FILM[100_000:200_000], 100_000)
         assert answer.status_code == 507 and "the disk is full" in answer.json()["error"]
@@ -324,11 +325,11 @@ def test_a_full_disk_loses_nothing(
 
 def test_space_that_others_have_announced_counts(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(uploads.shutil, "disk_usage", lambda path: usage(0, 0, 500_000))
+    monkeypatch.setattr(upload_folder.shutil, "disk_usage", lambda path: usage(0, 0, 500_000))
     announce(client)
     second = client.post("/api/uploads", json=announced(FILM + b"x"))
     assert second.status_code == 507 and "space for 244,000" in second.json()["error"]
-    monkeypatch.setattr(uploads.shutil, "disk_usage", lambda path: usage(0, 0, 10**9))
+    monkeypatch.setattr(upload_folder.shutil, "disk_usage", lambda path: usage(0, 0, 10**9))
     announce(client, FILM + b"x")
 
 

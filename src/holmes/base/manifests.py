@@ -46,37 +46,37 @@ class FileFormat:
         body = {"format": self.format, "version": self.version, **body}
         write_json(path, {**body, "checksum": checksum(body)}, still_wanted)
 
-    def read(self, path: Path, kind: type[T], remedy: str | None = None) -> T:
+    def read(self, path: Path, kind: type[T]) -> T:
         """The file as a record of `kind`; anything else is refused in one line."""
         body = self.load(path)
         if 0 in self.without_checksum and isinstance(body, dict) and body.keys().isdisjoint(MARKS):
-            return self.parse(path, body, kind, remedy)
+            return self.parse(path, body, kind)
         if not isinstance(body, dict) or body.get("format") != self.format:
             raise HolmesError(f"{path} does not describe {self.what} (its format is not '{self.format}').")
         version = body.get("version")
         if isinstance(version, bool) or version not in (self.version, *self.without_checksum):
-            raise self.outdated(path, shown(version), remedy)
+            raise self.outdated(path, shown(version))
         if version == self.version and body.pop("checksum", None) != checksum(body):
-            raise self.damaged(path, f"{path} is damaged (its checksum does not match)", remedy)
+            raise self.damaged(path, f"{path} is damaged (its checksum does not match)")
         del body["format"], body["version"]
-        return self.parse(path, body, kind, remedy)
+        return self.parse(path, body, kind)
 
     def load(self, path: Path) -> Any:
         return read_json(path)
 
-    def parse(self, path: Path, body: dict[str, Any], kind: type[T], remedy: str | None = None) -> T:
+    def parse(self, path: Path, body: dict[str, Any], kind: type[T]) -> T:
         try:
             return build(kind, body)
         except HolmesError as error:
-            raise self.damaged(path, f"{path} is damaged: {str(error)[:-1]}", remedy) from None
+            raise self.damaged(path, f"{path} is damaged: {str(error)[:-1]}") from None
 
-    def damaged(self, path: Path, fault: str, remedy: str | None = None) -> HolmesError:
-        return HolmesError(f"{fault}; {remedy or self.remedy}.")
+    def damaged(self, path: Path, fault: str) -> HolmesError:
+        return HolmesError(f"{fault}; {self.remedy}.")
 
-    def outdated(self, path: Path, version: str, remedy: str | None = None) -> HolmesError:
+    def outdated(self, path: Path, version: str) -> HolmesError:
         return HolmesError(
             f"{path} describes {self.what} of version {version}; this version of Holmes reads version "
-            f"{self.version}: use the version that wrote it, or {remedy or self.remedy}."
+            f"{self.version}: use the version that wrote it, or {self.remedy}."
         )
 
 

@@ -41,3 +41,17 @@ def _is_unprintable(char: str) -> bool:
 
 def _escaped(char: str) -> str:
     return char.encode("unicode_escape").decode()
+
+
+def clock(seconds: float) -> str:
+    """Seconds as people write them: 0:07, 1:02:03."""
+    whole = int(seconds + 1e-6)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def subtitle_time(seconds: float, point: str) -> str:
+    """Seconds as subtitle files write them: 00:01:02.345, with this decimal point."""
+    milliseconds = round(1000 * seconds)
+    hours, minutes = milliseconds // 3_600_000, milliseconds // 60_000 % 60
+    return f"{hours:02}:{minutes:02}:{milliseconds // 1000 % 60:02}{point}{milliseconds % 1000:03}"

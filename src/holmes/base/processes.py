@@ -34,10 +34,9 @@ from importlib import import_module
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from holmes.errors import HolmesError
+from holmes.errors import LONGEST_REASON, HolmesError, in_one_line
 
 J = TypeVar("J")
-LONGEST_REASON = 200  # characters of what a child wrote last
 
 
 @dataclass(frozen=True)
@@ -212,6 +211,11 @@ def run_jobs(
             child.stop()
 
 
+def available_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _finished(job: J, message: Message) -> Finished[J]:
     if message.kind == "result":
         return Finished(job, message.value)
@@ -269,7 +273,7 @@ def main() -> None:
             parent.send("failure", str(error))
         except Exception as error:
             traceback.print_exc()
-            parent.send("failure", " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST_REASON])
+            parent.send("failure", in_one_line(error))
 
 
 if __name__ == "__main__":

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from holmes.cli.options import Settings, StudyOptions, say, show, study_command
-
-if TYPE_CHECKING:
-    pass
 
 
 @study_command

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from holmes.base.printing import printable_lines
-from holmes.cli.options import IndexFolder, counted, say
+from holmes.cli.options import IndexFolder, ModelOfIndex, counted, say
 from holmes.errors import HolmesError
 
 
@@ -34,9 +34,7 @@ def chapters(
     shortest: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="The least length of a chapter.")
     ] = 10.0,
-    model: Annotated[
-        str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")
-    ] = None,
+    model: ModelOfIndex = None,
 ) -> None:
     """Divide a film into chapters, titled by what is seen or said where that is sure."""
     from holmes.base.files import atomic_file
@@ -45,6 +43,7 @@ def chapters(
     from holmes.editing.chapters import chapters as find
     from holmes.editing.vocabulary import CAPTIONS
     from holmes.errors import unknown
+    from holmes.index.storage.store import only_match
 
     ends = {".vtt": "vtt", ".json": "json", ".txt": "text"}
     form = format or ("text" if out is None else ends.get(out.suffix.lower(), ""))
@@ -53,7 +52,7 @@ def chapters(
     if out is not None and out.exists():
         raise HolmesError(f"{out} exists; choose another name (--out).")
     opened = open_index(index, device="cpu", model=model)
-    name = one_video(opened.videos, video)
+    name = only_match(opened.durations, video, index)
     named = CAPTIONS if captions is None else read_captions(captions)
     found = find(opened, name, captions=named, shortest=shortest)
     text = written_chapters(found, name, form)
@@ -63,29 +62,3 @@ def chapters(
         with atomic_file(out) as file:
             file.write(text.encode("utf-8", "replace"))
         say(f"{counted(len(found), 'chapter')} of {name} in {out}")
-
-
-def one_video(videos: list[str], wanted: str) -> str:
-    """The one film that a path, a file name or a pattern means."""
-    import fnmatch
-    import os
-
-    if wanted in videos:
-        return wanted
-    whole = os.path.abspath(wanted)
-    fitting = [
-        name
-        for name in videos
-        if name == whole
-        or fnmatch.fnmatchcase(name, wanted)
-        or fnmatch.fnmatchcase(os.path.basename(name), wanted)
-    ]
-    if len(fitting) == 1:
-        return fitting[0]
-    if not fitting:
-        raise HolmesError(
-            f"the index contains no video named '{wanted}'; 'holmes index info' lists its folders."
-        )
-    raise HolmesError(
-        f"'{wanted}' means {len(fitting):,} videos, such as {fitting[0]} and {fitting[1]}; name one."
-    )

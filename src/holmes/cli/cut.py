@@ -9,7 +9,7 @@ import typer
 
 from holmes.cli.export import AtLeast, Pad, SentenceToFind, Top
 from holmes.cli.filters import VideoFilter, filtered_command
-from holmes.cli.options import IndexFolder, counted, say
+from holmes.cli.options import IndexFolder, ModelOfIndex, counted, say
 
 
 @filtered_command
@@ -28,16 +28,14 @@ def cut(
     reel: Annotated[
         bool, typer.Option("--reel", help="Write one file, with a title before each moment.")
     ] = False,
-    model: Annotated[
-        str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")
-    ] = None,
+    model: ModelOfIndex = None,
 ) -> None:
     """Save the moments that were found as MP4 files; an existing file is never replaced.
 
     Clips are copied from the key frame before the moment. Films that an MP4 file cannot hold are encoded.
     """
+    from holmes.base.printing import clock
     from holmes.cluster.index import open_index
-    from holmes.editing.clips import clock
     from holmes.editing.cut import cut as write
 
     opened = open_index(index, device="cpu", model=model)

@@ -258,7 +258,7 @@ def write_report(parts: Demo) -> None:
 def ask_speech(parts: Demo) -> None:
     """A few films that look alike and say different things, and a question that only their sound answers."""
     from holmes.cli.search import search
-    from holmes.heard.listen import Hearing
+    from holmes.heard.hearing import Hearing
     from holmes.index.embedders.loading import load_embedder
     from holmes.index.ingest.builder import build_index
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +12,7 @@ from holmes.cli.options import Device, Form, check_form, counted, parse_protocol
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
+    from holmes.evaluation.grid import Grid
     from holmes.evaluation.runs.evaluate import EvaluatedRun
 
 
@@ -105,12 +107,10 @@ def evaluate(
     """
     from holmes.base.devices import choose_device
     from holmes.base.files import write_json
-    from holmes.evaluation.literature import published_figures
     from holmes.evaluation.per_query import QueryTable, writer_of
     from holmes.evaluation.runs.evaluate import evaluate_runs
     from holmes.evaluation.runs.folders import RunFolder, find_runs
     from holmes.evaluation.runs.scores import evaluate_score_file, evaluate_training_free
-    from holmes.evaluation.tables import report_grids, results_grid
 
     check_form(form)
     if on is not None and store is not None and on != store:
@@ -143,6 +143,20 @@ def evaluate(
         from holmes.evaluation.runs.confidence import add_uncertainty
 
         add_uncertainty(found, runs, store, split, choose_device(device), other, abstain_below, tell=say)
+    grids = [*figure_tables(found, run, split), *confidence_tables(found)]
+    show(*grids, form=form)
+    if queries is not None:
+        QueryTable.joined(tables).save(queries)
+        say(f"wrote {queries}: {counted(sum(map(len, tables)), 'row')}")
+    if json is not None:
+        write_json(json, found)
+
+
+def figure_tables(found: dict[str, Any], run: Path, split: str) -> Iterator[Grid]:
+    """Our figures beside published ones, then each setting by group."""
+    from holmes.evaluation.literature import published_figures
+    from holmes.evaluation.tables import report_grids, results_grid
+
     ours = {}
     for name, figures in found["summary"].items():
         ours[f"ours, {name}"] = figures
@@ -150,33 +164,31 @@ def evaluate(
             ours[f"ours, {name}, any video that fits"] = found["summary_fitting"][name]
     first = found["reports"][0]
     title = f"{run} on {Path(first['store']).name}, {split} split"
-    known, videos = published_figures(first["preset"]), first["videos"]
-    grids = [results_grid(title, ours, known, first["collection"], videos)]
+    known = published_figures(first["preset"])
+    yield results_grid(title, ours, known, first["collection"], first["videos"])
     for name in found["summary"]:
         report = found.get("over_seeds", {}).get(name)
-        if report is None:  # a setting with a single run
+        if report is not None:
+            yield from report_grids(f"{name}, {report['seeds']} seeds", report)
+        else:  # a setting with a single run
             report = next(report for report in found["reports"] if report["group"] == name)
-            grids += report_grids(Path(report["run"]).name, report)
-        else:
-            grids += report_grids(f"{name}, {report['seeds']} seeds", report)
-    if "uncertainty" in found:
-        from holmes.evaluation.confidence.tables import confidence_grid, uncertainty_grids
+            yield from report_grids(Path(report["run"]).name, report)
 
-        measured = [report for report in found["reports"] if "uncertainty" in report]
-        for report in measured[:1]:
-            name = Path(report["run"]).name
-            if "uncertainty_details" in report:
-                grids += uncertainty_grids(name, report)
-            else:
-                grids.append(confidence_grid(report["uncertainty"], f"How sure {name} is"))
-        if len(measured) > 1:
-            say(
-                f"the figures of the other {len(measured) - 1} runs and the means are in the JSON that "
-                "--json writes"
-            )
-    show(*grids, form=form)
-    if queries is not None:
-        QueryTable.joined(tables).save(queries)
-        say(f"wrote {queries}: {counted(sum(map(len, tables)), 'row')}")
-    if json is not None:
-        write_json(json, found)
+
+def confidence_tables(found: dict[str, Any]) -> Iterator[Grid]:
+    """How far the confidence of the first run can be trusted, where that was measured."""
+    from holmes.evaluation.confidence.tables import confidence_grid, uncertainty_grids
+
+    measured = [report for report in found["reports"] if "uncertainty" in report]
+    if not measured:
+        return
+    first, name = measured[0], Path(measured[0]["run"]).name
+    if "uncertainty_details" in first:
+        yield from uncertainty_grids(name, first)
+    else:
+        yield confidence_grid(first["uncertainty"], f"How sure {name} is")
+    if len(measured) > 1:
+        say(
+            f"the figures of the other {len(measured) - 1} runs and the means are in the JSON that "
+            "--json writes"
+        )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from holmes.cli.filters import VideoFilter, filtered_command
-from holmes.cli.options import IndexFolder, counted, say
+from holmes.cli.options import IndexFolder, ModelOfIndex, counted, say
 
 SentenceToFind = Annotated[
     str, typer.Argument(metavar="SENTENCE", help="What happens in the moments you look for.")
@@ -51,9 +51,7 @@ def export(
         ),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the file if it exists.")] = False,
-    model: Annotated[
-        str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")
-    ] = None,
+    model: ModelOfIndex = None,
 ) -> None:
     """Write the moments that were found for an editing program: a timeline, markers, or chapters."""
     from holmes.cluster.index import open_index

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holmes.base.printing import printable
+from holmes.cli.hearing import HearingOptions, hearing_command
+from holmes.cli.index_lines import report, report_sync, say_words
 from holmes.cli.options import (
     Form,
     IndexFolder,
-    NoScreenText,
-    NoSpeech,
-    NoSubtitles,
+    ModelOfIndex,
     RayAddress,
-    Speech,
     check_form,
     counted,
-    hearing_of,
     say,
     say_files,
     show,
@@ -32,83 +28,10 @@ from holmes.cli.searches import AllowHost, Command, Webhook, report_matches
 if TYPE_CHECKING:
     from holmes.index.answer.base import SearchIndex
     from holmes.index.answer.notify import Notifier
-    from holmes.index.ingest.builder import BuildSummary
-    from holmes.index.ingest.hearing import HearSummary
     from holmes.index.ingest.sync import SyncSummary
 
 
-def report_sync(index: Path, summary: SyncSummary, quiet: bool) -> None:
-    if quiet and not summary.changes and not summary.failures:
-        return
-    say_files(summary.partial, summary.failures)
-    _say_known(summary)
-    say_words(summary.words)
-    for name in summary.removed:
-        say(f"removed {name}")
-    for name in summary.away:
-        say(
-            f"kept {name}: it was not found, but its disk may not be connected; 'holmes index remove' "
-            "removes it"
-        )
-    say(
-        f"{counted(summary.added, 'video')} added, {len(summary.moved)} moved, "
-        f"{len(summary.removed)} removed, {summary.unchanged} unchanged, {_copies(summary)}"
-        f"{len(summary.failures)} failed: {index}"
-    )
-
-
-def _say_known(summary: BuildSummary) -> None:
-    for move in summary.moved:
-        say(f"moved {move.before} → {move.now}")
-    for copy in summary.duplicates:
-        say(f"left out {copy.source}: it is the same as {copy.same_as}")
-
-
-def _copies(summary: BuildSummary) -> str:
-    """Their number, where there are any, so that the numbers of a line add up to the files."""
-    count = len(summary.duplicates)
-    return f"{count:,} {'copy' if count == 1 else 'copies'}, " if count else ""
-
-
-def report(index: Path, summary: BuildSummary) -> None:
-    say_files(summary.partial, summary.failures)
-    _say_known(summary)
-    say_words(summary.words)
-    moved = f"{len(summary.moved)} moved, " if summary.moved else ""
-    say(
-        f"{counted(summary.added, 'video')} added, {moved}{summary.unchanged} already there, "
-        f"{_copies(summary)}{len(summary.failures)} failed: {index}"
-    )
-    if summary.failures:
-        raise typer.Exit(1)
-
-
-def say_words(summary: HearSummary | None) -> None:
-    """What was heard, where anything was. Videos without speech are counted: a collection may have many."""
-    from holmes.heard.listen import NO_SOUND, NO_SPEECH
-
-    if summary is None or not (summary.heard or summary.failures):
-        return
-    for reason, what in ((NO_SOUND, "no sound"), (NO_SPEECH, "sound, but no recognised speech")):
-        silent = sum(each.reason == reason for each in summary.notes)
-        if silent:
-            say(f"{counted(silent, 'video')} {'has' if silent == 1 else 'have'} {what}")
-    for each in summary.notes:
-        if each.reason not in (NO_SOUND, NO_SPEECH):
-            say(f"{each.source}: {each.reason}")
-    for each in summary.failures:
-        say(f"not heard: {each.source}: {each.reason}")
-    passages = counted(summary.passages, "passage")
-    say(f"{counted(summary.heard, 'video')} searched for words: {passages}; {len(summary.failures)} failed")
-
-
-def print_json(value: object) -> None:
-    typer.echo(json.dumps(value, indent=1))
-
-
 app = typer.Typer(help="Make an index of videos and keep it up to date.", no_args_is_help=True)
-
-ENOUGH = 40  # sentences that calibrate an index about as well as more do
 
 Videos = Annotated[
     list[Path],
@@ -119,11 +42,12 @@ Workers = Annotated[
 ]
 Rate = Annotated[float | None, typer.Option(help="Samples per second.", show_default="the encoder's own")]
 Fast = Annotated[bool, typer.Option("--fast", help="Decode only key frames where they are dense enough.")]
-Moved = Annotated[str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")]
 
 
 @app.command()
+@hearing_command
 def build(
+    words: HearingOptions,
     index: IndexFolder,
     videos: Videos,
     model: Annotated[
@@ -147,45 +71,40 @@ def build(
         int | None, typer.Option(min=1, metavar="N", help="Make a sharded index, for several machines.")
     ] = None,
     ray: RayAddress = None,
-    speech: Speech = None,
-    no_speech: NoSpeech = False,
-    no_screen_text: NoScreenText = False,
-    no_subtitles: NoSubtitles = False,
 ) -> None:
     """Make an index of videos; run it again to continue an unfinished one.
 
     Subtitles, speech and text on screen are made searchable too, where the packages of holmes-video[heard]
     are installed.
     """
+    from holmes.cluster.extract import executor_at
+    from holmes.cluster.write import build_shards
     from holmes.index.embedders.loading import load_embedder
-    from holmes.index.ingest.builder import build_index
+    from holmes.index.ingest.builder import IngestOptions, build_index
 
     embedder = load_embedder(model, visual, text)
-    how: dict[str, Any] = {"rate": rate, "fast": fast, "workers": workers, "progress": True}
-    how["hearing"] = hearing_of(speech, no_speech, no_screen_text, no_subtitles)
-    if ray is not None:
-        from holmes.cluster.extract import executor_at
-
-        how["executor"] = executor_at(ray)
+    how: IngestOptions = {
+        "fast": fast,
+        "workers": workers,
+        "progress": True,
+        "hearing": words.hearing(),
+        "executor": None if ray is None else executor_at(ray),
+    }
     if shards is not None:
-        from holmes.cluster.write import build_shards
-
-        report(index, build_shards(index, videos, embedder, shards, **how))
-        return
-    report(index, build_index(index, videos, embedder, **how))
+        report(index, build_shards(index, videos, embedder, shards, rate=rate, **how))
+    else:
+        report(index, build_index(index, videos, embedder, rate=rate, **how))
 
 
 @app.command()
+@hearing_command
 def add(
+    words: HearingOptions,
     index: IndexFolder,
     videos: Videos,
-    model: Moved = None,
+    model: ModelOfIndex = None,
     fast: Fast = False,
     workers: Workers = None,
-    speech: Speech = None,
-    no_speech: NoSpeech = False,
-    no_screen_text: NoScreenText = False,
-    no_subtitles: NoSubtitles = False,
 ) -> None:
     """Add videos to an index; those that have changed since they were added are renewed."""
     from holmes.index.embedders.loading import recorded_embedder
@@ -193,13 +112,15 @@ def add(
     from holmes.index.storage.manifest import read_manifest
 
     embedder = recorded_embedder(read_manifest(index).model, model)
-    how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": True}
-    how["hearing"] = hearing_of(speech, no_speech, no_screen_text, no_subtitles)
-    report(index, add_videos(index, videos, embedder, **how))
+    hearing = words.hearing()
+    summary = add_videos(index, videos, embedder, fast=fast, workers=workers, progress=True, hearing=hearing)
+    report(index, summary)
 
 
 @app.command()
+@hearing_command
 def sync(
+    words: HearingOptions,
     index: IndexFolder,
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDERS…", help="Folders of videos.")],
     watch: Annotated[
@@ -215,12 +136,8 @@ def sync(
     webhook: Webhook = None,
     allow_host: AllowHost = None,
     fast: Fast = False,
-    model: Moved = None,
+    model: ModelOfIndex = None,
     workers: Workers = None,
-    speech: Speech = None,
-    no_speech: NoSpeech = False,
-    no_screen_text: NoScreenText = False,
-    no_subtitles: NoSubtitles = False,
 ) -> None:
     """Make an index match folders: it follows new, changed, moved and deleted videos.
 
@@ -232,12 +149,13 @@ def sync(
     from holmes.index.ingest.sync import sync_index, watch_folders
 
     matches = Matches(index, model, make_notifier(command, webhook, allow_host or ()))
-    hearing = hearing_of(speech, no_speech, no_screen_text, no_subtitles)
+    hearing = words.hearing()
 
     def look() -> SyncSummary:
         shown = sys.stderr.isatty()
-        how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": shown, "hearing": hearing}
-        return sync_index(index, folders, model=model, **how)
+        return sync_index(
+            index, folders, model=model, fast=fast, workers=workers, progress=shown, hearing=hearing
+        )
 
     if not watch:
         summary = look()
@@ -286,13 +204,11 @@ class Matches:
 
 
 @app.command()
+@hearing_command
 def hear(
+    words: HearingOptions,
     index: IndexFolder,
     workers: Workers = None,
-    speech: Speech = None,
-    no_speech: NoSpeech = False,
-    no_screen_text: NoScreenText = False,
-    no_subtitles: NoSubtitles = False,
 ) -> None:
     """Add the spoken and written words of videos to an index, sharded or not; pictures are not read again.
 
@@ -301,7 +217,7 @@ def hear(
     """
     from holmes.cluster.write import hear_any
 
-    hearing = hearing_of(speech, no_speech, no_screen_text, no_subtitles, asked=True)
+    hearing = words.hearing(asked=True)
     summary = hear_any(index, hearing, workers=workers, progress=True)
     say_words(summary)
     say(f"{counted(summary.heard, 'video')} heard, {summary.unchanged} already heard: {index}")
@@ -340,7 +256,7 @@ def split(
     shards: Annotated[int, typer.Option(min=1, metavar="N", help="How many shards.")],
 ) -> None:
     """Make a sharded index from an index: a folder of indexes that many machines search together."""
-    from holmes.cluster.write import split_index
+    from holmes.cluster.publish import split_index
 
     made = split_index(index, out, shards, progress=True)
     sizes = [entry.bytes / 2**20 for entry in made.shards]
@@ -355,7 +271,7 @@ def seal(
     shards: Annotated[Path, typer.Argument(metavar="SHARDS", help="The folder of a sharded index.")],
 ) -> None:
     """Publish what the shards hold now as the next snapshot, after single shards were changed."""
-    from holmes.cluster.write import publish_shards
+    from holmes.cluster.publish import publish_shards
 
     made = publish_shards(shards)
     size = f"{counted(made.videos, 'video')} in {counted(len(made.shards), 'shard')}"
@@ -388,39 +304,11 @@ def info(
     json: Annotated[bool, typer.Option("--json", help="Print JSON that lists every video.")] = False,
 ) -> None:
     """Show what an index contains and how it was made."""
+    from holmes.cli.index_lines import show_index, show_shards
     from holmes.cluster.location import Location
     from holmes.cluster.manifest import is_sharded
-    from holmes.index.storage.store import IndexStore
 
-    if is_sharded(Location(index)):
-        show_shards(index, json)
-        return
-    store = IndexStore.open(index)
-    about = store.describe()
-    if json:
-        print_json({**about.to_dict(), "names": list(store.positions)})
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    model, extraction = store.manifest.model, store.manifest.extraction
-    backbone = extraction.get("backbone", {})
-    table = Table(show_header=False, box=None)
-    length = f"{about.hours:,.1f} hours" if about.hours >= 1 else f"{60 * about.hours:.1f} minutes"
-    table.add_row("videos", f"{len(store):,}, {length}")
-    table.add_row(
-        "removed", f"{about.removed:,}" + (", 'compact' frees their space" if about.removed else "")
-    )
-    table.add_row("on disk", f"{about.bytes / 2**20:,.1f} MiB in {counted(len(store.segments), 'segment')}")
-    digest = str(model.get("digest"))[:12]
-    table.add_row("model", Text(printable(f"{model.get('name')} ({model.get('kind')}, {digest})")))
-    if heard := store.heard_videos:
-        passages = counted(about.passages or 0, "passage")
-        table.add_row("words", f"{counted(heard, 'video')} heard, {passages}")
-        table.add_row("heard by", Text(printable(", ".join(store.heard_sources) or "nothing said or shown")))
-    table.add_row("features", Text(printable(f"{backbone.get('name')}, {extraction.get('rate')} per second")))
-    Console(highlight=False).print(table)
+    (show_shards if is_sharded(Location(index)) else show_index)(index, json)
 
 
 @app.command()
@@ -433,26 +321,13 @@ def calibrate(
             help="A CSV file with columns sentence and video, or JSONL: a few dozen sentences of your own.",
         ),
     ],
-    model: Moved = None,
+    model: ModelOfIndex = None,
 ) -> None:
     """Fit the probabilities of an index, sharded or not, to sentences whose videos you know."""
+    from holmes.cli.index_lines import show_calibration
     from holmes.cluster.index import open_index
 
-    summary = open_index(index, device="cpu", model=model).calibrate(captions)
-    say(
-        f"{counted(summary.sentences, 'sentence')} about {counted(summary.videos, 'video')}. "
-        f"The first hit is right for {summary.found_first:.0%}."
-    )
-    for when, found in (("Before", summary.before), ("After", summary.after)):
-        if found is not None:
-            say(
-                f"{when}: {found.said:.0%} said for {summary.found_first:.0%} right. Called 'not here': "
-                f"{found.noticed:.0%} with their video taken away, {found.mistaken:.0%} with it."
-            )
-    if summary.after is not None:
-        say("'After' is cross-validated: each sentence is judged without the sentences about its video.")
-    if summary.sentences < ENOUGH:
-        say(f"With fewer than {ENOUGH} sentences the probabilities may be off by ten points or more.")
+    show_calibration(open_index(index, device="cpu", model=model).calibrate(captions))
 
 
 @app.command()
@@ -460,7 +335,7 @@ def check(index: IndexFolder) -> None:
     """Verify every byte of an index, sharded or not."""
     from holmes.cluster.location import Location
     from holmes.cluster.manifest import is_sharded
-    from holmes.cluster.write import check_shards
+    from holmes.cluster.publish import check_shards
     from holmes.errors import HolmesError
     from holmes.index.storage.maintenance import feature_faults, index_faults
     from holmes.index.storage.manifest import damaged
@@ -582,27 +457,3 @@ def export(
     file = out or Path(f"{index}.parquet")
     rows = export_parquet(index, file, progress=True)
     say(f"{counted(rows, 'vector')} written: {file}")
-
-
-def show_shards(index: Path, json: bool) -> None:
-    from holmes.cluster.location import Location
-    from holmes.cluster.manifest import read_shards
-    from holmes.index.storage.store import IndexStore
-
-    shards = read_shards(Location(index))
-    if json:
-        names = [name for entry in shards.shards for name in IndexStore.open(index / entry.name).positions]
-        print_json({**shards.describe(str(index)).to_dict(), "names": names})
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("shard", "videos", "hours", "MiB", "in memory", box=None)
-    for entry in shards.shards:
-        hours, size, codes = entry.seconds / 3600, entry.bytes / 2**20, entry.codes / 2**20
-        table.add_row(entry.name, f"{entry.videos:,}", f"{hours:,.1f}", f"{size:,.1f}", f"{codes:,.1f}")
-    console = Console(highlight=False)
-    console.print(table)
-    model = f"{shards.model.get('name')} ({shards.model.get('kind')})"
-    held = f"{counted(shards.videos, 'video')}, snapshot {shards.generation}, model {model}"
-    console.print(printable(held), markup=False)

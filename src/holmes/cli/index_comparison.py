@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holmes.evaluation.tables import Grid
+    from holmes.evaluation.grid import Grid
     from holmes.index.answer.comparison import IndexRanks
 
 SHOWN = ("R@1", "R@5", "R@10")
@@ -32,8 +32,8 @@ def comparison_grid(title: str, ranks: Mapping[str, IndexRanks], pairs: Sequence
     """Recall with intervals over videos, the difference to the first, and how sure each is."""
     import numpy as np
 
+    from holmes.evaluation.grid import Grid
     from holmes.evaluation.intervals import FEWEST_VIDEOS, draw_videos, paired_differences, recall_intervals
-    from holmes.evaluation.tables import Grid
 
     draws = draw_videos([video for _, video in pairs])
     columns = ["", *SHOWN, "R@1 to the first", "mean probability", "first hit right"]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holmes.cli.options import IndexFolder, counted, say
+from holmes.cli.options import IndexFolder, ModelOfIndex, counted, say
 from holmes.errors import HolmesError, missing_packages
 
 
@@ -23,9 +23,7 @@ def mcp(
         typer.Option(metavar="FOLDER", help="Allow agents to save clips here.", show_default="not allowed"),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    model: Annotated[
-        str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")
-    ] = None,
+    model: ModelOfIndex = None,
 ) -> None:
     """Offer an index to agents over the Model Context Protocol: search, moments, frames, transcript, cut."""
     from holmes.cluster.index import open_index

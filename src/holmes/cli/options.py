@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holmes.base.printing import printable
-from holmes.errors import HolmesError, missing_packages, unknown
+from holmes.errors import HolmesError, unknown
 
 if TYPE_CHECKING:
     from holmes.config.schema import HolmesConfig
-    from holmes.evaluation.tables import Grid
-    from holmes.heard.listen import Hearing
+    from holmes.evaluation.grid import Grid
     from holmes.media.extraction import Failure
     from holmes.training.experiments import Study
     from holmes.training.protocol import Protocol
@@ -61,6 +60,9 @@ Jobs = Annotated[
     ),
 ]
 IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index.")]
+ModelOfIndex = Annotated[
+    str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")
+]
 RayAddress = Annotated[
     str | None,
     typer.Option(
@@ -170,7 +172,7 @@ def study_command(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_options(command: Callable[..., None], group: type[Any]) -> Callable[..., None]:
-    """A command `f(group, …)` as typer takes it: the options of a dataclass one by one, and its own."""
+    """A command `f(group, …)` as typer takes it: its own options, and those of a dataclass one by one."""
     shared = signature(group, eval_str=True).parameters
     own = [*signature(command, eval_str=True).parameters.values()][1:]
 
@@ -226,48 +228,3 @@ def say_files(partial: Iterable[Failure], failures: Iterable[Failure]) -> None:
     for what, files in (("read in part", partial), ("left out", failures)):
         for file in files:
             say(f"{what} {file.source}: {file.reason}")
-
-
-Speech = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FOLDER_OR_NAME",
-        help="A Whisper model of CTranslate2's form, for other languages.",
-        show_default="tiny.en",
-    ),
-]
-NoSpeech = Annotated[bool, typer.Option("--no-speech", help="Do not recognise speech.")]
-NoScreenText = Annotated[bool, typer.Option("--no-screen-text", help="Do not read text on screen.")]
-NoSubtitles = Annotated[bool, typer.Option("--no-subtitles", help="Leave subtitles alone.")]
-
-
-def hearing_of(
-    speech: str | None, no_speech: bool, no_screen_text: bool, no_subtitles: bool, asked: bool = False
-) -> Hearing | None:
-    """What to listen for: everything that can be recognised here, less what was switched off.
-
-    None where nothing is to be heard. `asked` is for commands that do nothing else.
-    """
-    from holmes.heard import screen
-    from holmes.heard import speech as recognition
-    from holmes.heard.listen import Hearing
-
-    if speech is not None and no_speech:
-        raise HolmesError("--speech and --no-speech contradict each other; leave one out.")
-    chosen = Hearing.default()
-    if chosen is None and (asked or speech is not None):
-        chosen = Hearing.available()
-    if chosen is None:
-        return None
-    if asked and not no_speech and not recognition.is_installed():
-        raise missing_packages("recognising speech (or add --no-speech)", *recognition.PACKAGES)
-    if asked and not no_screen_text and not screen.is_installed():
-        raise missing_packages("reading text on screen (or add --no-screen-text)", *screen.PACKAGES)
-    wanted = Hearing(
-        subtitles=not no_subtitles,
-        speech="" if no_speech else speech or chosen.speech,
-        screen=chosen.screen and not no_screen_text,
-    )
-    if asked and not wanted.any:
-        raise HolmesError("nothing is left to be heard; leave out one of the --no-… options.")
-    return wanted if wanted.any else None

@@ -61,13 +61,13 @@ def report(
     from holmes.report.figures.confidence import unmeasured
     from holmes.report.figures.page import write_page
     from holmes.report.figures.report import report_pictures, report_sections
-    from holmes.report.run import confidence_of_file, gather, gather_confidence, one_run
+    from holmes.report.run import confidence_of_file, confidence_of_run, one_run, report_data
 
     is_file = is_score_file(run)
     if held_out is not None and not is_file:
         raise HolmesError("--held-out goes with a file of scores; a run has its own calibration.")
     folders = [run] if compare is None else [run, compare]
-    data = gather([one_run(folder) for folder in folders], store, split, video, query, device, say)
+    data = report_data([one_run(folder) for folder in folders], store, split, video, query, device, say)
     target = out or (run.with_suffix(".html") if is_file else run / "report.html")
     if no_confidence:
         confidence = unmeasured("it was not asked for (--no-confidence).")
@@ -76,7 +76,7 @@ def report(
     elif is_file:
         confidence = unmeasured("scores alone give no probability; --held-out FILE gives one.")
     else:
-        confidence = gather_confidence(one_run(run), store, split, device, say)
+        confidence = confidence_of_run(one_run(run), store, split, device)
     write_page(target, data.title, data.lead, report_sections(data, [confidence.section]))
     if figures is not None:
         for picture in (*report_pictures(data).values(), *confidence.pictures):

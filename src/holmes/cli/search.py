@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holmes.base.printing import printable
+from holmes.base.printing import clock, printable
 from holmes.cli.filters import VideoFilter, filtered_command
+from holmes.cli.options import ModelOfIndex
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
@@ -86,9 +87,7 @@ def search(
     device: Annotated[
         str, typer.Option(help="auto, cpu or cuda; auto takes a GPU for many sentences.")
     ] = "auto",
-    model: Annotated[
-        str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")
-    ] = None,
+    model: ModelOfIndex = None,
 ) -> None:
     """Find the videos that contain a moment, and say how sure the answer is.
 
@@ -253,7 +252,6 @@ def _quote(quote: Quote) -> Text:
     """Such as: said at 1:23: "… the engine of the red tractor would not start …", its words marked."""
     from rich.text import Text
 
-    from holmes.heard.formats import clock
     from holmes.index.answer.words import excerpt
 
     text, marks = excerpt(quote)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holmes.cli.options import IndexFolder, counted, say
+from holmes.cli.options import IndexFolder, ModelOfIndex, counted, say
 
 if TYPE_CHECKING:
     from holmes.index.answer.base import SearchIndex
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Keep searches with an index, and report what matches them.", no_args_is_help=True)
 
-Moved = Annotated[str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")]
 Command = Annotated[
     str | None,
     typer.Option(
@@ -40,7 +39,7 @@ def add(
     sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What happens in the moment.")],
     name: Annotated[str | None, typer.Option(help="A short name.", show_default="the sentence")] = None,
     least: Annotated[float, typer.Option(min=0, max=1, help="The probability of a match.")] = 0.5,
-    model: Moved = None,
+    model: ModelOfIndex = None,
 ) -> None:
     """Save a search; videos that match it now are not reported later."""
     from holmes.cluster.index import open_index
@@ -92,7 +91,7 @@ def check(
     command: Command = None,
     webhook: Webhook = None,
     allow_host: AllowHost = None,
-    model: Moved = None,
+    model: ModelOfIndex = None,
 ) -> None:
     """Report videos that match a saved search and were not reported before."""
     from holmes.cluster.index import open_index

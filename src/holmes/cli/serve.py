@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import typer
 
-from holmes.cli.options import RayAddress, counted, say
+from holmes.cli.options import ModelOfIndex, RayAddress, counted, say
 from holmes.errors import HolmesError, missing_packages
 
 
@@ -58,9 +58,7 @@ def serve(
         float, typer.Option(min=0.001, max=1e6, help="The largest file that may be sent, in GiB.")
     ] = 100,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    model: Annotated[
-        str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")
-    ] = None,
+    model: ModelOfIndex = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not log requests.")] = False,
     ray: RayAddress = None,
     copies: Annotated[

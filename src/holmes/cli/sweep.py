@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from holmes.cli.options import StudyOptions, parse_settings, say, show, study_command
 from holmes.errors import HolmesError
-
-if TYPE_CHECKING:
-    pass
 
 SettingsAndValues = Annotated[
     list[str] | None,

@@ -24,22 +24,18 @@ def transcript(
     """Print the spoken and written words of a video, with times."""
     from holmes.cluster.index import open_index
     from holmes.heard.formats import to_srt, to_text, to_vtt
-    from holmes.index.storage.store import fitting, no_video_fits
+    from holmes.index.storage.store import only_match
 
     if format not in FORMS:
         raise unknown("format", format, FORMS)
     opened = open_index(index, device="cpu")
-    names = fitting(opened.durations, lambda: opened.durations, video)
-    if not names:
-        raise no_video_fits(index, video)
-    if len(names) > 1:
-        raise HolmesError(f"'{video}' fits {len(names)} videos, such as {names[0]}; name one of them.")
-    heard = opened.transcript(names[0])
+    name = only_match(opened.durations, video, index)
+    heard = opened.transcript(name)
     if heard is None:
-        raise HolmesError(f"{names[0]} was never heard; 'holmes index hear {index}' does that.")
+        raise HolmesError(f"{name} was never heard; 'holmes index hear {index}' does that.")
     if format == "json":
         passages = [passage.to_dict() for passage in heard.passages]
-        about = {"video": names[0], "sources": heard.sources, "notes": list(heard.notes)}
+        about = {"video": name, "sources": heard.sources, "notes": list(heard.notes)}
         typer.echo(json.dumps({**about, "passages": passages}, indent=1))
         return
     if format == "txt":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -155,15 +155,13 @@ class RayClient:
         if self._release is not None:
             self._release.cancel()
 
-    def call(
-        self, shards: Shards, calls: Mapping[str, Call[R]], meanwhile: Callable[[], None] | None = None
-    ) -> dict[str, R]:
+    def call(self, shards: Shards, calls: Mapping[str, Call[R]]) -> dict[str, R]:
         if not calls:
             return {}
         sample = next(iter(calls.values()))
         late = self._latencies.late_after(sample, self.hedge_after)
         hedged = HedgedCalls(self._shards, shards, calls, self.timeout, late)
-        replies = hedged.run(meanwhile)
+        replies = hedged.run()
         self._latencies.record(sample, hedged.seconds)
         return replies
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -25,13 +25,8 @@ class ShardClient(Protocol):
         """Close all snapshots but these once the calls under way are over."""
         ...
 
-    def call(
-        self, shards: Shards, calls: Mapping[str, Call[R]], meanwhile: Callable[[], None] | None = None
-    ) -> dict[str, R]:
-        """What each shard returns; shards that do not reply in time are not in the result.
-
-        `meanwhile` runs while the shards are busy.
-        """
+    def call(self, shards: Shards, calls: Mapping[str, Call[R]]) -> dict[str, R]:
+        """What each shard returns; shards that do not reply in time are not in the result."""
         ...
 
     def close(self) -> None: ...
@@ -59,11 +54,7 @@ class LocalClient:
         for name, shard in self._shards.items():
             shard.release_others([shards[name].sha256])
 
-    def call(
-        self, shards: Shards, calls: Mapping[str, Call[R]], meanwhile: Callable[[], None] | None = None
-    ) -> dict[str, R]:
-        if meanwhile is not None:
-            meanwhile()
+    def call(self, shards: Shards, calls: Mapping[str, Call[R]]) -> dict[str, R]:
         return {name: call.run(self._shards[name], shards[name].sha256) for name, call in calls.items()}
 
     def close(self) -> None:

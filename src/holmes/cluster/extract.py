@@ -30,18 +30,15 @@ CPUS = 0.95  # CPUs of a node that a task reserves: a core, less what shards on 
 PER_CORE = 2  # tasks under way, so that no core waits for this process
 
 
-def executor_at(address: str, share_of_gpu: float | None = None) -> Executor:
-    """A executor for `holmes.media.extraction`, on the cluster at `address`.
-
-    Where nodes have GPUs, their cores share them, unless `share_of_gpu` says how much of one a video takes.
-    """
+def executor_at(address: str) -> Executor:
+    """An executor for `holmes.media.extraction`, on the cluster at `address`."""
     connect(address)
-    return lambda work: _outcomes(work, share_of_gpu)
+    return _outcomes
 
 
-def _outcomes(work: Work, share_of_gpu: float | None) -> Iterator[Outcome]:
+def _outcomes(work: Work) -> Iterator[Outcome]:
     ray = import_ray()
-    share, slots = _slots(ray, share_of_gpu)
+    share, slots = _slots(ray)
     task = ray.remote(extract_one).options(
         num_cpus=CPUS, num_gpus=share, max_retries=RETRIES, retry_exceptions=False
     )
@@ -63,13 +60,12 @@ def _outcomes(work: Work, share_of_gpu: float | None) -> Iterator[Outcome]:
             ray.cancel(answer, force=True)
 
 
-def _slots(ray: Any, share_of_gpu: float | None) -> tuple[float, int]:
-    """How much of a GPU a task takes, and how many tasks to have under way."""
+def _slots(ray: Any) -> tuple[float, int]:
+    """How much of a GPU a task takes, where nodes have GPUs, and how many tasks to have under way."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     with_gpu = [node for node in nodes if node.get("GPU", 0) and node.get("CPU", 0)]
-    if share_of_gpu is None:
-        share_of_gpu = max((node["GPU"] / node["CPU"] for node in with_gpu), default=0.0)
-    share = min(1.0, int(share_of_gpu * 1e4) / 1e4)
+    per_core = max((node["GPU"] / node["CPU"] for node in with_gpu), default=0.0)
+    share = min(1.0, int(per_core * 1e4) / 1e4)
     cores = sum(node.get("CPU", 0) for node in (with_gpu if share else nodes))
     if not cores:
         raise HolmesError("no node of the cluster has a CPU to extract with; add nodes.")

@@ -10,7 +10,7 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic, TypeVar
@@ -126,13 +126,11 @@ class HedgedCalls(Generic[R]):
         self.pending: dict[Any, tuple[str, Replica, float]] = {}  # reply → shard, replica, time of the call
         self.retry_at: dict[str, float] = {}  # when a shard whose call failed is called again
 
-    def run(self, meanwhile: Callable[[], None] | None = None) -> dict[str, R]:
-        """What each shard returns; `meanwhile` runs while they are busy."""
+    def run(self) -> dict[str, R]:
+        """What each shard returns; those that do not reply in time are not in the result."""
         deadline = time.monotonic() + self.timeout
         for name in self.untried:
             self._call_next(name)
-        if meanwhile is not None:
-            meanwhile()
         while len(self.replies) < len(self.untried) and (now := time.monotonic()) < deadline:
             self._receive(min(deadline, self._next_event(now)) - now)
             self._call_others(time.monotonic())

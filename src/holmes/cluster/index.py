@@ -11,11 +11,6 @@ import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from holmes.base.devices import device_named
 from holmes.cluster.actors import RayClient
@@ -28,39 +23,37 @@ from holmes.cluster.shard import Shard, to_arrays
 from holmes.cluster.snapshots import Snapshot
 from holmes.cluster.wire import call
 from holmes.cluster.words import search_words, without_shards
-from holmes.cluster.write import add_to_shards, calibrate_shards, hear_any, remove_from_shards, sync_shards
+from holmes.cluster.write import ShardsWriter, calibrate_shards
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Diagnosis, Judge
 from holmes.evidence.kinds import SMALL_GROUP
-from holmes.heard.listen import Hearing
 from holmes.heard.passages import Heard
 from holmes.index.answer import searcher
 from holmes.index.answer.answering import compose_answers, compose_hits, in_order, judge_answers
 from holmes.index.answer.answers import Answer, Hit, Timeline
-from holmes.index.answer.base import Captions, Paths, SearchIndex, paths_of, unit_vectors
+from holmes.index.answer.base import Captions
 from holmes.index.answer.calibration import CalibrationSummary, captions_of
+from holmes.index.answer.local import LocalIndex
+from holmes.index.answer.probes import vector_probes
 from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.answer.searcher import Index
 from holmes.index.answer.words import Words
 from holmes.index.embedders.loading import Model
-from holmes.index.embedders.protocol import Embedder, readable
+from holmes.index.embedders.protocol import Embedder
 from holmes.index.engine.nearest import Nearest
-from holmes.index.engine.scan import Probes, make_probes
-from holmes.index.ingest.builder import BuildSummary
-from holmes.index.ingest.hearing import HearSummary
-from holmes.index.ingest.sync import SyncSummary
+from holmes.index.engine.scan import Probes
 from holmes.index.storage.store import IndexDescription
-from holmes.records import QueryEmbedding
 
 QUERIES_PER_CALL = 32  # enough to make one scan worth while, and soon done
 
 
 @dataclass
-class ShardedIndex(SearchIndex):
+class ShardedIndex(LocalIndex):
     """Shards that are searched as one index. `refresh` moves to the newest snapshot."""
 
     location: Location
     current: Snapshot
+    writer = ShardsWriter
 
     def __post_init__(self) -> None:
         self._refreshing = threading.Lock()
@@ -138,8 +131,7 @@ class ShardedIndex(SearchIndex):
     def _probes_like(self, now: Snapshot, video: str, time: float) -> Probes:
         shard = self._owner(now, video)
         row = now.call_surely({shard: call(Shard.row_at, video, time)})[shard]
-        weights = now.embedder.frame_weight, now.embedder.clip_weight
-        return make_probes(QueryEmbedding(torch.tensor(row).unsqueeze(0)), *weights)
+        return vector_probes(now.embedder, row)
 
     def _timelines(self, now: Snapshot, probes: Probes, videos: Sequence[str]) -> list[Timeline]:
         of_shard: dict[str, list[str]] = {}
@@ -167,40 +159,6 @@ class ShardedIndex(SearchIndex):
             self.current = self.current.next(shards)
             self.current.client.release_others(shards)
             return True
-
-    def readable(self, sentence: str) -> str:
-        return readable(self.embedder, sentence)
-
-    def encode(self, sentences: Sequence[str]) -> NDArray[np.float32]:
-        return unit_vectors(self.embedder, sentences)
-
-    def add(
-        self, videos: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
-    ) -> BuildSummary:
-        how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress}
-        how["hearing"] = Hearing.default()
-        summary = add_to_shards(self._folder("add"), paths_of(videos), self.embedder, **how)
-        self.refresh()
-        return summary
-
-    def remove(self, videos: Paths) -> tuple[str, ...]:
-        removed = remove_from_shards(self._folder("remove"), paths_of(videos))
-        self.refresh()
-        return removed
-
-    def sync(
-        self, folders: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
-    ) -> SyncSummary:
-        how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress}
-        how["hearing"] = Hearing.default()
-        summary = sync_shards(self._folder("sync"), paths_of(folders), self.embedder, **how)
-        self.refresh()
-        return summary
-
-    def hear(self, *, workers: int | None = None, progress: bool = False) -> HearSummary:
-        summary = hear_any(self._folder("hear"), workers=workers, progress=progress)
-        self.refresh()
-        return summary
 
     def calibrate(self, rows: Captions) -> CalibrationSummary:
         summary = calibrate_shards(self._folder("calibrate"), captions_of(rows), self.embedder)

@@ -17,7 +17,7 @@ import holmes
 from holmes.base.processes import Answer, Ending, Finished
 from holmes.cluster.connect import check_version, connect, import_ray, reason_of
 from holmes.cluster.extract import CPUS
-from holmes.errors import HolmesError
+from holmes.errors import HolmesError, in_one_line
 
 J = TypeVar("J")
 PAUSE = 1.0  # seconds that an actor waits for news before it answers without
@@ -68,7 +68,7 @@ class Worker:
         except HolmesError as error:
             self._messages.put(("failure", str(error)))
         except Exception as error:
-            self._messages.put(("failure", " ".join(f"{type(error).__name__}: {error}".split())[:200]))
+            self._messages.put(("failure", in_one_line(error)))
 
 
 def jobs_at_once(address: str) -> int:

@@ -6,14 +6,15 @@ different models cannot be joined: a score of one model says nothing about a sco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from holmes.cluster.index import ShardedIndex
 from holmes.cluster.location import Location
-from holmes.cluster.manifest import ShardEntry, Shards
+from holmes.cluster.manifest import Shards
+from holmes.cluster.publish import shard_entry
 from holmes.cluster.shard import Shard
 from holmes.cluster.snapshots import Snapshot
 from holmes.cluster.wire import Call
@@ -49,11 +50,7 @@ class LibraryClient:
     def release_others(self, shards: Shards) -> None:
         pass
 
-    def call(
-        self, shards: Shards, calls: Mapping[str, Call[R]], meanwhile: Callable[[], None] | None = None
-    ) -> dict[str, R]:
-        if meanwhile is not None:
-            meanwhile()
+    def call(self, shards: Shards, calls: Mapping[str, Call[R]]) -> dict[str, R]:
         return {name: call.run(self.indexes[name], UNUSED) for name, call in calls.items()}
 
     def close(self) -> None:
@@ -136,17 +133,5 @@ def _as_shards(indexes: Mapping[str, Index], generation: int = 0) -> Shards:
         width=manifest.width,
         clips=manifest.clips,
         generation=generation,
-        shards=tuple(_entry(name, index.store) for name, index in indexes.items()),
-    )
-
-
-def _entry(name: str, store: IndexStore) -> ShardEntry:
-    return ShardEntry(
-        name=name,
-        sha256=UNUSED,
-        videos=len(store),
-        parts=sum(segment.live_parts(segment.entry) for segment in store.segments),
-        seconds=sum(store.durations.values()),
-        bytes=store.describe().bytes,
-        codes=0,
+        shards=tuple(shard_entry(name, UNUSED, index.store) for name, index in indexes.items()),
     )

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from holmes.base.files import atomic_file, inside, open_file
 from holmes.base.manifests import FileEntry
-from holmes.errors import HolmesError, missing_packages
+from holmes.errors import HolmesError, in_one_line, missing_packages
 
 PIECE = 1 << 22  # bytes read at once
 
@@ -91,7 +91,7 @@ def _one_line(what: str) -> Iterator[None]:
     except (FileNotFoundError, HolmesError):
         raise
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        reason = in_one_line(error)
         raise HolmesError(f"{what} cannot be reached ({reason}).") from None
 
 

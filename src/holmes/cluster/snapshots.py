@@ -16,10 +16,11 @@ from holmes.evidence.judging import Judge
 from holmes.evidence.sources import TextEvidence
 from holmes.index.answer.confidence import choose_judge, own_calibration, text_evidence_of
 from holmes.index.answer.duplicates import DuplicateFinder, merge_samples
+from holmes.index.answer.probes import sentence_probes
 from holmes.index.embedders.loading import Model, recorded_embedder
 from holmes.index.embedders.protocol import Embedder
-from holmes.index.engine.scan import Probes, make_probes
-from holmes.index.storage.store import fitting, no_video_fits
+from holmes.index.engine.scan import Probes
+from holmes.index.storage.store import matching
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -63,8 +64,7 @@ class Snapshot:
         return duplicates
 
     def probes(self, sentences: Sequence[str]) -> Probes:
-        embedder = self.embedder
-        return make_probes(embedder.queries(sentences), embedder.frame_weight, embedder.clip_weight)
+        return sentence_probes(self.embedder, sentences)
 
     def next(self, shards: Shards) -> Snapshot:
         """The snapshot after this one; a model that is still the same is not loaded again."""
@@ -110,18 +110,16 @@ class Snapshot:
             raise HolmesError(f"{', '.join(missing[:3])} did not answer; try again in a moment.")
         return {name: replies[name] for name in calls}
 
-    def call(self, calls: Mapping[str, Call[R]], meanwhile: Callable[[], None] | None = None) -> dict[str, R]:
-        """What these shards return; `meanwhile` runs while they are busy."""
-        return self.client.call(self.shards, calls, meanwhile)
+    def call(self, calls: Mapping[str, Call[R]]) -> dict[str, R]:
+        """What these shards return; those that do not reply in time are not in the result."""
+        return self.client.call(self.shards, calls)
 
     def names(self, filter: str | Collection[str] | None) -> Names:
         """Which videos of which shards to search."""
         every = [entry.name for entry in self.shards.shards if entry.videos]
         if filter is None:
             return dict.fromkeys(every)
-        names = fitting(self.durations, lambda: self.durations, filter) if isinstance(filter, str) else filter
-        if isinstance(filter, str) and not names:
-            raise no_video_fits("the shards", filter)
+        names = matching(self.durations, filter, "the shards") if isinstance(filter, str) else filter
         by_shard: dict[str, list[str]] = {}
         for name in names:
             if name in self.owner:

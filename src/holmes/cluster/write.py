@@ -1,239 +1,49 @@
-"""Make, change, calibrate and check sharded indexes.
-
-The name of a video decides its shard. Changes become visible all at once, when `publish_shards` writes a new
-snapshot; until then, searches use the previous one.
-"""
+"""Add to sharded indexes, calibrate them, and set their words, as if they were one index."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
-from holmes.base.files import UMASK, sync_folder, write_json
-from holmes.base.progress import progress_bar
-from holmes.cluster.cache import open_snapshot
 from holmes.cluster.client import LocalClient
 from holmes.cluster.location import Location
 from holmes.cluster.manifest import (
     FILE_NAME,
-    MOST_SHARDS,
-    ShardEntry,
-    Shards,
-    check_belongs,
     is_sharded,
     read_shards,
     write_shards,
 )
+from holmes.cluster.publish import check_count, create_shards, publish_shards, shard_of
 from holmes.cluster.shard import Shard, to_arrays
 from holmes.cluster.snapshots import Snapshot
 from holmes.errors import HolmesError
-from holmes.heard.listen import HeardFile, Hearing
-from holmes.heard.passages import HEARD
+from holmes.heard.folder import HeardFile
+from holmes.heard.hearing import Hearing
 from holmes.index.answer.calibration import CalibrationSummary, learn
-from holmes.index.answer.confidence import FILE, calibration_of, read_values, write_values
-from holmes.index.answer.confidence import FILE as CALIBRATION
+from holmes.index.answer.confidence import FILE, calibration_of, write_values
 from holmes.index.embedders.loading import Model
 from holmes.index.embedders.protocol import Embedder
-from holmes.index.ingest.builder import BuildSummary, add_videos, first_manifest
+from holmes.index.ingest.builder import BuildSummary, IngestOptions, add_videos, first_manifest
 from holmes.index.ingest.hearing import HearSummary, hear_index, set_words
-from holmes.index.ingest.sync import SyncSummary, sync_index
-from holmes.index.storage.maintenance import feature_faults, is_linked
-from holmes.index.storage.manifest import CODES, Manifest, damaged, read_manifest
 from holmes.index.storage.manifest import FILE_NAME as INDEX_FILE
+from holmes.index.storage.manifest import Manifest
 from holmes.index.storage.passages import StoredWords
-from holmes.index.storage.segments import StoredVideo, video_key
-from holmes.index.storage.snapshots import drop_snapshots, take_snapshot
-from holmes.index.storage.store import FEATURES, IndexStore, fitting, no_video_fits
-from holmes.index.storage.writer import IndexWriter, create_index
-from holmes.media.extraction import Executor
-from holmes.media.feature_folder import MANIFEST, SUFFIX, VIDEOS
+from holmes.index.storage.segments import StoredVideo
+from holmes.index.storage.store import matching
+from holmes.index.storage.writer import IndexWriter
 from holmes.records import Scores
-
-VIDEOS_PER_COMMIT = 1024
-
-
-def shard_name(number: int) -> str:
-    return f"shard-{number:04d}"
-
-
-def shard_of(video: str, count: int) -> int:
-    """The number of the shard that a video belongs to."""
-    return video_key(video) % count
-
-
-def check_count(count: int) -> None:
-    if not 1 <= count <= MOST_SHARDS:
-        raise HolmesError(f"{count} shards are not possible; choose 1 to {MOST_SHARDS:,}.")
-
-
-def split_index(index: Path | str, out: str | Path, count: int, *, progress: bool = False) -> Shards:
-    """Make a sharded index of one index, in a new folder or object storage, where it appears complete."""
-    check_count(count)
-    store, location = IndexStore.open(index), Location(out)
-    if faults := store.faults():  # the copy of a damaged file would get a checksum that fits
-        raise damaged(store.path, "; ".join(faults))
-    if location.folder is None:
-        with tempfile.TemporaryDirectory() as folder:
-            shards = _split(store, Path(folder), count, progress)
-            upload(Path(folder), location)
-        return shards
-    if location.folder.exists() and (not location.folder.is_dir() or any(location.folder.iterdir())):
-        raise HolmesError(f"{out} exists and is not empty; choose another folder for the shards.")
-    parent = location.folder.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=parent, prefix=f".{location.folder.name}.part-"))
-    try:
-        shards = _split(store, made, count, progress)
-        made.chmod(0o777 & ~UMASK)
-        os.replace(made, location.folder)
-        sync_folder(parent)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
-    return shards
-
-
-def _split(store: IndexStore, out: Path, count: int, progress: bool) -> Shards:
-    names: list[list[str]] = [[] for _ in range(count)]
-    for name in store.positions:
-        names[shard_of(name, count)].append(name)
-    empty = replace(store.manifest, generation=0, segments=(), passages=())
-    calibration = read_values(store.path / CALIBRATION)
-    with progress_bar("splitting", len(store), progress=progress) as advance:
-        for number, own in enumerate(names):
-            folder = out / shard_name(number)
-            create_index(folder, empty)
-            if calibration is not None:  # of the whole collection; each shard keeps it
-                write_json(folder / CALIBRATION, calibration)
-            waiting = iter(own)
-            with IndexWriter(folder) as writer:
-                while some := list(islice(waiting, VIDEOS_PER_COMMIT)):
-                    writer.add([store[name] for name in some])
-                    for segment in store.segments:
-                        segment.release_pages()
-                    advance(len(some))
-                for heard in store.passages:
-                    words = [video for video in heard.live(heard.entry) if video.name in writer.store]
-                    if words:
-                        writer.hear(words, heard.entry.encoder)
-    _take_features(store.path / FEATURES, out / FEATURES)
-    return publish_shards(out, calibration=calibration)
-
-
-def _take_features(source: Path, target: Path) -> None:
-    """Take the extracted features along: as hard links where the disk is the same."""
-    files = [] if is_linked(source) else [source / MANIFEST, *(source / VIDEOS).glob(f"*{SUFFIX}")]
-    for path in sorted(files):
-        if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
-            there = target / path.relative_to(source)
-            there.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(path, there)
-            except OSError:
-                shutil.copyfile(path, there)
-
-
-def upload(folder: Path, location: Location) -> None:
-    """Copy a sharded index to object storage; the file that makes it one goes last."""
-    if location.exists(FILE_NAME):
-        raise HolmesError(f"{location} is already a sharded index; choose another name.")
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock"]
-    files.sort(key=lambda path: path == folder / FILE_NAME)
-    for path in files:
-        location.put(path, str(path.relative_to(folder)))
-
-
-def create_shards(path: Path, manifest: Manifest, count: int) -> None:
-    """Make an empty sharded index, or finish one whose creation was cut short."""
-    check_count(count)
-    names = [shard_name(number) for number in range(count)]
-    if path.exists():
-        strange = [
-            e.name for e in path.iterdir() if e.name not in (*names, FEATURES, HEARD) and e.name[0] != "."
-        ]
-        if not path.is_dir() or strange:
-            raise HolmesError(f"{path} exists and is not empty; choose another folder for the shards.")
-    for name in names:
-        if not (path / name / INDEX_FILE).exists():
-            create_index(path / name, manifest)
-    publish_shards(path)
-
-
-def publish_shards(path: Path, calibration: Any = None) -> Shards:
-    """Publish what the shards hold now as the next snapshot of the sharded index."""
-    before = read_shards(Location(path)) if (path / FILE_NAME).exists() else None
-    names = [entry.name for entry in before.shards] if before else _found(path)
-    for name in names:
-        if not (path / name / INDEX_FILE).exists():
-            raise HolmesError(f"the shard {path / name} is missing; restore it, or split the index again.")
-    manifest = read_manifest(path / names[0])
-    after = Shards(
-        model=manifest.model,
-        extraction=manifest.extraction,
-        width=manifest.width,
-        clips=manifest.clips,
-        generation=before.generation if before else 0,
-        shards=tuple(_entry(path, name) for name in names),
-        calibration=calibration if calibration is not None else before.calibration if before else None,
-    )
-    for name in names:
-        check_belongs(before or after, read_manifest(path / name), str(path / name))
-    _refuse_duplicates(path, names)
-    if after == before:
-        return after
-    after = replace(after, generation=after.generation + 1)
-    write_shards(path, after)
-    for name in names:  # processes that have not moved on yet still read the previous snapshot
-        drop_snapshots(path / name, [shards[name].sha256 for shards in (after, before) if shards is not None])
-    return after
-
-
-def _found(path: Path) -> list[str]:
-    names = sorted(entry.name for entry in path.glob("shard-*") if entry.is_dir())
-    if not names:
-        raise HolmesError(
-            f"{path} contains no shards; make some: holmes index split INDEX {path} --shards N."
-        )
-    return names
-
-
-def _entry(path: Path, name: str) -> ShardEntry:
-    digest, store = take_snapshot(path / name), IndexStore.open(path / name)
-    files = [segment.files for segment in store.manifest.segments]
-    sizes = [file.bytes for files_of in store.manifest.folders.values() for file in files_of.values()]
-    return ShardEntry(
-        name=name,
-        sha256=digest,
-        videos=len(store),
-        parts=sum(segment.live_parts(segment.entry) for segment in store.segments),
-        seconds=sum(store.durations.values()),
-        bytes=sum(sizes),
-        codes=sum(entry[CODES].bytes for entry in files),
-    )
-
-
-def _refuse_duplicates(path: Path, names: Sequence[str]) -> None:
-    """Refuse a video that is in two shards: it would be two hits, and count twice in every mean."""
-    owner: dict[str, str] = {}
-    for name in names:
-        for video in IndexStore.open(path / name).positions:
-            if owner.setdefault(video, name) != name:
-                raise HolmesError(
-                    f"{video} is in {owner[video]} and in {name}; remove it from one: holmes index remove."
-                )
 
 
 class ShardsWriter:
-    """All shards open for writing, as if they were one index; a context manager that holds their locks."""
+    """All shards open for writing, as if they were one index; a context manager that holds their locks.
+
+    What was written is published at the end, unless an error ends it.
+    """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -246,8 +56,10 @@ class ShardsWriter:
             self._held = held.pop_all()
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self._held.close()
+        if kind is None:
+            publish_shards(self.path)
 
     @property
     def store(self) -> WrittenShards:
@@ -308,7 +120,12 @@ class WrittenShards:
     def __len__(self) -> int:
         return sum(map(len, self._stores))
 
-    def __contains__(self, name: str) -> bool:
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.positions)
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
         own = self._stores[shard_of(name, len(self._stores))]
         return name in own or any(name in store for store in self._stores)
 
@@ -321,6 +138,10 @@ class WrittenShards:
         """What a video's words were made from, None where it was never heard."""
         found = (store.heard_stamp(name) for store in self._stores)
         return next((stamp for stamp in found if stamp is not None), None)
+
+    def matching(self, pattern: str) -> list[str]:
+        """As `IndexStore.matching`."""
+        return matching(self, pattern, self.path)
 
     def __getitem__(self, name: str) -> StoredVideo:
         for store in (self._stores[shard_of(name, len(self._stores))], *self._stores):
@@ -336,13 +157,9 @@ def build_shards(
     count: int,
     *,
     rate: float | None = None,
-    fast: bool = False,
-    workers: int | None = None,
-    progress: bool = False,
-    executor: Executor | None = None,
-    hearing: Hearing | None = None,
+    **how: Unpack[IngestOptions],
 ) -> BuildSummary:
-    """Make a sharded index of `videos`, or add them to one, and publish it."""
+    """Make a sharded index of `videos`, or add them to one."""
     path, videos = Path(path), list(videos)
     check_count(count)
     if (path / INDEX_FILE).exists():
@@ -353,49 +170,7 @@ def build_shards(
         create_shards(path, first_manifest(videos, embedder, rate), count)
     if (held := len(read_shards(Location(path)).shards)) != count:
         raise HolmesError(f"{path} has {held} shards, not {count}; continue with --shards {held}.")
-    summary = add_videos(
-        path,
-        videos,
-        embedder,
-        rate=rate,
-        fast=fast,
-        workers=workers,
-        progress=progress,
-        executor=executor,
-        writer=ShardsWriter,
-        hearing=hearing,
-    )
-    publish_shards(path)
-    return summary
-
-
-def add_to_shards(path: Path, videos: Iterable[Path | str], embedder: Embedder, **how: Any) -> BuildSummary:
-    """Add videos to a sharded index and publish it; `how` is that of `add_videos`."""
-    summary = add_videos(path, videos, embedder, writer=ShardsWriter, **how)
-    publish_shards(path)
-    return summary
-
-
-def remove_from_shards(path: Path, patterns: Iterable[Path | str]) -> tuple[str, ...]:
-    """Remove videos from a sharded index and publish it; return their names."""
-    with ShardsWriter(path) as writer:
-        positions = writer.store.positions
-        names: set[str] = set()
-        for pattern in map(str, patterns):
-            found = fitting(positions, lambda: positions, pattern)
-            if not found:
-                raise no_video_fits(path, pattern)
-            names.update(found)
-        writer.remove(names)
-    publish_shards(path)
-    return tuple(sorted(names))
-
-
-def sync_shards(path: Path, folders: Iterable[Path | str], embedder: Embedder, **how: Any) -> SyncSummary:
-    """Make a sharded index match folders and publish it; `how` is that of `sync_index`."""
-    summary = sync_index(path, folders, model=embedder, writer=ShardsWriter, **how)
-    publish_shards(path)
-    return summary
+    return add_videos(path, videos, embedder, rate=rate, writer=ShardsWriter, **how)
 
 
 def calibrate_shards(
@@ -429,46 +204,18 @@ def calibrate_shards(
     return summary
 
 
-def check_shards(path: Path) -> Shards:
-    """The shards, if all of them are as they were written; else one line about those that are not."""
-    location = Location(path)
-    shards = read_shards(location)
-    faults = []
-    for entry in shards.shards:
-        store = open_snapshot(location, entry.name, entry.sha256, None)
-        check_belongs(shards, store.manifest, str(path / entry.name))
-        faults += store.faults()
-    faults += feature_faults(path)
-    if faults:
-        raise damaged(path, "; ".join(fault.rstrip(".") for fault in faults))
-    return shards
+def writer_of(path: Path) -> Callable[[Path], Any]:
+    """The class that writes to this index, sharded or not."""
+    return ShardsWriter if is_sharded(Location(path)) else IndexWriter
 
 
 def hear_any(
     path: Path, hearing: Hearing | None = None, *, workers: int | None = None, progress: bool = False
 ) -> HearSummary:
     """Hear the videos of an index, sharded or not; see `hear_index`."""
-    sharded = is_sharded(Location(path))
-    writer: Callable[[Path], Any] = ShardsWriter if sharded else IndexWriter
-    summary = hear_index(path, hearing, workers=workers, progress=progress, writer=writer)
-    if sharded:
-        publish_shards(path)
-    return summary
+    return hear_index(path, hearing, workers=workers, progress=progress, writer=writer_of(path))
 
 
 def set_any_words(path: Path, video: str, file: Path) -> HeardFile:
     """Set the transcript of a video of an index, sharded or not, by a subtitle file."""
-    sharded = is_sharded(Location(path))
-    writer: Callable[[Path], Any] = ShardsWriter if sharded else IndexWriter
-    with writer(path) as opened:
-        positions = opened.store.positions
-        names = fitting(positions, lambda: positions, video)
-        if not names:
-            raise no_video_fits(path, video)
-        if len(names) > 1:
-            raise HolmesError(f"'{video}' fits {len(names)} videos, such as {names[0]}; name one of them.")
-        seconds = opened.store[names[0]].duration
-    kept = set_words(path, names[0], file, seconds, writer)
-    if sharded:
-        publish_shards(path)
-    return kept
+    return set_words(path, video, file, writer=writer_of(path))

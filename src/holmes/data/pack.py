@@ -1,4 +1,4 @@
-"""Pack a feature folder of the field into a store: scan, pool row by row, seal.
+"""Pack a feature folder of the field into a store: scan, pool row by row, publish.
 
 Nothing is held in memory but ids and one video at a time. A pack that was stopped goes on where it was.
 """

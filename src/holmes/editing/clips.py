@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from holmes.base.printing import clock
 from holmes.errors import HolmesError
 from holmes.evidence.wording import percent
 from holmes.index.answer.answers import Answer, Hit
@@ -102,13 +103,6 @@ def check_clips(clips: list[FoundClip], answer: Answer, at_least: float | None) 
         f"no hit for “{answer.query}” is at least {percent(at_least or 0)} probable "
         f"(the best: {percent(best)}); lower --at-least (at_least), or describe the moment more precisely."
     )
-
-
-def clock(seconds: float) -> str:
-    """Seconds as people write them: 0:07, 1:02:03."""
-    whole = int(seconds + 1e-6)
-    hours, minutes = whole // 3600, whole // 60 % 60
-    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 
 def one_line(text: str) -> str:

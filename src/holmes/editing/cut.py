@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from holmes.base.files import UMASK
+from holmes.base.printing import clock
 from holmes.base.progress import progress_bar
-from holmes.editing.clips import AT_LEAST, FoundClip, check_clips, choose_clips, clock, one_line, slug
+from holmes.editing.clips import AT_LEAST, FoundClip, check_clips, choose_clips, one_line, slug
 from holmes.errors import HolmesError
 from holmes.evidence.wording import percent
 from holmes.index.answer.answers import Answer

@@ -10,10 +10,12 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from html import escape
 from typing import Any
 from xml.etree import ElementTree
 
-from holmes.editing.clips import FoundClip, clock, one_line
+from holmes.base.printing import clock, subtitle_time
+from holmes.editing.clips import FoundClip, one_line
 from holmes.editing.timeline import (
     RATES,
     Edit,
@@ -219,7 +221,7 @@ def as_youtube(edits: EditList) -> str:
 def vtt_chapters(chapters: Sequence[tuple[float, float, str]]) -> str:
     """Chapters (from, to, title) as a WebVTT file."""
     cues = [
-        f"{number}\n{_vtt_time(start)} --> {_vtt_time(end)}\n{_vtt_text(title)}\n"
+        f"{number}\n{subtitle_time(start, '.')} --> {subtitle_time(end, '.')}\n{_vtt_text(title)}\n"
         for number, (start, end, title) in enumerate(chapters, 1)
     ]
     return "\n".join(["WEBVTT\n", *cues])
@@ -318,12 +320,5 @@ def _time(frames: int, rate: Fraction) -> str:
     return f"{frames * rate.denominator}/{rate.numerator}s"
 
 
-def _vtt_time(seconds: float) -> str:
-    milliseconds = round(1000 * seconds)
-    hours, minutes = milliseconds // 3_600_000, milliseconds // 60_000 % 60
-    return f"{hours:02}:{minutes:02}:{milliseconds // 1000 % 60:02}.{milliseconds % 1000:03}"
-
-
 def _vtt_text(text: str) -> str:
-    escaped = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return escaped or "-"
+    return escape(one_line(text), quote=False) or "-"

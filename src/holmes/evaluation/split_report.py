@@ -116,11 +116,6 @@ def bounds_of(ranks_Q: torch.Tensor, draws: Draws) -> dict[str, list[float | Non
     return {name: value.bounds() for name, value in found.items()}
 
 
-def evaluate_split(*parts: Any, **settings: Any) -> dict[str, Any]:
-    """The report alone."""
-    return evaluated_split(*parts, **settings).report
-
-
 def fits_of(also_fits: Mapping[int, Sequence[int]], split: Split, device: torch.device) -> Fits | None:
     """Which other videos of the split fit which queries; None where none is known."""
     column = {int(video): number for number, video in enumerate(split.videos)}

@@ -1,19 +1,12 @@
-"""Figures as tables: drawn on a terminal, or as Markdown, LaTeX (booktabs), CSV or JSON."""
+"""The tables of an evaluation: figures beside published ones, groups of queries, and comparisons of runs."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
-from holmes.base.printing import printable
+from holmes.evaluation.grid import Grid
 from holmes.evaluation.literature import TRAINING_FREE, DataSet
 from holmes.evaluation.recall import CUTOFFS
 from holmes.results import METRICS
@@ -22,188 +15,7 @@ INTERVAL = "  95%"
 INTERVAL_NOTE = "95%: bootstrap interval over videos, and over seeds if there are several."
 MARK = " †"
 FAR = " ‡"  # a cutoff so large that chance alone reaches it often
-# LaTeX, in points: a line of an article, the least width of a column that is broken, and about how wide its
-# characters are. Fonts, how wide they are, and the gap between columns: the first that fits a line is taken.
-LINE, FILLED, NARROWEST = 345, 338, 70  # widths are estimated: some points stay free
-NARROW, WIDE = {*" .,:;'()[]|ijlft/"}, {*"mwMW±‡†%≥≤"}
-SIZES = (
-    ("", 1.0, 6),
-    (r"\small", 0.925, 6),
-    (r"\small", 0.925, 3),
-    (r"\footnotesize", 0.85, 3),
-    (r"\scriptsize", 0.8, 3),
-    (r"\scriptsize", 0.8, 2),
-)
-LONG = 32  # characters of a cell from which its column may be broken into lines
-SPECIAL = {
-    "\\": r"\textbackslash{}",
-    **{char: f"\\{char}" for char in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"$<$",
-    ">": r"$>$",
-    "|": r"$|$",
-    "±": r"$\pm$",
-    "–": "--",
-    "…": r"\ldots{}",
-    "×": r"$\times$",
-    "·": r"$\cdot$",
-    "†": r"$^\dagger$",
-    "‡": r"$^\ddagger$",
-    "−": r"$-$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "→": r"$\rightarrow$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "Δ": r"$\Delta$",
-    "τ": r"$\tau$",
-    "β": r"$\beta$",
-    "γ": r"$\gamma$",
-    "δ": r"$\delta$",
-    "ξ": r"$\xi$",
-    "σ": r"$\sigma$",
-}
 Found = dict[str, Any]
-
-
-@dataclass
-class Grid:
-    """A table before it is drawn. A row of a single cell is the title of the rows under it."""
-
-    title: str
-    columns: Sequence[str]
-    rows: list[list[str]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def printable(self) -> Grid:
-        """Safe to print: names of runs and stores come from files and must not act on a terminal."""
-        rows = [[printable(cell) for cell in row] for row in self.rows]
-        columns, notes = ([printable(text) for text in texts] for texts in (self.columns, self.notes))
-        return Grid(printable(self.title), columns, rows, notes)
-
-    def drawn(self) -> Table:
-        grid = self.printable()
-        title = Text(grid.title, style="table.title")
-        table = Table(title=title, title_justify="left", caption_justify="left")
-        if grid.notes:
-            table.caption = Text("\n".join(grid.notes), style="table.caption")
-        for number, column in enumerate(grid.columns):
-            side: Literal["left", "right"] = "left" if number == 0 else "right"
-            table.add_column(Text(column), justify=side, no_wrap=number > 0)
-        for row in grid.rows:
-            if len(row) == 1:
-                table.add_section()
-            table.add_row(*map(Text, row))
-        return table
-
-    def written(self, form: str) -> str:
-        """As `md`, `latex`, `csv` or `json`."""
-        grid = self.printable()
-        return {"md": grid.markdown, "latex": grid.latex, "csv": grid.csv, "json": grid.json}[form]()
-
-    def markdown(self) -> str:
-        width = len(self.columns)
-        lines = [self.columns, ["---", *["---:"] * (width - 1)]]
-        lines += [row if len(row) > 1 else [f"*{row[0]}*", *[""] * (width - 1)] for row in self.rows]
-        cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
-        table = "\n".join(f"| {' | '.join(line)} |" for line in cells)
-        return "\n\n".join([f"**{self.title}**", table, *self.notes]) + "\n"
-
-    def latex(self) -> str:
-        """A floating table for \\usepackage{booktabs, array}; its notes follow."""
-        return latex_table(self.title, self.columns, self.rows, self.notes)
-
-    def csv(self) -> str:
-        """Plain rows; the title of a block is their first column, notes are comments in front."""
-        text = io.StringIO()
-        text.write("".join(f"# {line}\n" for line in (self.title, *self.notes)))
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["block", self.columns[0] or "row", *self.columns[1:]])
-        block = ""
-        for row in self.rows:
-            if len(row) == 1:
-                block = row[0]
-            else:
-                writer.writerow([block, row[0].strip(), *row[1:]])
-        return text.getvalue()
-
-    def json(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
-
-
-def latex_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]
-) -> str:
-    """Needs \\usepackage{booktabs, array}. A row of a single cell is the title of a block."""
-    width, (size, gap, kinds) = len(columns), layout(columns, rows)
-    lines = [
-        r"\begin{table}[t]",
-        r"\centering",
-        rf"\caption{{{escaped(title)}}}",
-        rf"\label{{tab:{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}}}",
-        *([rf"{size}\setlength{{\tabcolsep}}{{{gap}pt}}"] if size else []),
-        rf"\begin{{tabular}}{{{''.join(kinds)}}}",
-        r"\toprule",
-        row_of(columns),
-        r"\midrule",
-    ]
-    for number, row in enumerate(rows):
-        if len(row) == 1:
-            lines += [r"\midrule"] if number else []
-            lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{escaped(row[0])}}}}} \\")
-        else:
-            lines.append(row_of(row))
-    lines += [r"\bottomrule", r"\end{tabular}"]
-    lines += [rf"\par\smallskip\raggedright\footnotesize {escaped(note)}" for note in notes]
-    return "\n".join([*lines, r"\end{table}"]) + "\n"
-
-
-def layout(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[str, int, list[str]]:
-    """The largest font that fits a line, the gap between columns, and their kinds.
-
-    Names stand to the left, figures to the right. Where texts are too long for a line, their columns share
-    what the others leave.
-    """
-    cells = [columns, *(row for row in rows if len(row) > 1)]
-    lengths = [max(len(row[number]) for row in cells) for number in range(len(columns))]
-    points = [max(points_of(row[number]) for row in cells) for number in range(len(columns))]
-    plain = ["l", *["r"] * (len(columns) - 1)]
-    for size, scale, gap in SIZES:
-        widths = [scale * each + 2 * gap for each in points]
-        if sum(widths) <= FILLED:
-            return size, gap, plain
-        long = [length > LONG for length in lengths]
-        short = sum(width for width, wide in zip(widths, long, strict=True) if not wide)
-        each = (FILLED - short) / max(sum(long), 1) - 2 * gap
-        if any(long) and each >= NARROWEST:
-            broken = rf">{{\raggedright\arraybackslash}}p{{{each / LINE:.2f}\linewidth}}"
-            return size, gap, [broken if wide else kind for kind, wide in zip(plain, long, strict=True)]
-    return size, gap, plain
-
-
-def points_of(text: str) -> float:
-    """About how wide a text is, in ten-point Computer Modern."""
-    indent = 8 if text.startswith("  ") else 0
-    sizes = (
-        3.2 if char in NARROW else 7.8 if char in WIDE or char.isupper() else 5.0 for char in text.strip()
-    )
-    return indent + sum(sizes)
-
-
-def row_of(cells: Sequence[str]) -> str:
-    # A bracket after a line break would be read as its optional argument: braces keep it text.
-    return (
-        " & ".join(f"{{{escaped(cell)}}}" if cell.startswith("[") else escaped(cell) for cell in cells)
-        + r" \\"
-    )
-
-
-def escaped(text: str) -> str:
-    indent = r"\quad " if text.startswith("  ") else ""
-    text = text.strip().replace(">=", "≥").replace("<=", "≤")
-    text = re.sub(r"(?<![\w.])-(?=[\d.])", "−", text)
-    return indent + "".join(SPECIAL.get(char, char) for char in text)
 
 
 def cells(figures: dict[str, Any] | Sequence[float | None]) -> list[str]:
@@ -425,8 +237,8 @@ def decided_grids(found: Found) -> Iterator[Grid]:
     for system in found["decided"]:
         title = f"Queries {system['name']} ranks best and worst, against {first['name']}"
         listed = Grid(title, ["", "rank", "against"])
-        for heading, key in (("won", "won"), ("lost", "lost")):
-            listed.rows.append([heading])
+        for key in ("won", "lost"):
+            listed.rows.append([key])
             listed.rows += [
                 [f"{row['text']} ({row['id']})", ranks(row["ranks"]), ranks(row["reference_ranks"])]
                 for row in system[key]

@@ -14,6 +14,7 @@ BEST_MOMENT = "The moment shown is where it fits best."
 UNCALIBRATED = "These videos fit best, in this order. How sure that is, this model cannot say yet."
 CALIBRATE = "Run 'holmes index calibrate' with sentences whose videos you know; then it can."
 NOT_A_SENTENCE = "Calibration covers sentences, not pictures, so there is no probability."
+MORE_THAN_A_SENTENCE = "Calibration covers single sentences, so there is no probability."
 ABSTAINED = "I do not know"
 READS_ENGLISH = (
     "This model reads English. It knows no other language, and neither names, sounds nor written text."

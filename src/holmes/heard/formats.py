@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from html import escape
 
+from holmes.base.printing import clock, subtitle_time
 from holmes.heard.passages import Heard, Passage
-
-
-def clock(seconds: float) -> str:
-    """Such as 1:23 or 1:02:03."""
-    whole = int(seconds)
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def to_text(heard: Heard) -> Iterator[str]:
@@ -28,24 +23,11 @@ def to_srt(heard: Heard) -> str:
     return "\n".join(lines)
 
 
-def to_vtt(heard: Heard, said_only: bool = False) -> str:
+def to_vtt(heard: Heard) -> str:
     """WebVTT, in which <, > and & are escaped, so that no text is taken for markup."""
-    lines = ["WEBVTT\n"]
-    for passage in heard.passages:
-        if said_only and passage.source.is_written:
-            continue
-        text = passage.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        lines.append(f"{_time(passage, '.')}\n{text}\n")
-    return "\n".join(lines)
+    cues = [f"{_time(passage, '.')}\n{escape(passage.text, quote=False)}\n" for passage in heard.passages]
+    return "\n".join(["WEBVTT\n", *cues])
 
 
 def _time(passage: Passage, point: str) -> str:
-    return f"{_stamp(passage.start, point)} --> {_stamp(passage.end, point)}"
-
-
-def _stamp(seconds: float, point: str) -> str:
-    milliseconds = round(1000 * seconds)
-    hours, rest = divmod(milliseconds, 3_600_000)
-    minutes, rest = divmod(rest, 60_000)
-    whole, part = divmod(rest, 1000)
-    return f"{hours:02}:{minutes:02}:{whole:02}{point}{part:03}"
+    return f"{subtitle_time(passage.start, point)} --> {subtitle_time(passage.end, point)}"

@@ -1,165 +1,34 @@
 """From a video file to its passages: subtitles, else speech; and text on screen. The main flow of this part.
 
-    HEARD/NAME-HASH.json    what one video says and shows, how far the recognisers have come, and what made it
-
 Run it again and it continues: finished videos are not heard again, and a long one goes on where it was.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from holmes.base.manifests import FileFormat
-from holmes.base.validation import AtMost, Within
+from holmes.base.processes import Parent
 from holmes.errors import HolmesError
-from holmes.heard import screen, speech
+from holmes.heard import screen
 from holmes.heard.audio import has_sound, read_sound
-from holmes.heard.passages import MOST_SECONDS, Heard, Passage, WordSource, in_order, within
-from holmes.heard.screen import Screen, ScreenLine, TextReader
-from holmes.heard.speech import DEFAULT, Recogniser, doubt
+from holmes.heard.folder import HeardFile, HeardFolder, SavedScreen, made_of
+from holmes.heard.hearing import Hearing
+from holmes.heard.passages import Passage, WordSource, in_order, within
+from holmes.heard.screen import Screen, TextReader
+from holmes.heard.speech import Recogniser, doubt
 from holmes.heard.subtitles import beside, read_embedded, read_subtitles
 from holmes.media.containers import VideoError
 from holmes.media.encode_video import Sign
-from holmes.media.feature_folder import video_id
 from holmes.media.origin import Fingerprint, content_digest
-from holmes.media.reader import PositionLostError, ReadingPosition, VideoReader
+from holmes.media.reader import PositionLostError, VideoReader
 
-SWITCH = "HOLMES_HEAR"  # set to 'off', nothing is heard unless it is asked for
 SAVE_EVERY = 20.0  # seconds of work that an interrupt may lose
+Subtitles = tuple[Sequence[Passage], str]  # and where they come from
 NO_SOUND, NO_SPEECH = "it has no sound", "no speech was heard in its sound"
-FORMAT = FileFormat("holmes-heard", 1, "what a video says", "remove it, and hear the video again")
-Seconds = Annotated[float, Within(0, MOST_SECONDS)]
-
-
-@dataclass(frozen=True)
-class Hearing:
-    """What is listened for; `speech` names a Whisper model and is empty where speech is not recognised."""
-
-    subtitles: bool = True
-    speech: str = DEFAULT
-    screen: bool = True
-
-    @classmethod
-    def available(cls, speech_model: str | None = None) -> Hearing:
-        """Everything whose packages are installed."""
-        able = speech.is_installed()
-        return cls(True, speech_model or (DEFAULT if able else ""), screen.is_installed())
-
-    @classmethod
-    def default(cls) -> Hearing | None:
-        """What is heard where nobody says: everything that can be, unless the environment says 'off'."""
-        return None if os.environ.get(SWITCH, "").lower() == "off" else cls.available()
-
-    @property
-    def any(self) -> bool:
-        return self.subtitles or bool(self.speech) or self.screen
-
-    def check(self) -> None:
-        """Refuse what cannot be done here, before the first video."""
-        if self.speech:
-            speech.model_folder(self.speech)
-            if not speech.is_installed():
-                raise HolmesError(f"recognising speech needs: pip install {' '.join(speech.PACKAGES)}")
-        if self.screen:
-            _ = TextReader().identity
-
-
-@dataclass(frozen=True)
-class SavedScreen:
-    """How far the reading of the screen has come."""
-
-    place: ReadingPosition  # the name in the file
-    open: tuple[ScreenLine, ...]
-    closed: tuple[ScreenLine, ...]
-    readings: int
-    step: int
-
-
-@dataclass(frozen=True)
-class HeardFile:
-    """What is kept of one video."""
-
-    source: Annotated[str, AtMost(1 << 16)]
-    fingerprint: Fingerprint
-    content: str  # SHA-256 of the video file
-    made_of: str  # of the settings, and of the subtitle file
-    passages: tuple[Passage, ...] = ()
-    sources: dict[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    complete: bool = False
-    corrected: bool = False  # a person set it: it is not heard again
-    heard_to: Seconds = 0.0  # of the speech
-    speech_seconds: float = 0.0
-    dropped_seconds: float = 0.0
-    language: str = ""
-    screen: SavedScreen | None = None
-
-    @property
-    def heard(self) -> Heard:
-        parts = [self.content, self.made_of, self.corrected, [p.to_dict() for p in self.passages]]
-        stamp = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-        return Heard(self.passages, dict(self.sources), self.notes, stamp)
-
-
-class HeardFolder:
-    """The passages of an index's videos as they were heard; they outlive an index that is built again."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def file(self, source: Path) -> Path:
-        return self.path / f"{video_id(source)}.json"
-
-    def read(self, source: Path) -> HeardFile | None:
-        """What is kept of a video; None where there is nothing, or it is damaged."""
-        try:
-            if not self.file(source).is_file():
-                return None
-            return FORMAT.read(self.file(source), HeardFile)
-        except (HolmesError, OSError):
-            return None
-
-    def write(self, source: Path, kept: HeardFile) -> None:
-        FORMAT.write(self.file(source), asdict(kept))
-
-    def current(self, source: Path, hearing: Hearing) -> HeardFile | None:
-        """What is kept of this very file, if it is complete and was heard with these settings."""
-        kept = self.read(source)
-        try:
-            if kept is None or not kept.complete or kept.fingerprint != Fingerprint.of(source):
-                return None
-        except OSError:
-            return None
-        return kept if kept.corrected or kept.made_of == made_of(source, hearing) else None
-
-    def move(self, before: Path, now: Path) -> None:
-        """Keep what was heard for the same content under another path."""
-        kept = self.read(before)
-        if kept is not None and before != now:
-            self.write(now, replace(kept, source=str(now), fingerprint=Fingerprint.of(now)))
-
-
-def made_of(source: Path, hearing: Hearing) -> str:
-    """A digest of all but the video that decides what is heard."""
-    file = beside(source) if hearing.subtitles else None
-    about: dict[str, Any] = {
-        "subtitles": hearing.subtitles,
-        "speech": hearing.speech,
-        "screen": hearing.screen,
-    }
-    if file is not None:
-        try:
-            about["file"] = [file.name, file.stat().st_size, file.stat().st_mtime_ns]
-        except OSError:
-            about["file"] = [file.name]
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
 class Listener:
@@ -187,13 +56,11 @@ class Listener:
         """Whether subtitles, beside the video or in it, say what is said."""
         if not self.hearing.subtitles:
             return False
-        file = beside(work.source)
-        for kind, name, read in (
-            (WordSource.SUBTITLES, file.name if file else "", lambda: (read_subtitles(file), file.name)),  # type: ignore[arg-type,union-attr]
-            (WordSource.EMBEDDED, "stream", lambda: read_embedded(work.source)),
-        ):
-            if not name:
-                continue
+        file, found = beside(work.source), list[tuple[WordSource, Callable[[], Subtitles]]]()
+        if file is not None:
+            found.append((WordSource.SUBTITLES, lambda: (read_subtitles(file), file.name)))
+        found.append((WordSource.EMBEDDED, lambda: read_embedded(work.source)))
+        for kind, read in found:
             try:
                 passages, origin = read()
             except HolmesError as error:
@@ -332,37 +199,17 @@ def _length(source: Path) -> float:
         return max(0.0, float(container.duration or 0) / 1_000_000)
 
 
-def set_transcript(folder: HeardFolder, source: Path, file: Path, seconds: float) -> HeardFile:
-    """Keep a transcript that a person gives for a video; text on screen stays as it was read."""
-    passages = read_subtitles(file, WordSource.CORRECTED)
-    kept, outside = within(passages, seconds)
-    if not kept:
-        raise HolmesError(
-            f"all {len(passages)} lines of {file} begin after {source.name} ends ({seconds:.0f} s); "
-            "is it the transcript of another video?"
-        )
-    earlier = folder.read(source)
-    try:
-        fingerprint = Fingerprint.of(source)
-    except OSError:  # the file is gone; its words may be set all the same
-        fingerprint = earlier.fingerprint if earlier else Fingerprint(0, 0)
-    written = [p for p in earlier.passages if p.source is WordSource.SCREEN] if earlier else []
-    sources = {WordSource.CORRECTED.value: file.name}
-    if earlier is not None and WordSource.SCREEN.value in earlier.sources:
-        sources[WordSource.SCREEN.value] = earlier.sources[WordSource.SCREEN.value]
-    notes = (
-        (f"{outside} of {len(passages)} lines of {file.name} begin after the film ends",) if outside else ()
-    )
-    made = HeardFile(
-        source=str(source),
-        fingerprint=fingerprint,
-        content=earlier.content if earlier else "",
-        made_of=earlier.made_of if earlier else "",
-        passages=in_order([*kept, *written]),
-        sources=sources,
-        notes=notes if outside else (),
-        complete=True,
-        corrected=True,
-    )
-    folder.write(source, made)
-    return made
+def hearing_worker(
+    parent: Parent, folder: str, hearing: dict[str, Any], threads: int
+) -> Callable[[str], dict[str, Any]]:
+    """In a worker process, what hears one video: its path → its number of passages, and the seconds."""
+    listener = Listener(HeardFolder(Path(folder)), Hearing(**hearing), threads)
+
+    def report(sign: Sign) -> None:
+        parent.report({"seconds": sign.seconds, "share": sign.share} if sign.seconds else {})
+
+    def hear(source: str) -> dict[str, Any]:
+        kept = listener(Path(source), report)
+        return {"passages": len(kept.passages), "seconds": max((p.end for p in kept.passages), default=0.0)}
+
+    return hear

@@ -12,10 +12,8 @@ from holmes.errors import HolmesError, missing_packages
 
 LARGEST_GAP = 3600.0  # seconds; timestamps that jump further, or backwards, continue from the last one
 LARGEST_FRAME = 8192 * 8192  # pixels; more means a broken header, or more memory than a frame is worth
-WITHOUT_KEY_TABLE, LEAD = (
-    ("mpegts", "mpeg"),
-    5.0,
-)  # formats without a table of key frames; seconds to seek before
+WITHOUT_KEY_TABLE = ("mpegts", "mpeg")  # formats without a table of key frames
+LEAD = 5.0  # seconds by which to seek earlier in these
 USUAL_RATE = 25.0  # frames per second of a file that says nothing about it
 
 
@@ -80,6 +78,11 @@ def video_stream(container: Any) -> Any:
         raise VideoError("its video has a codec that cannot be decoded here")
     check_size(stream.codec_context)
     return stream
+
+
+def sound_stream(container: Any) -> Any:
+    """The first sound track that can be decoded; None where there is none."""
+    return next((stream for stream in container.streams.audio if stream.codec_context is not None), None)
 
 
 def check_size(picture: Any) -> None:

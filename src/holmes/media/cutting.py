@@ -24,8 +24,10 @@ from holmes.media.containers import (
     pixel_aspect,
     reason,
     seek,
+    sound_stream,
     video_stream,
 )
+from holmes.media.pictures import title_picture
 from holmes.media.playable import UNTIMED, packets_of, quarter_turns
 
 # What an MP4 file may hold as it is.
@@ -108,7 +110,7 @@ def _in_a_line(av: Any) -> Iterator[None]:
 def _copy_start(av: Any, container: Any, second: float) -> float | None:
     """The key frame at or before a second; None where packets cannot be copied into an MP4 file."""
     stream = video_stream(container)
-    sound = _sound_stream(container)
+    sound = sound_stream(container)
     if _codec(stream) not in COPIED or set(container.format.name.split(",")) & set(UNTIMED):
         return None
     if sound is not None and _codec(sound) not in COPIED_SOUND:
@@ -127,7 +129,7 @@ def _copy_start(av: Any, container: Any, second: float) -> float | None:
 
 
 def _copied(av: Any, container: Any, key: float, end: float, out: Any, pieces: bool) -> CutResult:
-    video, sound = video_stream(container), _sound_stream(container)
+    video, sound = video_stream(container), sound_stream(container)
     origin = file_start(container)
     with av.open(out, "w", format="mp4", options=IN_PIECES if pieces else WHOLE) as output:
         tracks = {video.index: output.add_stream_from_template(video, opaque=True)}
@@ -206,7 +208,7 @@ class _Encoding:
                 size = round(stream.codec_context.width * pixel_aspect(stream)), stream.codec_context.height
                 sizes.append(size[::-1] if turned else size)
                 rate = stream.average_rate or rate
-                sound = sound or _sound_stream(container) is not None
+                sound = sound or sound_stream(container) is not None
         width, height = max(sizes, key=lambda size: size[0] * size[1])
         scale = 1.0 if largest is None else min(1.0, largest[0] / width, largest[1] / height)
         # Even numbers: a colour sample of H.264 covers two pixels by two.
@@ -284,7 +286,7 @@ class _Encoding:
     def _frames(self, clip: FilmClip) -> Iterator[tuple[bool, float, Any]]:
         """Pictures and sound around a moment: whether it is a picture, its time in the film, the frame."""
         with open_container(self.av, clip.path) as container:
-            stream, sound = video_stream(container), _sound_stream(container)
+            stream, sound = video_stream(container), sound_stream(container)
             stream.thread_type = "AUTO"
             origin = file_start(container)
             streams = [each for each in (stream, sound) if each is not None]
@@ -373,38 +375,7 @@ class _Encoding:
             self.output.mux(self.sound.encode(frame))
 
 
-def title_picture(lines: Sequence[str], width: int, height: int) -> Any:
-    """White lines on black, height × width × 3."""
-    from PIL import Image, ImageDraw
-
-    image = Image.new("RGB", (width, height))
-    draw = ImageDraw.Draw(image)
-    side = max(8, min(height // 12, width // 24))
-    top = (height - round(1.5 * side * len(lines))) / 2
-    for number, line in enumerate(lines):
-        font = _font(side if number == 0 else round(side * 0.75))
-        while len(line) > 4 and draw.textlength(line, font=font) > 0.9 * width:
-            line = line[:-2] + "…" if not line.endswith("…") else line[:-3] + "…"
-        left = (width - draw.textlength(line, font=font)) / 2
-        draw.text((left, top + 1.5 * side * number), line, fill="white", font=font)
-    return np.asarray(image)
-
-
-def _font(size: int) -> Any:
-    """A font with many scripts if the system has one; Pillow's own knows Latin letters."""
-    from PIL import ImageFont
-
-    try:
-        return ImageFont.truetype("DejaVuSans.ttf", size)
-    except OSError:
-        return ImageFont.load_default(size)
-
-
 def _codec(stream: Any) -> str:
     """The codec's own name: decoders have names of theirs, such as libdav1d for av1."""
     codec = stream.codec_context.codec
     return str(getattr(codec, "canonical_name", codec.name))
-
-
-def _sound_stream(container: Any) -> Any:
-    return next((stream for stream in container.streams.audio if stream.codec_context is not None), None)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from holmes.errors import HolmesError
+from holmes.errors import HolmesError, in_one_line
 from holmes.media.backbones.base import Image, VisualBackbone
 from holmes.media.feature_folder import FeatureFolder, FolderGoneError, Thumbnail, VideoFeatures, video_id
 from holmes.media.origin import Fingerprint, Origin
@@ -24,18 +24,6 @@ from holmes.media.reader import PositionLostError, ReadingPosition, Sample, Vide
 from holmes.media.saved_progress import SavedProgress, load_progress, progress_file, save_progress
 
 T = TypeVar("T")
-
-
-def read_ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items; each is made by another thread while the one before it is in use."""
-    end = object()
-    with ThreadPoolExecutor(1) as reader:
-        upcoming = reader.submit(next, items, end)
-        while (item := upcoming.result()) is not end:
-            upcoming = reader.submit(next, items, end)
-            yield item  # type: ignore[misc]  # it is not the end
-
-
 ROWS_AT_ONCE = 16  # rows encoded together; with the encoder's window, the decoded frames held at a time
 BYTES_AT_ONCE = 2**27  # of decoded frames, however large each is
 SAMPLES_AT_ONCE = 2**12  # where one picture stays for a long time
@@ -167,6 +155,16 @@ def _blocks(reader: VideoReader, window: int) -> Iterator[tuple[list[Sample], Re
         yield block, None
 
 
+def read_ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items; each is made by another thread while the one before it is in use."""
+    end = object()
+    with ThreadPoolExecutor(1) as reader:
+        upcoming = reader.submit(next, items, end)
+        while (item := upcoming.result()) is not end:
+            upcoming = reader.submit(next, items, end)
+            yield item  # type: ignore[misc]  # it is not the end
+
+
 def encode_distinct(images: Sequence[Image], backbone: VisualBackbone) -> NDArray[np.float16]:
     """Rows of all images; a picture that stays on the screen is encoded once."""
     groups = [images[at : at + backbone.window] for at in range(0, len(images), backbone.window)]
@@ -217,5 +215,5 @@ def outcome_of(source: Path, work: Callable[[Path], VideoFeatures]) -> Outcome:
     except MemoryError:
         reason = "there is not enough memory for its frames"
     except Exception as error:  # the decoder and the encoders are others' code
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        reason = in_one_line(error)
     return Outcome(source, failure=reason, fatal=fatal)

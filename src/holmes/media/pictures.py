@@ -1,9 +1,10 @@
-"""Pictures as arrays of RGB bytes: scale, crop, and the small JPEGs the page shows."""
+"""Pictures as arrays of RGB bytes: scale, crop, small JPEGs for the page, titles for reels."""
 
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +90,34 @@ class ThumbnailStrip:
 def resized(image: Image, size: tuple[int, int]) -> Image:
     """All of `image` at another width and height, whatever its shape."""
     return _resize(middle(image), size)
+
+
+def title_picture(lines: Sequence[str], width: int, height: int) -> Image:
+    """White lines on black, height × width × 3."""
+    from PIL import Image as Pillow
+    from PIL import ImageDraw
+
+    image = Pillow.new("RGB", (width, height))
+    draw = ImageDraw.Draw(image)
+    side = max(8, min(height // 12, width // 24))
+    top = (height - round(1.5 * side * len(lines))) / 2
+    for number, line in enumerate(lines):
+        font = _font(side if number == 0 else round(side * 0.75))
+        while len(line) > 4 and draw.textlength(line, font=font) > 0.9 * width:
+            line = line[:-2] + "…" if not line.endswith("…") else line[:-3] + "…"
+        left = (width - draw.textlength(line, font=font)) / 2
+        draw.text((left, top + 1.5 * side * number), line, fill="white", font=font)
+    return np.asarray(image)
+
+
+def _font(size: int) -> Any:
+    """A font with many scripts if the system has one; Pillow's own knows Latin letters."""
+    from PIL import ImageFont
+
+    try:
+        return ImageFont.truetype("DejaVuSans.ttf", size)
+    except OSError:
+        return ImageFont.load_default(size)
 
 
 def _resize(

@@ -14,7 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from holmes.media.containers import VideoError, av_library, file_start, open_container, seek, video_stream
+from holmes.media.containers import (
+    VideoError,
+    av_library,
+    file_start,
+    open_container,
+    pixel_aspect,
+    seek,
+    sound_stream,
+    video_stream,
+)
 
 COPIED = ("h264",)
 COPIED_FORMATS = ("yuv420p", "yuvj420p")
@@ -77,7 +86,7 @@ def fragmented_mp4(path: Path, plan: Plan) -> Generator[bytes]:
         av.open(sink, "w", format="mp4", options=options) as output,
     ):
         video = video_stream(container)
-        sound = next((s for s in container.streams.audio if s.codec_context is not None), None)
+        sound = sound_stream(container)
         video.thread_type = "AUTO"
         tracks: dict[int, _Copy | _Encode | _Sound] = {}
         origin = file_start(container)
@@ -155,8 +164,7 @@ class _Encode:
         rate = min(MOST_PER_SECOND, max(1, round(float(stream.average_rate or 25))))
         self.track = output.add_stream("libx264", rate=rate)
         codec = stream.codec_context
-        aspect = float(stream.sample_aspect_ratio or 1)
-        aspect = aspect if 0.1 < aspect < 10 else 1.0
+        aspect = pixel_aspect(stream)
         scale = min(1.0, TALLEST / max(min(codec.width * aspect, codec.height), 1))
         # Even numbers: a colour sample of H.264 covers two pixels by two.
         self.size = [max(2, round(side * scale / 2) * 2) for side in (codec.width * aspect, codec.height)]

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from holmes.errors import HolmesError
+from holmes.errors import HolmesError, in_one_line
 from holmes.media.backbones.base import Image, Matrix, VisualBackbone, identify
 
 SHARED_BYTES = 2**29  # bytes of address space for one worker's frames; memory is taken when it is written to
@@ -94,4 +94,4 @@ def serve(memory: SharedMemory, shapes: Sequence[Sequence[int]], encoder: Visual
     except HolmesError as error:
         return str(error)
     except Exception as error:  # the encoders are others' code
-        return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        return in_one_line(error)

@@ -23,6 +23,7 @@ from holmes.media.containers import (
     open_container,
     promised_seconds,
     seek,
+    sound_stream,
     video_stream,
 )
 
@@ -88,7 +89,7 @@ def read_source(path: Path, moments: Iterable[tuple[float, float]]) -> SourceMed
         )
         promised = promised_seconds(container, stream, 0.0)
         counted = stream.frames if stream.frames and not variable else round(promised * rate)
-        sound = next((each for each in container.streams.audio if each.codec_context is not None), None)
+        sound = sound_stream(container)
         return SourceMedia(
             rate=rate,
             variable=variable,

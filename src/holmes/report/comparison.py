@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from holmes.evaluation.comparison import decided_queries
+from holmes.evaluation.grid import Grid
 from holmes.evaluation.runs.compare import Comparison
-from holmes.evaluation.tables import Grid
 from holmes.report.figures.page import Picture, Section, paragraph, table, write_page
 from holmes.report.figures.timeline import draw_timelines
 from holmes.report.moments import compared_timelines

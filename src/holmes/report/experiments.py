@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,8 +12,9 @@ from holmes.base.printing import shown
 from holmes.base.validation import AtMost, Within, build
 from holmes.config.ablations import SWEEPS, TABLE_TITLES
 from holmes.errors import HolmesError
+from holmes.evaluation.grid import Grid
 from holmes.evaluation.literature import published_figures
-from holmes.evaluation.tables import INTERVAL, INTERVAL_NOTE, Grid, cells, interval_row, published_notes
+from holmes.evaluation.tables import INTERVAL, INTERVAL_NOTE, cells, interval_row, published_notes
 from holmes.report.figures.sweep_curves import spelt
 from holmes.results import METRICS
 from holmes.training.experiments import Study
@@ -84,9 +86,7 @@ class Plane:
         corners = [tuple(str(corner.values.get(name)) for name in self.settings) for corner in self.points]
         sides = [len(set(values)) for values in zip(*corners, strict=True)]
         whole = all(corner.values.keys() == set(self.settings) for corner in self.points)
-        expected = 1
-        for side in sides:
-            expected *= side
+        expected = math.prod(sides)
         if not self.settings or not whole or len(set(corners)) != expected or len(corners) != expected:
             raise HolmesError("its points are not all combinations of the settings' values.")
 

@@ -17,6 +17,7 @@ from holmes.evaluation.comparison import System, compare_systems
 from holmes.evaluation.confidence.measure import STEPS
 from holmes.evaluation.confidence.readers import find_reader
 from holmes.evaluation.confidence.tables import confidence_grid, uncertainty_grids
+from holmes.evaluation.grid import Grid
 from holmes.evaluation.intervals import over_seeds
 from holmes.evaluation.literature import published_figures
 from holmes.evaluation.runs.confidence import run_uncertainty
@@ -24,7 +25,7 @@ from holmes.evaluation.runs.evaluate import EvaluatedRun, evaluate_run
 from holmes.evaluation.runs.folders import RunFolder, find_runs, store_of
 from holmes.evaluation.runs.scores import evaluate_score_file
 from holmes.evaluation.split_report import groups_of
-from holmes.evaluation.tables import Grid, difference_grid, group_grids, report_grids, results_grid
+from holmes.evaluation.tables import difference_grid, group_grids, report_grids, results_grid
 from holmes.report.figures.confidence import ConfidencePart, confidence_part, confidence_tables, unmeasured
 from holmes.report.figures.report import FigureData, ReportData, ReportedRun
 from holmes.report.kinds import PartitionRules, kind_examples, sample_batch
@@ -47,7 +48,7 @@ def one_run(folder: Path) -> RunFolder:
     return runs[0]
 
 
-def gather(
+def report_data(
     runs: list[RunFolder],
     store_path: Path | None,
     split_name: str,
@@ -145,9 +146,7 @@ def confidence_of_file(
     return confidence_tables([confidence_grid(found["uncertainty"], f"How sure {scores.name} is")])
 
 
-def gather_confidence(
-    run: RunFolder, store: Path | None, split: str, device: str, say: Say = lambda line: None
-) -> ConfidencePart:
+def confidence_of_run(run: RunFolder, store: Path | None, split: str, device: str) -> ConfidencePart:
     """How far the run's confidence can be trusted; or why that is not known."""
     try:
         with progress_bar("measuring the confidence", STEPS) as advance:

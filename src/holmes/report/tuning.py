@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from holmes.config.search_space import label, setting_of
-from holmes.evaluation.tables import Grid
+from holmes.evaluation.grid import Grid
 from holmes.report.figures.sweep_curves import spelt
 from holmes.report.figures.tuning import over_folds
 from holmes.training.tuning.journal import COMPLETE, Trial

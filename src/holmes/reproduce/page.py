@@ -14,7 +14,7 @@ from holmes import __version__
 from holmes.base.files import atomic_file, write_json
 from holmes.data.manifest import FEATURES as FEATURE_FILES
 from holmes.data.store import Store
-from holmes.evaluation.tables import Grid
+from holmes.evaluation.grid import Grid
 from holmes.report.experiments import sweep_table
 from holmes.report.figures.page import Picture, Section, facts, folded, paragraph, table, write_page
 from holmes.reproduce.figures import Runs, draw_curves, draw_sweeps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holmes.evaluation.tables import Grid
+from holmes.evaluation.grid import Grid
 from holmes.reproduce.estimate import epoch_seconds, in_words, measured_seconds
 from holmes.reproduce.finding import Findings
 from holmes.reproduce.plan import PlannedRun, Request

@@ -26,7 +26,7 @@ from holmes.base.progress import progress_bar
 from holmes.data.pack import Source, pack
 from holmes.data.store import Store
 from holmes.errors import HolmesError
-from holmes.evaluation.tables import Grid
+from holmes.evaluation.grid import Grid
 from holmes.reproduce.checkpoints import evaluate_released
 from holmes.reproduce.display import PlanDisplay
 from holmes.reproduce.efficiency import measure
@@ -186,14 +186,14 @@ def write_reports(outcome: Reproduction, say: Say) -> None:
     """A page of figures for the first seed of every main run, as `holmes report` writes it."""
     from holmes.report.figures.page import write_page
     from holmes.report.figures.report import report_sections
-    from holmes.report.run import gather, one_run
+    from holmes.report.run import one_run, report_data
 
     request = outcome.request
     for run in outcome.plan:
         page = request.out / REPORTS / f"{run.name}.html"
         if "figures" in run.tables and run.seed == request.seeds[0] and not page.exists():
             folder = one_run(run.folder(request.out))
-            data = gather([folder], None, "test", None, None, request.device, say)
+            data = report_data([folder], None, "test", None, None, request.device, say)
             write_page(page, data.title, data.lead, report_sections(data))
 
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from holmes.config.ablations import FULL, PAPER, SWEEPS, TABLE_TITLES, TABLES, Ablation
 from holmes.config.baseline_presets import TITLES
+from holmes.evaluation.grid import Grid
 from holmes.evaluation.intervals import over_seeds, read_ranks
 from holmes.evaluation.literature import EFFICIENCY, STABLE, main_table, published_figures
-from holmes.evaluation.tables import INTERVAL_NOTE, MARK, Grid, bounds, cells, number
+from holmes.evaluation.tables import INTERVAL_NOTE, MARK, bounds, cells, number
 from holmes.reproduce.checkpoints import ReleasedFigures
 from holmes.reproduce.efficiency import Times
 from holmes.reproduce.plan import (

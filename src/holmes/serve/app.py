@@ -18,7 +18,6 @@ from holmes.index.answer.base import SearchIndex
 from holmes.serve import (
     api_page,
     page,
-    routes_compose,
     routes_export,
     routes_index,
     routes_libraries,
@@ -38,7 +37,6 @@ from holmes.serve.uploads import Uploads
 
 PARTS = (
     routes_search,
-    routes_compose,
     routes_export,
     routes_videos,
     routes_index,

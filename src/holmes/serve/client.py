@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
@@ -32,7 +32,7 @@ from holmes.index.ingest.builder import BuildSummary
 from holmes.index.ingest.file_identity import Duplicate, Moved
 from holmes.index.ingest.hearing import HearSummary
 from holmes.index.ingest.sync import SyncSummary
-from holmes.index.storage.store import IndexDescription, fitting, no_video_fits
+from holmes.index.storage.store import IndexDescription, matching
 from holmes.media.extraction import Failure
 from holmes.media.find import find_videos
 from holmes.media.pictures import thumbnail
@@ -44,18 +44,8 @@ SENT_SIDE, SENT_BYTES = 384, 40_000  # pixels and bytes of a picture that is sen
 PIECE, LEAST_PIECE = 4 << 20, 1 << 16  # bytes of a file sent in one request, at first and over a slow line
 POLL_SECONDS = 0.5  # between two requests for what the server is adding
 LARGEST = 256 * 2**20  # bytes of a response
-WORDS = (
-    "kind",
-    "words",
-    "explanation",
-    "advice",
-    "probability",
-    "here",
-    "group",
-    "apart",
-    "rough",
-    "abstained",
-)
+# Of a diagnosis; what else a server tells are quantities.
+WORDS = ("kind", "words", "explanation", "advice", "probability", "here", "group", "abstained")
 
 
 class RemoteHit(Hit):
@@ -329,16 +319,10 @@ class RemoteIndex(SearchIndex):
     def remove(self, videos: Paths) -> tuple[str, ...]:
         """As every index; the server must allow it (`--manage`)."""
         ids = {video["name"]: video["id"] for video in self._listed()}
-        names = {name for each in paths_of(videos) for name in self._matching(str(each), ids)}
+        names = {name for each in paths_of(videos) for name in matching(ids, str(each), self.url)}
         for name in names:
             self._request(f"/api/videos/{ids[name]}", method="DELETE")
         return tuple(sorted(names))
-
-    def _matching(self, pattern: str, names: Mapping[str, str]) -> list[str]:
-        found = fitting(names, lambda: names, pattern)
-        if not found:
-            raise no_video_fits(self.url, pattern)
-        return found
 
     def describe(self) -> IndexDescription:
         told = self._get("/api/index")

@@ -148,7 +148,7 @@ class _Worker:
         self.busy = False
         self._loop = asyncio.get_running_loop()
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
-        self._room = threading.Semaphore(PIECES)  # a process is as quick as the client that reads
+        self._unsent = threading.Semaphore(PIECES)  # so a process is as quick as the client that reads
         self._stopped = False
         self.child = Child(TARGET, self._hear, environment=ONE_THREAD)
 
@@ -163,7 +163,7 @@ class _Worker:
         except TimeoutError:
             await self.stop()
             raise DecodeError(f"the video could not be decoded within {seconds:g} seconds.") from None
-        self._room.release()
+        self._unsent.release()
         if message.kind == "report":
             return message
         self.busy = message.kind == "ended"
@@ -174,12 +174,12 @@ class _Worker:
 
     async def stop(self) -> None:
         self._stopped = True
-        self._room.release(PIECES)
+        self._unsent.release(PIECES)
         await asyncio.to_thread(self.child.stop)
 
     def _hear(self, child: Child, message: Message) -> None:
         """Hand a message over to the loop; called in the child's own thread."""
         if not self._stopped:
-            self._room.acquire()
+            self._unsent.acquire()
         if not self._stopped:
             self._loop.call_soon_threadsafe(self._messages.put_nowait, message)

@@ -16,7 +16,7 @@ from typing import Any
 from holmes.base.processes import Child, Message, Parent
 from holmes.base.progress import reported_to
 from holmes.errors import HolmesError
-from holmes.heard.listen import Hearing
+from holmes.heard.hearing import Hearing
 from holmes.index.embedders.loading import recorded_embedder
 from holmes.index.ingest.builder import BuildSummary, add_videos
 from holmes.index.ingest.hearing import hear_index

@@ -29,6 +29,24 @@ def iso_day(given: object) -> object:
 Day = Annotated[date, BeforeValidator(iso_day)]
 
 
+class Order(BaseModel):
+    """The body of a request; fields that it does not know are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Filtered(Order):
+    """Which videos are searched."""
+
+    filter: str | None = Field(None, max_length=LIMITS.query, description="A pattern for paths: '*/2024/*'.")
+    names: list[str] | None = Field(None, description="Only these videos, by their names.")
+    folder: str | None = Field(None, max_length=4096, description="Only videos below this folder.")
+    after: Day | None = Field(None, description="Only files changed on this day or later.")
+    before: Day | None = Field(None, description="Only files changed on this day or earlier.")
+    shortest: float | None = Field(None, ge=0, le=1e9, strict=True, description="Seconds.")
+    longest: float | None = Field(None, ge=0, le=1e9, strict=True, description="Seconds.")
+
+
 class Problem(BaseModel):
     """Why a request was not answered."""
 
@@ -138,8 +156,7 @@ class Searches(BaseModel):
     searches: list[SavedSearch]
 
 
-class NewSearch(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class NewSearch(Order):
     sentence: Sentence
     name: str | None = Field(None, max_length=100, description="The sentence, if there is none.")
     least: float = Field(0.5, ge=0, le=1, strict=True)
@@ -193,20 +210,12 @@ class Videos(BaseModel):
     videos: list[Video]
 
 
-class Questions(BaseModel):
+class Questions(Filtered):
     """Several sentences at once."""
 
-    model_config = ConfigDict(extra="forbid")
     sentences: list[Sentence] = Field(min_length=1, max_length=LIMITS.sentences)
     top: int = Field(10, ge=1, le=LIMITS.top, strict=True)
     timelines: bool = Field(False, strict=True, description="With the similarity along each video.")
-    filter: str | None = Field(None, max_length=LIMITS.query, description="A pattern for paths: '*/2024/*'.")
-    names: list[str] | None = Field(None, description="Only these videos, by their names.")
-    folder: str | None = Field(None, max_length=4096, description="Only videos below this folder.")
-    after: Day | None = Field(None, description="Only files changed on this day or later.")
-    before: Day | None = Field(None, description="Only files changed on this day or earlier.")
-    shortest: float | None = Field(None, ge=0, le=1e9, strict=True, description="Seconds.")
-    longest: float | None = Field(None, ge=0, le=1e9, strict=True, description="Seconds.")
     abstain_below: float | None = Field(
         None, ge=0, le=1, strict=True, description="No hits if the first is less probable."
     )
@@ -227,36 +236,32 @@ class Questions(BaseModel):
     )
 
 
-class CutMoment(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class CutMoment(Order):
     id: str = Field(pattern=r"^[A-Za-z0-9._-]{1,80}$", description="The video, as hits give it.")
     start: float = Field(ge=0, le=1e7, strict=True, description="Seconds.")
     end: float = Field(gt=0, le=1e7, strict=True)
 
 
-class CutOrder(BaseModel):
+class CutOrder(Order):
     """Moments to be saved: one as a clip, or several as a reel with titles."""
 
-    model_config = ConfigDict(extra="forbid")
     moments: list[CutMoment] = Field(min_length=1, max_length=LIMITS.cut_moments)
     reel: bool = Field(False, strict=True, description="One file, with a title before each moment.")
     exact: bool = Field(False, strict=True, description="Encode again, to begin and end with the very frame.")
     title: str = Field("", max_length=LIMITS.query, description="What was searched: the titles of a reel.")
 
 
-class Span(BaseModel):
+class Span(Order):
     """A moment of a video in the index."""
 
-    model_config = ConfigDict(extra="forbid")
     video: str = Field(min_length=1, max_length=4096, description="Its id, its path or its file name.")
     start: float = Field(ge=0, le=1e7, strict=True, description="Seconds.")
     end: float = Field(ge=0, le=1e7, strict=True)
 
 
-class ComposedQuestion(BaseModel):
+class ComposedQuestion(Filtered):
     """A sentence, a picture or a moment of a video, and what else is wanted."""
 
-    model_config = ConfigDict(extra="forbid")
     sentence: Sentence | None = None
     image: str | None = Field(
         None,
@@ -269,13 +274,6 @@ class ComposedQuestion(BaseModel):
     leave_out: list[Sentence] = Field([], max_length=8, description="What is not to be seen.")
     then: Sentence | None = Field(None, description="What happens afterwards in the same video.")
     top: int = Field(10, ge=1, le=LIMITS.top, strict=True)
-    filter: str | None = Field(None, max_length=LIMITS.query, description="A pattern for paths: '*/2024/*'.")
-    names: list[str] | None = Field(None, description="Only these videos, by their names.")
-    folder: str | None = Field(None, max_length=4096, description="Only videos below this folder.")
-    after: Day | None = Field(None, description="Only files changed on this day or later.")
-    before: Day | None = Field(None, description="Only files changed on this day or earlier.")
-    shortest: float | None = Field(None, ge=0, le=1e9, strict=True, description="Seconds.")
-    longest: float | None = Field(None, ge=0, le=1e9, strict=True, description="Seconds.")
 
 
 class Playback(BaseModel):
@@ -320,20 +318,17 @@ class Health(BaseModel):
     token: bool = Field(description="Whether a token is required for the rest.")
 
 
-class Paths(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class Paths(Order):
     paths: list[str] = Field(min_length=1, max_length=LIMITS.paths)
     fast: bool = Field(False, strict=True, description="Decode only key frames where they are dense enough.")
     workers: int | None = Field(None, ge=1, le=256, strict=True, description="Processes that decode.")
 
 
-class Hearing(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class Hearing(Order):
     workers: int | None = Field(None, ge=1, le=256, strict=True, description="Processes that recognise.")
 
 
-class Sentences(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class Sentences(Order):
     sentences: list[Sentence] = Field(min_length=1, max_length=LIMITS.sentences)
 
 
@@ -342,14 +337,12 @@ class Vectors(BaseModel):
     read: list[str] = Field(description="What the model reads of each sentence.")
 
 
-class Caption(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class Caption(Order):
     sentence: Sentence
     video: str = Field(min_length=1, max_length=4096, description="A path, or a file's name.")
 
 
-class Captions(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class Captions(Order):
     rows: list[Caption] = Field(min_length=1)
 
 
@@ -368,8 +361,7 @@ class PathList(BaseModel):
     paths: list[str] = Field(description="Folders end with a slash.")
 
 
-class Token(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class Token(Order):
     token: str = Field(max_length=500)
 
 
@@ -408,10 +400,9 @@ class Job(BaseModel):
     )
 
 
-class NewUpload(BaseModel):
+class NewUpload(Order):
     """A file that is going to be sent."""
 
-    model_config = ConfigDict(extra="forbid")
     name: str = Field(min_length=1, max_length=1000, description="With its folders, if any: 2024/beach.mp4.")
     size: int = Field(ge=1, le=2**53, strict=True, description="Bytes.")
     sha256: str = Field(pattern="^[0-9a-f]{64}$", description="Of the whole file.")

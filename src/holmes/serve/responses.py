@@ -18,7 +18,8 @@ from holmes.serve.models import Problem
 from holmes.serve.page import no_such_page, wants_page
 from holmes.serve.state import BadRequestError, ServerState, TooManyError
 from holmes.serve.turns import BusyError
-from holmes.serve.uploads import NoSpaceError, NotNextError, TooLargeError
+from holmes.serve.upload_folder import NoSpaceError
+from holmes.serve.uploads import NotNextError, TooLargeError
 
 STATUS: dict[type[HolmesError], int] = {
     NotFoundError: 404,

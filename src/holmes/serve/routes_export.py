@@ -13,13 +13,13 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from holmes.base.printing import clock
 from holmes.editing.clips import (
     AT_LEAST,
     MOST_PADDING,
     FoundClip,
     check_clips,
     choose_clips,
-    clock,
     one_line,
     slug,
 )
@@ -92,7 +92,7 @@ async def download(
     if like is not None and q is None:
         reply = await asked_like(request, like, t, top)
     elif q is not None and like is None:
-        reply = await asked(request, ServedQuestion(q, top), filter)
+        reply = await asked(state, request, ServedQuestion(q, top), filter)
     else:
         raise BadRequestError("give either q, a sentence, or like, the id of a video.")
     title = reply.answer.query

@@ -14,7 +14,7 @@ from holmes.serve.batching import ServedQuestion
 from holmes.serve.models import AllAnswers, Libraries
 from holmes.serve.neighbours import Neighbours
 from holmes.serve.responses import Json, documented, state_of
-from holmes.serve.routes_search import Filters, Sentence, Top, answered, asked_of
+from holmes.serve.routes_search import Filters, Sentence, Top, answered, asked
 from holmes.serve.state import ServerState
 
 router = APIRouter(tags=["libraries"])
@@ -37,21 +37,21 @@ async def search(request: Request, q: Sentence, filter: Filters, top: Top = 10) 
     known = neighbours_of(request)
     if not known.apps or known.joined is not None:
         state = known.joined.state.server if known.joined is not None else state_of(request)
-        asked: dict[str | None, ServerState] = {None: state}
+        searched: dict[str | None, ServerState] = {None: state}
     else:
-        asked = {name: app.state.server for name, app in known.apps.items()}
+        searched = {name: app.state.server for name, app in known.apps.items()}
 
     async def one(name: str | None, state: ServerState) -> dict[str, Any]:
         try:
             began = time.perf_counter()
-            found = answered(state, await asked_of(state, request, ServedQuestion(q, top), filter), began)
+            found = answered(state, await asked(state, request, ServedQuestion(q, top), filter), began)
         except HolmesError as error:  # an empty library, say: the others still answer
-            if len(asked) == 1:
+            if len(searched) == 1:
                 raise
             return {"library": name, "answer": None, "error": str(error)}
         return {"library": name, "answer": found, "error": None}
 
-    answers = await asyncio.gather(*(one(name, state) for name, state in asked.items()))
+    answers = await asyncio.gather(*(one(name, state) for name, state in searched.items()))
     return Json({"answers": answers, "joined": len(answers) == 1, "why_separate": known.why_separate})
 
 

@@ -1,9 +1,10 @@
-"""Sentences in, hits out: /api/search."""
+"""Sentences in, hits out: /api/search; /api/search/by takes pictures and more than one sentence too."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
@@ -11,8 +12,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
+from holmes.index.answer.answers import Answer as Found
 from holmes.serve.batching import Reply, ServedQuestion
-from holmes.serve.catalogue import Filter
+from holmes.serve.catalogue import Filter, NotFoundError
+from holmes.serve.decoding import DecodeError
 from holmes.serve.guard import caller_of
 from holmes.serve.models import (
     LIMITS,
@@ -27,7 +30,7 @@ from holmes.serve.models import (
     Vectors,
 )
 from holmes.serve.responses import Json, documented, state_of
-from holmes.serve.state import ServerState
+from holmes.serve.state import BadRequestError, ServerState
 
 router = APIRouter(tags=["search"])
 
@@ -105,6 +108,47 @@ async def search_many(request: Request, questions: Questions) -> Response:
 
 
 @router.post(
+    "/api/search/by",
+    **documented(Answer, 404, 413, 503),
+    summary="The best videos for a picture, a moment, or more than one sentence",
+)
+async def search_by(request: Request, given: ComposedQuestion) -> Response:
+    state, began = state_of(request), time.perf_counter()
+    caller = caller_of(request.scope)
+    sentences = [each for each in (given.sentence, given.then, *given.leave_out) if each is not None]
+    state.charge(sentences, caller)
+    if given.sentence is None and given.image is None and given.like is None:
+        raise BadRequestError("name what to look for: a sentence, an image or a moment of a video.")
+    if given.image is not None and given.like is not None:
+        raise BadRequestError("name an image or a moment of a video, not both.")
+    names = await asyncio.to_thread(named, state, given)
+    like = None
+    if given.like is not None:
+        video = given.like.video
+        with suppress(NotFoundError):
+            video = state.catalogue[video].name
+        like = f"{video}@{given.like.start:.3f}-{given.like.end:.3f}"
+    image = None
+    if given.image is not None:
+        try:
+            image = await state.decoders.upload(given.image, caller)
+        except DecodeError as error:
+            raise BadRequestError(f"image: {error}") from None
+    work = partial(
+        state.index.search_by,
+        given.sentence,
+        given.top,
+        image=image,
+        like=like,
+        leave_out=given.leave_out,
+        then=given.then,
+        filter=names,
+    )
+    found: Found = await state.batcher.do(work, caller, sentences)
+    return Json(answered(state, Reply(found), began))
+
+
+@router.post(
     "/api/encode", **documented(Vectors, 413, 503), summary="The vectors that sentences are compared by"
 )
 async def encode(request: Request, given: Sentences) -> Response:
@@ -114,32 +158,27 @@ async def encode(request: Request, given: Sentences) -> Response:
     return Json({"vectors": vectors, "read": read})
 
 
-def named(state: ServerState, questions: Questions | ComposedQuestion) -> frozenset[str] | None:
-    """The videos that several sentences are asked about; None for all."""
-    asked = questions
+def named(state: ServerState, given: Questions | ComposedQuestion) -> frozenset[str] | None:
+    """The videos that are searched; None for all."""
     found = state.catalogue.names(
-        Filter(asked.folder or None, asked.after, asked.before, asked.shortest, asked.longest)
+        Filter(given.folder or None, given.after, given.before, given.shortest, given.longest)
     )
     wanted = [] if found is None else [found]
-    if asked.filter is not None:
-        wanted.append(state.catalogue.fitting(asked.filter))
-    if asked.names is not None:
-        wanted.append(frozenset(asked.names))
+    if given.filter is not None:
+        wanted.append(state.catalogue.fitting(given.filter))
+    if given.names is not None:
+        wanted.append(frozenset(given.names))
     return frozenset.intersection(*wanted) if wanted else None
 
 
 async def answer(request: Request, question: ServedQuestion, filter: Filter) -> dict[str, Any]:
     began = time.perf_counter()
-    return answered(state_of(request), await asked(request, question, filter), began)
+    state = state_of(request)
+    return answered(state, await asked(state, request, question, filter), began)
 
 
-async def asked(request: Request, question: ServedQuestion, filter: Filter) -> Reply:
-    """The reply to one question about the videos that fit a filter."""
-    return await asked_of(state_of(request), request, question, filter)
-
-
-async def asked_of(state: ServerState, request: Request, question: ServedQuestion, filter: Filter) -> Reply:
-    """The same, of another library of this server."""
+async def asked(state: ServerState, request: Request, question: ServedQuestion, filter: Filter) -> Reply:
+    """The reply to one question about the videos that fit a filter, from this library or another one."""
     if filter != Filter():
         names = await asyncio.to_thread(partial(state.catalogue.names, filter))
         question = replace(question, names=names)

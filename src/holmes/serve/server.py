@@ -18,7 +18,7 @@ from holmes.serve.app import create_app
 from holmes.serve.connections import Connections
 from holmes.serve.libraries import create_libraries
 from holmes.serve.settings import Limits, ServeSettings
-from holmes.serve.uploads import lock_folder
+from holmes.serve.upload_folder import lock_folder
 
 PATIENCE = 5  # seconds that open streams may take to end
 SPARE_FILES = 200  # open files besides connections: the index, streams, processes

@@ -20,7 +20,7 @@ from holmes.index.answer.request import check_sentence
 from holmes.index.ingest.skipped import Notes, read_skipped
 from holmes.index.storage.store import IndexDescription
 from holmes.serve.batching import Batcher, Reply, ServedQuestion
-from holmes.serve.catalogue import VideoCatalogue, file_date
+from holmes.serve.catalogue import Entry, VideoCatalogue, file_date
 from holmes.serve.decoding import Decoders
 from holmes.serve.examples import example_questions
 from holmes.serve.guard import TOO_MANY, Rates
@@ -62,9 +62,8 @@ class ServerState:
         self.thumbnails: Thumbnails
         self.about: IndexDescription
         self._examples: list[str] | None = None
-        self._facts: dict[
-            str, tuple[float, str | None, bool]
-        ] = {}  # when the disk was asked, and what it said
+        # Of a video's file: when the disk was asked, its day, and whether it is there.
+        self._facts: dict[str, tuple[float, str | None, bool]] = {}
         self._choosing = asyncio.Lock()
         self.notes: dict[str, str] = {}  # why a video was read only in part, by its name
 
@@ -131,7 +130,7 @@ class ServerState:
             found.append({**self.video(entry), **plain})
         return found
 
-    def video(self, entry: Any) -> dict[str, Any]:
+    def video(self, entry: Entry) -> dict[str, Any]:
         day, has_file = self._file_facts(entry)
         return {
             "id": entry.id,
@@ -145,7 +144,7 @@ class ServerState:
             "note": self.notes.get(entry.name),
         }
 
-    def _file_facts(self, entry: Any) -> tuple[str | None, bool]:
+    def _file_facts(self, entry: Entry) -> tuple[str | None, bool]:
         """The day of a video's file, and whether it is there; remembered for a moment."""
         now = time.monotonic()
         known = self._facts.get(entry.name)

@@ -1,7 +1,7 @@
 """Does the confidence mean anything? Measured beside what a sceptic would use instead.
 
 For our confidence and each baseline: risk-coverage, how well right answers are told from wrong ones, and
-calibration. What the single quantities are good for is measured in `quantity_checks`.
+calibration. What the single quantities are good for is measured in `quantities.py`.
 
 Q queries, B weightings of a bootstrap
 """

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holmes.evaluation.tables import Grid, partition_grid
+from holmes.evaluation.grid import Grid
+from holmes.evaluation.tables import partition_grid
 
 FIGURES = {"aurc": "AURC ↓", "auroc_top1": "AUROC top 1 ↑", "auroc_top10": "AUROC top 10 ↑", "ece": "ECE ↓"}
 NAMES = {

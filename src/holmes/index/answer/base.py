@@ -16,7 +16,7 @@ from holmes.evidence import wording
 from holmes.evidence.judging import Diagnosis
 from holmes.heard.passages import Heard
 from holmes.index.answer.answers import Answer, Hit, Timeline
-from holmes.index.answer.request import SearchRequest
+from holmes.index.answer.request import SearchRequest, check_top
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.storage.store import IndexDescription
 
@@ -156,8 +156,7 @@ class SearchIndex(ABC):
         from holmes.index.answer.composed import ComposedQuery, parse_clip
         from holmes.media.picture_file import read_picture
 
-        if not isinstance(top, int | np.integer) or top < 1:
-            raise HolmesError(f"top must be a whole number, at least 1, not {top!r}.")
+        check_top(top)
         query = ComposedQuery(
             sentence,
             () if image is None else (read_picture(image),),
@@ -183,8 +182,7 @@ class SearchIndex(ABC):
             >>> len(answer), answer[0].probability
             (2, None)
         """
-        if not isinstance(top, int | np.integer) or top < 1:
-            raise HolmesError(f"top must be a whole number, at least 1, not {top!r}.")
+        check_top(top)
         return picture_answer(video, time, self._look_alikes(video, time, top))
 
     @abstractmethod
@@ -368,9 +366,5 @@ def unit_vectors(embedder: Embedder, sentences: Sequence[str]) -> NDArray[np.flo
 
 def picture_answer(video: str, time: float, hits: Sequence[Hit]) -> Answer:
     """What `like` answers: hits without a judgement."""
-    diagnosis = Diagnosis(
-        beliefs=(),
-        quantities={},
-        explanation=wording.NOT_A_SENTENCE,
-    )
+    diagnosis = Diagnosis(beliefs=(), quantities={}, explanation=wording.NOT_A_SENTENCE)
     return Answer(f"like {Path(video).name} at {time:g} s", diagnosis, tuple(hits))

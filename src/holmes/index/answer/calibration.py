@@ -64,21 +64,12 @@ def learn(
     names, so that the order in which a collection happens to lie makes no difference to the last bit.
     """
     by_name_V = sorted(range(len(videos)), key=videos.__getitem__)
-    positions: dict[str, int] = {}
-    for position, name in enumerate(videos[at] for at in by_name_V):
-        for known_as in (name, Path(name).name, Path(name).stem):
-            positions.setdefault(known_as, position)
-    unknown = [video for _, video in captions if video not in positions]
-    if unknown:
-        raise HolmesError(
-            f"the index has no video '{unknown[0]}' ({len(unknown)} of {len(captions)} videos are unknown)."
-        )
+    owner_Q = videos_of(captions, [videos[at] for at in by_name_V], "the index")
     if len(captions) < FEWEST_QUERIES:
         raise HolmesError(f"{len(captions)} sentences are too few; give at least {FEWEST_QUERIES}.")
     sentences = [sentence for sentence, _ in captions]
     found = score(sentences)
     scores = Scores(found.frame_QV[:, by_name_V], found.clip_QV[:, by_name_V])
-    owner_Q = torch.tensor([positions[video] for _, video in captions])
     also_fits_QV = same_meaning(embedder.queries(sentences).query_QD, owner_Q, len(videos))
 
     # The model's own calibration, not that of this index: calibrating twice would count the rows twice.
@@ -149,6 +140,20 @@ def measure(parts: Sequence[tuple[Calibration, Scores, Tensor]]) -> Measured:
     return Measured(first_Q.double().mean().item(), not_here(gone), not_here(there))
 
 
+def videos_of(captions: Sequence[tuple[str, str]], videos: Sequence[str], index: object) -> Tensor:
+    """The position of each caption's video among `videos`; a video goes by its path, file name or stem."""
+    positions: dict[str, int] = {}
+    for position, name in enumerate(videos):
+        for known_as in (name, Path(name).name, Path(name).stem):
+            positions.setdefault(known_as, position)
+    unknown = [video for _, video in captions if video not in positions]
+    if unknown:
+        raise HolmesError(
+            f"{index} has no video '{unknown[0]}' ({len(unknown)} of {len(captions)} videos are unknown)."
+        )
+    return torch.tensor([positions[video] for _, video in captions])
+
+
 def rows_of(scores: Scores, some_Q: Tensor) -> Scores:
     return Scores(scores.frame_QV[some_Q], scores.clip_QV[some_Q])
 
@@ -174,8 +179,7 @@ def read_captions(path: Path) -> list[tuple[str, str]]:
         if not row.get("sentence") or not row.get("video"):
             raise HolmesError(
                 f"row {number} of {path} lacks a 'sentence' or a 'video'; a CSV file needs a header with "
-                "both, "
-                'a JSONL file lines such as {"sentence": "a dog runs", "video": "beach.mp4"}.'
+                'both, a JSONL file lines such as {"sentence": "a dog runs", "video": "beach.mp4"}.'
             )
         captions.append((str(row["sentence"]), str(row["video"])))
     return captions

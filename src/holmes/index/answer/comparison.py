@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from holmes.errors import HolmesError
+from holmes.index.answer.calibration import videos_of
 from holmes.index.answer.searcher import Index
 
 
@@ -27,17 +25,8 @@ class IndexRanks:
 
 def rank_videos(index: Index, captions: Sequence[tuple[str, str]]) -> IndexRanks:
     """Ranks of each (sentence, video) in an index; equal scores count against the right video."""
-    positions: dict[str, int] = {}
-    for position, name in enumerate(index.videos):
-        for known_as in (name, Path(name).name, Path(name).stem):
-            positions.setdefault(known_as, position)
-    unknown = [video for _, video in captions if video not in positions]
-    if unknown:
-        raise HolmesError(
-            f"{index.store.path} has no video '{unknown[0]}' ({len(unknown)} of {len(captions)} are unknown)."
-        )
     sentences = [sentence for sentence, _ in captions]
-    owner_Q = torch.tensor([positions[video] for _, video in captions])
+    owner_Q = videos_of(captions, index.videos, index.store.path)
     embedder = index.embedder
     score_QV = index.every_score(sentences).combined(embedder.frame_weight, embedder.clip_weight)
     own_Q1 = score_QV.gather(1, owner_Q.unsqueeze(1))

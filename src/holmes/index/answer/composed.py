@@ -23,6 +23,7 @@ from holmes.errors import HolmesError
 from holmes.evidence import wording
 from holmes.evidence.judging import Diagnosis
 from holmes.index.answer.answers import Answer, Hit
+from holmes.index.answer.probes import sentence_probes, vector_probes
 from holmes.index.answer.request import check_sentence
 from holmes.index.answer.timeline import (
     find_moments,
@@ -35,9 +36,9 @@ from holmes.index.answer.timeline import (
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.engine.gallery import Gallery
 from holmes.index.engine.nearest import nearest_videos
-from holmes.index.engine.scan import Probes, make_probes
+from holmes.index.engine.scan import Probes
 from holmes.index.storage.segments import StoredVideo
-from holmes.index.storage.store import IndexStore
+from holmes.index.storage.store import IndexStore, only_match
 from holmes.media.backbones.base import Image
 from holmes.moments import Moment, shown_moments
 from holmes.records import QueryEmbedding
@@ -47,7 +48,6 @@ Rows = NDArray[np.floating]
 LEAVE_OUT = 1.0  # how much what is to be left out counts, of what is wanted; see docs/encoders.md
 CANDIDATES = 100  # the best videos of what is wanted, which are ranked again
 SMALLEST_SPREAD = 1e-4
-ONE_SENTENCE = "Calibration covers single sentences, so there is no probability."
 
 
 class OpenIndex(Protocol):
@@ -130,7 +130,7 @@ def answer_composed(
         Hit(found.video.name, found.score, 0.0, None, found.moments())
         for found in find_composed(index, query, top, allowed_S)
     ]
-    said = wording.NOT_A_SENTENCE if query.sentence is None else ONE_SENTENCE
+    said = wording.NOT_A_SENTENCE if query.sentence is None else wording.MORE_THAN_A_SENTENCE
     return Answer(query.words, Diagnosis((), {}, explanation=said), tuple(hits))
 
 
@@ -155,8 +155,8 @@ def find_composed(
     if query.then is None and not query.leave_out:
         found = _find(index, wanted, more, allowed_S)
     else:
-        out = [_scaled(index, _asked(index, words)) for words in query.leave_out]
-        asked = [wanted] if query.then is None else [wanted, _asked(index, query.then)]
+        out = [_scaled(index, sentence_probes(index.embedder, [words])) for words in query.leave_out]
+        asked = [wanted] if query.then is None else [wanted, sentence_probes(index.embedder, [query.then])]
         steps = [Step(_scaled(index, probes), out) for probes in asked]
         found = _find_along(index, steps, more, allowed_S)
     return [each for each in found if each.video.name != own][:top]
@@ -166,10 +166,8 @@ def _with_name(index: OpenIndex, query: ComposedQuery) -> ComposedQuery:
     """The same with the whole name of the video that its clip comes from."""
     if query.clip is None:
         return query
-    names = index.store.matching(query.clip.video)
-    if len(names) > 1:
-        raise HolmesError(f"{len(names)} videos are called '{query.clip.video}'; give the path of one.")
-    return replace(query, clip=replace(query.clip, video=names[0]))
+    name = only_match(index.store, query.clip.video, index.store.path)
+    return replace(query, clip=replace(query.clip, video=name))
 
 
 def wanted_probes(index: OpenIndex, query: ComposedQuery) -> Probes:
@@ -182,20 +180,15 @@ def wanted_probes(index: OpenIndex, query: ComposedQuery) -> Probes:
         vectors.append(clip_vector(index.store[query.clip.video], query.clip))
     if query.sentence is not None:
         if not vectors:
-            return _asked(index, query.sentence)
+            return sentence_probes(embedder, [query.sentence])
         vectors.append(_pooled(embedder.queries([query.sentence])))
     if len(vectors) == 1:
-        return _probe(embedder, vectors[0])
-    spreads = [_scaled(index, _probe(embedder, vector_D)).spread for vector_D in vectors]
+        return vector_probes(embedder, vectors[0])
+    spreads = [_scaled(index, vector_probes(embedder, vector_D)).spread for vector_D in vectors]
     whole_D = sum(
         (v_D / spread for v_D, spread in zip(vectors, spreads, strict=True)), np.zeros(embedder.width)
     )
-    return _probe(embedder, whole_D)
-
-
-def _asked(index: OpenIndex, sentence: str) -> Probes:
-    embedder = index.embedder
-    return make_probes(embedder.queries([sentence]), embedder.frame_weight, embedder.clip_weight)
+    return vector_probes(embedder, whole_D)
 
 
 @dataclass(frozen=True)
@@ -323,11 +316,6 @@ def _pooled(query: QueryEmbedding) -> Rows:
             "use a joint model, or one trained with single queries."
         )
     return _unit(query.query_QD[0].double().cpu().numpy())
-
-
-def _probe(embedder: Embedder, vector_D: Rows) -> Probes:
-    query_1D = torch.from_numpy(np.asarray(vector_D, np.float32)).unsqueeze(0)
-    return make_probes(QueryEmbedding(query_1D), embedder.frame_weight, embedder.clip_weight)
 
 
 def _unit(vector_D: Rows) -> Rows:

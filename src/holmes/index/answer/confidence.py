@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from holmes.base.files import read_json, write_json
 from holmes.base.manifests import checksum
@@ -15,7 +12,6 @@ from holmes.evidence.calibration import Calibration, read_calibration
 from holmes.evidence.judging import CalibratedJudge, Judge, UncalibratedJudge
 from holmes.evidence.sources import TextEvidence, read_text_evidence
 from holmes.index.embedders.protocol import Embedder
-from holmes.index.engine.scan import Probes, make_probes
 
 FILE = "calibration.json"
 
@@ -79,8 +75,3 @@ def text_evidence_of(values: Any, path: Path | str) -> TextEvidence:
 
 def _damaged(path: Path | str) -> HolmesError:
     return HolmesError(f"{path} is damaged; remove it, or run 'holmes index calibrate' again.")
-
-
-def as_probes(embedder: Embedder, sentences: Sequence[str], device: torch.device) -> Probes:
-    probes = make_probes(embedder.queries(sentences), embedder.frame_weight, embedder.clip_weight)
-    return probes.to(device)

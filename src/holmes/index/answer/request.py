@@ -27,8 +27,7 @@ class SearchRequest:
             raise HolmesError("search_many takes a list of sentences; use search for one.")
         for sentence in self.sentences:
             check_sentence(sentence)
-        if not isinstance(self.top, int | np.integer) or self.top < 1:
-            raise HolmesError(f"top must be a whole number, at least 1, not {self.top!r}.")
+        check_top(self.top)
         for name in ("abstain_below", "not_here_below", "expect_missing"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
@@ -41,6 +40,11 @@ class SearchRequest:
 
     def some(self, at: slice) -> SearchRequest:
         return replace(self, sentences=self.sentences[at])
+
+
+def check_top(top: object) -> None:
+    if not isinstance(top, int | np.integer) or top < 1:
+        raise HolmesError(f"top must be a whole number, at least 1, not {top!r}.")
 
 
 def check_sentence(sentence: object) -> None:

@@ -10,25 +10,21 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from holmes.base.devices import device_named
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Judge
 from holmes.evidence.kinds import SMALL_GROUP
 from holmes.evidence.sources import TextEvidence
-from holmes.heard.listen import Hearing
 from holmes.heard.passages import Heard
 from holmes.index.answer.answering import Found, compose_answers, compose_hits, in_order, judge_answers
 from holmes.index.answer.answers import Answer, Hit, Timeline
-from holmes.index.answer.base import Captions, Paths, SearchIndex, paths_of, unit_vectors
+from holmes.index.answer.base import Captions
 from holmes.index.answer.calibration import CalibrationSummary, captions_of, learn
 from holmes.index.answer.composed import ComposedQuery, answer_composed
 from holmes.index.answer.confidence import (
     FILE,
-    as_probes,
     calibration_of,
     judge_of,
     read_values,
@@ -42,35 +38,35 @@ from holmes.index.answer.duplicates import (
     moment_frames,
     sample_mean_frames,
 )
+from holmes.index.answer.local import LocalIndex
+from holmes.index.answer.probes import sentence_probes, vector_probes
 from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.answer.timeline import find_moments, frame_at, timeline_of
 from holmes.index.answer.words import Speaking, Words, find_speaking, word_queries
 from holmes.index.embedders.loading import Model, recorded_embedder
-from holmes.index.embedders.protocol import Embedder, readable
+from holmes.index.embedders.protocol import Embedder
 from holmes.index.engine.gallery import Gallery, open_gallery
 from holmes.index.engine.nearest import Nearest, nearest_videos
 from holmes.index.engine.passages import Counts, PassageIndex, WordQuery
-from holmes.index.engine.scan import Probes, make_probes
-from holmes.index.ingest.builder import BuildSummary, add_videos
-from holmes.index.ingest.hearing import HearSummary, hear_index
-from holmes.index.ingest.sync import SyncSummary, sync_index
+from holmes.index.engine.scan import Probes
 from holmes.index.storage.manifest import read_manifest
 from holmes.index.storage.segments import StoredVideo
 from holmes.index.storage.store import IndexDescription, IndexStore
 from holmes.index.storage.writer import IndexWriter
-from holmes.records import QueryEmbedding, Scores
+from holmes.records import Scores
 
 QUERIES_AT_ONCE = 1024  # sentences in one pass over the embeddings
 
 
 @dataclass
-class Index(SearchIndex):
+class Index(LocalIndex):
     """An open index. It answers from what it held when opened; `refresh` sees later changes."""
 
     store: IndexStore
     device: torch.device
     checkpoint: Model | None = None  # the model, or where it is now if it has moved since
     diagnose: Judge | None = None  # used instead of the model's own judge
+    writer = IndexWriter
 
     def __len__(self) -> int:
         return len(self.store)
@@ -85,9 +81,6 @@ class Index(SearchIndex):
 
     def describe(self) -> IndexDescription:
         return self.store.describe()
-
-    def readable(self, sentence: str) -> str:
-        return readable(self.embedder, sentence)
 
     def _answer(self, request: SearchRequest) -> list[Answer]:
         if not len(self.store):
@@ -169,51 +162,6 @@ class Index(SearchIndex):
         probes = self._probes_like(video, time)
         return [timeline_of(self._stored(name), probes, 0) for name in videos]
 
-    def encode(self, sentences: Sequence[str]) -> NDArray[np.float32]:
-        return unit_vectors(self.embedder, sentences)
-
-    def add(
-        self, videos: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
-    ) -> BuildSummary:
-        summary = add_videos(
-            self.store.path,
-            paths_of(videos),
-            self.embedder,
-            fast=fast,
-            workers=workers,
-            progress=progress,
-            hearing=Hearing.default(),
-        )
-        self.refresh()
-        return summary
-
-    def remove(self, videos: Paths) -> tuple[str, ...]:
-        with IndexWriter(self.store.path) as writer:
-            names = {name for each in paths_of(videos) for name in writer.store.matching(str(each))}
-            writer.remove(names)
-        self.refresh()
-        return tuple(sorted(names))
-
-    def sync(
-        self, folders: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
-    ) -> SyncSummary:
-        summary = sync_index(
-            self.store.path,
-            paths_of(folders),
-            model=self.embedder,
-            fast=fast,
-            workers=workers,
-            progress=progress,
-            hearing=Hearing.default(),
-        )
-        self.refresh()
-        return summary
-
-    def hear(self, *, workers: int | None = None, progress: bool = False) -> HearSummary:
-        summary = hear_index(self.store.path, workers=workers, progress=progress)
-        self.refresh()
-        return summary
-
     def calibrate(self, rows: Captions) -> CalibrationSummary:
         fitted, summary = learn(
             captions_of(rows), self.videos, self.embedder, self.every_score, calibration_of(self.judge)
@@ -225,7 +173,7 @@ class Index(SearchIndex):
 
     def every_score(self, sentences: Sequence[str]) -> Scores:
         """Both branches' similarity of every sentence to every video, in the order of `videos`."""
-        return self.score_every_video(as_probes(self.embedder, sentences, self.device))
+        return self.score_every_video(self._probes(sentences).to(self.device))
 
     def score_every_video(self, probes: Probes) -> Scores:
         gallery, positions = self.gallery, self.store.positions
@@ -242,6 +190,9 @@ class Index(SearchIndex):
                 for branch_QK in (nearest.frame_QK, nearest.clip_QK)
             )
         )
+
+    def _folder(self, command: str) -> Path:
+        return self.store.path
 
     def close(self) -> None:
         for name in ("gallery", "duplicates", "_own_judge", "embedder", "passages", "text_evidence"):
@@ -294,13 +245,10 @@ class Index(SearchIndex):
         )
 
     def _probes(self, sentences: Sequence[str]) -> Probes:
-        embedder = self.embedder
-        return make_probes(embedder.queries(sentences), embedder.frame_weight, embedder.clip_weight)
+        return sentence_probes(self.embedder, sentences)
 
     def _probes_like(self, video: str, time: float) -> Probes:
-        row_1D = torch.from_numpy(np.asarray(frame_at(self._stored(video), time), np.float32)).unsqueeze(0)
-        embedder = self.embedder
-        return make_probes(QueryEmbedding(row_1D), embedder.frame_weight, embedder.clip_weight)
+        return vector_probes(self.embedder, frame_at(self._stored(video), time))
 
     def _stored(self, name: str) -> StoredVideo:
         if name not in self.store:

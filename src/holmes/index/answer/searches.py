@@ -20,6 +20,7 @@ from holmes.base.printing import shown
 from holmes.base.validation import AtMost, Within
 from holmes.errors import HolmesError, unknown
 from holmes.evidence.wording import percent
+from holmes.index.answer.answers import Hit
 from holmes.index.answer.base import SearchIndex
 from holmes.index.answer.request import check_sentence
 from holmes.index.storage.store import SEARCHES
@@ -143,14 +144,14 @@ def matches_of(index: SearchIndex, search: SavedSearch) -> list[SearchMatch]:
             "this index has no probabilities, which a saved search needs; run 'holmes index calibrate'."
         )
     return [
-        SearchMatch(search.name, search.sentence, hit.video, hit.probability, *_best(hit.moments))
+        SearchMatch(search.name, search.sentence, hit.video, hit.probability, *_best_moment(hit))
         for hit in answer.hits
         if hit.probability is not None and hit.probability >= search.least
     ]
 
 
-def _best(moments: tuple[object, ...]) -> tuple[float, float]:
-    return (moments[0].start, moments[0].end) if moments else (0.0, 0.0)  # type: ignore[attr-defined]
+def _best_moment(hit: Hit) -> tuple[float, float]:
+    return (hit.moments[0].start, hit.moments[0].end) if hit.moments else (0.0, 0.0)
 
 
 @contextmanager

@@ -193,11 +193,10 @@ def _rows_fit(store: IndexStore, device: torch.device) -> bool:
     codes = sum(segment.codes_ND.nbytes for segment in store.segments)
     rows = sum(segment.rows_ND.nbytes for segment in store.segments)
     free, _ = torch.cuda.mem_get_info(device)
-    room = SHARE_OF_FREE_MEMORY * free
-    if codes > room:
+    allowed = SHARE_OF_FREE_MEMORY * free
+    if codes > allowed:
         raise HolmesError(
             f"{store.path} has {codes / 2**30:.1f} GiB of embeddings, but {device} has {free / 2**30:.1f} "
-            "GiB free; "
-            "search it with device 'cpu'."
+            "GiB free; search it with device 'cpu'."
         )
-    return codes + rows <= room
+    return codes + rows <= allowed

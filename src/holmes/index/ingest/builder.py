@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from holmes.base.progress import progress_bar
 from holmes.errors import HolmesError
-from holmes.heard.listen import HeardFolder, Hearing
+from holmes.heard.folder import HeardFolder
+from holmes.heard.hearing import Hearing
 from holmes.heard.passages import HEARD
 from holmes.index.embedders.loading import (
     Model,
@@ -164,24 +165,29 @@ class BuildSummary:
         return plain
 
 
+class IngestOptions(TypedDict, total=False):
+    """How videos are read into an index."""
+
+    fast: bool  # decode only key frames where they are dense enough
+    workers: int | None  # processes; by default one per core
+    progress: bool  # draw progress bars
+    executor: Executor | None  # extracts in place of processes of this machine
+    hearing: Hearing | None  # what to listen for; by default nothing is heard
+
+
 def build_index(
     path: Path | str,
     videos: Iterable[Path | str],
     embedder: Embedder,
     *,
     rate: float | None = None,
-    fast: bool = False,
-    workers: int | None = None,
-    progress: bool = False,
-    executor: Executor | None = None,
-    hearing: Hearing | None = None,
+    **how: Unpack[IngestOptions],
 ) -> BuildSummary:
     """Make an index of `videos` (files, folders, or feature folders), or continue an unfinished one."""
     path, videos = Path(path), list(videos)
     if not (path / FILE_NAME).exists():
         create_index(path, first_manifest(videos, embedder, rate))
-    how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress, "executor": executor}
-    return add_videos(path, videos, embedder, rate=rate, hearing=hearing, **how)
+    return add_videos(path, videos, embedder, rate=rate, **how)
 
 
 def first_manifest(videos: list[Path | str], embedder: Embedder, rate: float | None) -> Manifest:
@@ -210,22 +216,15 @@ def add_videos(
     embedder: Embedder | None = None,
     *,
     rate: float | None = None,
-    fast: bool = False,
-    workers: int | None = None,
-    progress: bool = False,
-    executor: Executor | None = None,
     writer: Callable[[Path], Any] = IndexWriter,
-    hearing: Hearing | None = None,
+    **how: Unpack[IngestOptions],
 ) -> BuildSummary:
     """Extract what is new or changed, embed it and add it, as the videos finish; then hear them.
 
-    `executor` extracts in place of processes of this machine, `writer` writes to something like an index.
-    `hearing` says what to listen for; without it, nothing is heard.
+    `writer` opens the index, or something like one, for writing.
     """
     folders, files = _split_sources(videos)
-    how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress, "executor": executor}
-    how["hearing"] = hearing
-    if hearing is not None:
+    if (hearing := how.get("hearing")) is not None:
         hearing.check()
     with open_session(path, embedder, rate=rate, writer=writer, **how) as session:
         for features in folders:
@@ -243,9 +242,9 @@ class Session:
     writer: IndexWriter
     embedder: Embedder
     pending: PendingVideos
-    fast: bool
-    workers: int | None
-    progress: bool
+    fast: bool = False
+    workers: int | None = None
+    progress: bool = False
     executor: Executor | None = None
     hearing: Hearing | None = None
 
@@ -335,12 +334,8 @@ def open_session(
     *,
     model: Model | None = None,
     rate: float | None = None,
-    fast: bool = False,
-    workers: int | None = None,
-    progress: bool = False,
-    executor: Executor | None = None,
     writer: Callable[[Path], Any] = IndexWriter,
-    hearing: Hearing | None = None,
+    **how: Unpack[IngestOptions],
 ) -> Iterator[Session]:
     """An index to add to, with the model it was made with; `model` is that model, or where it is now."""
     path = Path(path)
@@ -349,8 +344,7 @@ def open_session(
         _check_extraction(path, manifest, rate)
         embedder = embedder or recorded_embedder(manifest.model, model)
         check_same_model(manifest.model, embedder)
-        pending = PendingVideos(opened, embedder)
-        yield Session(path, opened, embedder, pending, fast, workers, progress, executor, hearing)
+        yield Session(path, opened, embedder, PendingVideos(opened, embedder), **how)
 
 
 def feature_folder(session: Session) -> FeatureFolder:

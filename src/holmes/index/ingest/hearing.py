@@ -5,7 +5,6 @@ Pictures come first, so a collection can be searched while its words are still b
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
@@ -18,14 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holmes.base import processes
-from holmes.base.processes import Child
+from holmes.base.processes import Child, available_cores
 from holmes.errors import HolmesError
-from holmes.heard.listen import HeardFile, HeardFolder, Hearing, set_transcript
+from holmes.heard.folder import HeardFile, HeardFolder, set_transcript
+from holmes.heard.hearing import Hearing
 from holmes.heard.passages import HEARD
 from holmes.index.storage.passages import StoredWords, pack_words, searched
+from holmes.index.storage.store import only_match
 from holmes.index.storage.writer import IndexWriter
 from holmes.media.encode_video import Outcome, Sign
-from holmes.media.extraction import Failure, film_bar
+from holmes.media.extraction import Failure
+from holmes.media.film_progress import film_bar
 from holmes.results import Json, plainly
 
 SILENCE = 1800.0  # seconds without a sign of life: five minutes of sound on a slow, busy core
@@ -105,11 +107,11 @@ def _heard(
     """Each source and why it failed, in the order they finish; a crash fails one video alone."""
     if not waiting:
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = available_cores()
     workers = min(workers or cores, len(waiting))
     setup = {"folder": str(folder.path), "hearing": asdict(hearing), "threads": max(1, cores // workers)}
     jobs = processes.run_jobs(
-        partial(Child, "holmes.heard.worker:hearing_worker", setup=setup, environment=ONE_THREAD),
+        partial(Child, "holmes.heard.listen:hearing_worker", setup=setup, environment=ONE_THREAD),
         ((source, str(source)) for source in waiting),
         workers,
         report=lambda source, value: report(Sign(source, **value)),
@@ -153,11 +155,12 @@ def with_vectors(name: str, kept: HeardFile) -> StoredWords:
 
 
 def set_words(
-    path: Path, name: str, file: Path, seconds: float, writer: Callable[[Path], Any] = IndexWriter
+    path: Path, video: str, file: Path, *, writer: Callable[[Path], Any] = IndexWriter
 ) -> HeardFile:
-    """Set the transcript of a video by a subtitle file."""
+    """Set the transcript of a video, which a path or file name stands for, by a subtitle file."""
     with writer(path) as opened:
-        kept = set_transcript(HeardFolder(path / HEARD), Path(name), file, seconds)
+        name = only_match(opened.store, video, path)
+        kept = set_transcript(HeardFolder(path / HEARD), Path(name), file, opened.store[name].duration)
         opened.hear([with_vectors(name, kept)], encoder_digest())
     return kept
 

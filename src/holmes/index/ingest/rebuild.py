@@ -6,12 +6,12 @@ import os
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from holmes.errors import HolmesError
 from holmes.heard.passages import HEARD
 from holmes.index.embedders.protocol import Embedder
-from holmes.index.ingest.builder import BuildSummary, build_index
+from holmes.index.ingest.builder import BuildSummary, IngestOptions, build_index
 from holmes.index.storage.lock import lock_index
 from holmes.index.storage.manifest import FILE_NAME, read_manifest
 from holmes.index.storage.store import IndexStore
@@ -40,10 +40,8 @@ def rebuild_index(
     embedder: Embedder,
     *,
     rate: float | None = None,
-    fast: bool = False,
-    workers: int | None = None,
-    progress: bool = False,
     without_missing: bool = False,
+    **how: Unpack[IngestOptions],
 ) -> RebuildSummary:
     """Encode all videos of an index with another model; the new index takes its place when it is complete.
 
@@ -65,14 +63,13 @@ def rebuild_index(
             raise HolmesError(
                 f"{new} was begun with '{begun.get('name')}'; continue with that model, or remove {new}."
             )
-    how: dict[str, Any] = {"rate": rate, "fast": fast, "workers": workers, "progress": progress}
     added, names = 0, set[str]()
     while names != (wanted := set(IndexStore.open(path).positions)):  # the old index may grow meanwhile
         names = wanted
         there = sorted(name for name in names if os.path.exists(name))
         if not there:
             raise HolmesError(f"none of the videos of {path} is where it was; nothing can be encoded.")
-        build = build_index(new, there, embedder, **how)
+        build = build_index(new, there, embedder, rate=rate, **how)
         added += build.added
     gone = tuple(Failure(Path(n), "its file is no longer there") for n in sorted(names - set(there)))
     build = replace(build, added=added, failures=(*gone, *build.failures))
@@ -85,7 +82,7 @@ def rebuild_index(
 
 
 def _carry_words(path: Path, new: Path) -> None:
-    """Take along the spoken and written words of the videos: it does not depend on the model."""
+    """Take along the spoken and written words of the videos: they do not depend on the model."""
     store = IndexStore.open(path)
     if not store.passages:
         return

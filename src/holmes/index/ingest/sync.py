@@ -13,12 +13,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from holmes.errors import HolmesError
-from holmes.heard.listen import Hearing
 from holmes.index.embedders.loading import Model
-from holmes.index.ingest.builder import BuildSummary, Session, feature_folder, open_session
+from holmes.index.ingest.builder import BuildSummary, IngestOptions, Session, feature_folder, open_session
 from holmes.index.ingest.file_identity import FeatureCatalogue
 from holmes.index.storage.writer import IndexWriter
 from holmes.media.find import walk_videos
@@ -44,18 +43,14 @@ def sync_index(
     folders: Iterable[Path | str],
     *,
     model: Model | None = None,
-    fast: bool = False,
-    workers: int | None = None,
-    progress: bool = False,
     writer: Callable[[Path], Any] = IndexWriter,
-    hearing: Hearing | None = None,
+    **how: Unpack[IngestOptions],
 ) -> SyncSummary:
     """Make the index hold just the videos that `folders` hold; videos from elsewhere stay as they are."""
     path, roots = Path(path), [os.path.abspath(folder) for folder in folders]
     for root in roots:
         if not os.path.isdir(root):
             raise HolmesError(f"{root} does not exist; nothing was changed. Is its disk or share connected?")
-    how: dict[str, Any] = {"fast": fast, "workers": workers, "progress": progress, "hearing": hearing}
     with open_session(path, model=model, writer=writer, **how) as session:
         seen, unreadable = _list_videos(roots)
         _refuse_empty(roots, seen, session)
@@ -89,8 +84,8 @@ def _refuse_empty(roots: list[str], seen: list[Path], session: Session) -> None:
         if inside and not any(_is_under(str(source), [root]) for source in seen):
             raise HolmesError(
                 f"{root} contains no videos now, but the index has {len(inside)} from it; nothing was "
-                "changed. "
-                f"Is its disk connected? If they were deleted: holmes index remove {session.path} {root}"
+                f"changed. Is its disk connected? If they were deleted: "
+                f"holmes index remove {session.path} {root}"
             )
 
 

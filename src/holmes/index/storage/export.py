@@ -20,9 +20,7 @@ ROWS_AT_ONCE = 50_000  # rows of a row group
 KINDS = ("frame", "clip")
 
 
-def export_parquet(
-    index: Path | str, out: Path | str, *, progress: bool = False, kinds: tuple[str, ...] = KINDS
-) -> int:
+def export_parquet(index: Path | str, out: Path | str, *, progress: bool = False) -> int:
     """Write one row for each vector of an index; returns how many. The file appears when it is complete."""
     try:
         import pyarrow
@@ -50,9 +48,8 @@ def export_parquet(
     ):
         held = 0
         for name in store.positions:
-            batch = pyarrow.RecordBatch.from_arrays(
-                _columns(pyarrow, store[name], clips, kinds, width), schema=schema
-            )
+            columns = _columns(pyarrow, store[name], clips, width)
+            batch = pyarrow.RecordBatch.from_arrays(columns, schema=schema)
             waiting.append(batch)
             total, held = total + batch.num_rows, held + batch.num_rows
             if held >= ROWS_AT_ONCE:
@@ -63,11 +60,11 @@ def export_parquet(
     return total
 
 
-def _columns(pyarrow: Any, video: StoredVideo, clips: int, kinds: tuple[str, ...], width: int) -> list[Any]:
+def _columns(pyarrow: Any, video: StoredVideo, clips: int, width: int) -> list[Any]:
     """The columns of one video: of each part its frames without padding, then its clips."""
     parts, rows = video.rows_SPD.shape[:2]
     frame_P = np.arange(rows) < video.frames
-    kept_P = (frame_P & ("frame" in kinds)) | ((np.arange(rows) >= rows - clips) & ("clip" in kinds))
+    kept_P = frame_P | (np.arange(rows) >= rows - clips)
     vectors = np.asarray(video.rows_SPD[:, kept_P], np.float32).reshape(-1)
     count = len(vectors) // width
     kind_P = np.where(frame_P, *KINDS)[kept_P]

@@ -137,16 +137,15 @@ class IndexFormat(FileFormat):
         except HolmesError as error:
             raise damaged(path.parent, str(error)[:-1]) from None
 
-    def damaged(self, path: Path, fault: str, remedy: str | None = None) -> HolmesError:
+    def damaged(self, path: Path, fault: str) -> HolmesError:
         return damaged(path.parent, fault)
 
-    def outdated(self, path: Path, version: str, remedy: str | None = None) -> HolmesError:
+    def outdated(self, path: Path, version: str) -> HolmesError:
         folder, quoted = path.parent, shlex.quote(str(path.parent))
         return HolmesError(
             f"{folder} is an index of version {version}; this version of Holmes reads version "
-            f"{self.version}. "
-            f"Build it again; the extracted features are kept: rm -r {quoted}/{{{FILE_NAME},segments}} && "
-            f"holmes index build {quoted} VIDEOS…"
+            f"{self.version}. Build it again; the extracted features are kept: "
+            f"rm -r {quoted}/{{{FILE_NAME},segments}} && holmes index build {quoted} VIDEOS…"
         )
 
 

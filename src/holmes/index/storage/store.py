@@ -16,7 +16,7 @@ import fnmatch
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -135,6 +135,9 @@ class IndexStore:
             if segment.positions[name] not in segment.removed
         }
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.positions)
+
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.find(name) is not None
 
@@ -154,10 +157,7 @@ class IndexStore:
 
         What is named exactly is not a pattern: 'clip[1].mkv' is not clip1.mkv where there is such a file.
         """
-        names = fitting(self, lambda: self.positions, pattern)
-        if not names:
-            raise no_video_fits(self.path, pattern)
-        return names
+        return matching(self, pattern, self.path)
 
     def describe(self) -> IndexDescription:
         manifest = self.manifest
@@ -209,19 +209,25 @@ class IndexStore:
         return faults + [fault for segment in self.passages for fault in segment.faults()]
 
 
-def fitting(held: Container[str], every: Callable[[], Iterable[str]], pattern: str) -> list[str]:
-    """The videos that a pattern stands for, see `IndexStore.matching`; all are listed only if need be."""
+def matching(names: Collection[str], pattern: str, index: Path | str) -> list[str]:
+    """The videos of `index` that a pattern stands for, see `IndexStore.matching`."""
     for exact in (pattern, os.path.abspath(pattern)):
-        if exact in held:
+        if exact in names:
             return [exact]
-    inside, videos = os.path.join(os.path.abspath(pattern), ""), every()
-    names = [name for name in videos if name.startswith(inside)]
-    names = names or [name for name in videos if os.path.basename(name) == pattern]
-    if names:
-        return names
-    fits = re.compile(fnmatch.translate(pattern)).match
-    return [name for name in videos if fits(name) or fits(os.path.basename(name))]
+    inside = os.path.join(os.path.abspath(pattern), "")
+    found = [name for name in names if name.startswith(inside)]
+    found = found or [name for name in names if os.path.basename(name) == pattern]
+    if not found:
+        fits = re.compile(fnmatch.translate(pattern)).match
+        found = [name for name in names if fits(name) or fits(os.path.basename(name))]
+    if not found:
+        raise HolmesError(f"no video of {index} matches '{pattern}'; 'holmes index info --json' lists them.")
+    return found
 
 
-def no_video_fits(index: Path | str, pattern: str) -> HolmesError:
-    return HolmesError(f"no video of {index} matches '{pattern}'; 'holmes index info --json' lists them.")
+def only_match(names: Collection[str], pattern: str, index: Path | str) -> str:
+    """The one video that a pattern stands for; several are an error."""
+    found = matching(names, pattern, index)
+    if len(found) > 1:
+        raise HolmesError(f"'{pattern}' matches {len(found):,} videos, such as {found[0]}; name one of them.")
+    return found[0]

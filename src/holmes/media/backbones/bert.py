@@ -25,7 +25,7 @@ from torch import Tensor
 
 from holmes.base.devices import device_named
 from holmes.base.files import read_json
-from holmes.errors import HolmesError
+from holmes.errors import HolmesError, in_one_line
 from holmes.media.backbones.base import Index, by_length
 
 WEIGHTS, TOKENIZER, CONFIG = "model.safetensors", "tokenizer.json", "config.json"
@@ -63,7 +63,7 @@ class Bert:
             self._tokenizer.no_padding()
             list(self.states(["a first sentence, so that a missing weight is noticed now"]))
         except Exception as error:  # others' code, and a file that may hold anything
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            reason = in_one_line(error)
             raise HolmesError(f"{folder} cannot be loaded as a model ({reason}).") from None
 
     def states(self, sentences: Sequence[str]) -> Iterator[tuple[Index, Tensor]]:

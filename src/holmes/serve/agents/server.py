@@ -14,7 +14,7 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 import holmes
-from holmes.editing.clips import clock
+from holmes.base.printing import clock
 from holmes.errors import HolmesError
 from holmes.index.answer.base import SearchIndex
 from holmes.serve.agents.tools import FRAME_WIDTH, TOP, AgentTools

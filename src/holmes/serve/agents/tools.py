@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holmes.base.files import UMASK
-from holmes.base.printing import printable
-from holmes.editing.clips import clock, slug
+from holmes.base.printing import clock, printable
+from holmes.editing.clips import slug
 from holmes.errors import HolmesError
 from holmes.evidence.wording import likely, percent
 from holmes.heard.passages import Heard
@@ -48,29 +48,33 @@ ADVICE = {
     "several_fit": (
         "several",
         "Several videos fit. Do not pick one: show the user the first hits, as many as `group` says, or "
-        "search again "
-        "with a detail that tells them apart.",
+        "search again with a detail that tells them apart.",
     ),
     "too_little": (
         "unsure",
-        "NOT SURE: no video stands out. Do not present a hit as found. Ask the user for a "
-        "detail "
-        "(who, where, colours, what happens before or after), or look at frames of the hits before you "
-        "say anything.",
+        "NOT SURE: no video stands out. Do not present a hit as found. Ask the user for a detail (who, "
+        "where, colours, what happens before or after), or look at frames of the hits before you say "
+        "anything.",
     ),
     "not_here": (
         "not here",
-        "PERHAPS NOT IN THIS LIBRARY. Tell the user that it seems to be missing. Search once more in "
-        "other words "
-        "if they disagree; the hits are only the nearest, not finds.",
+        "PERHAPS NOT IN THIS LIBRARY. Tell the user that it seems to be missing. Search once more in other "
+        "words if they disagree; the hits are only the nearest, not finds.",
     ),
     "unknown": (
         "unknown",
-        "This index cannot say how sure it is: it was never calibrated. Look at frames of the hits "
-        "before you claim "
-        "that one of them is right.",
+        "This index cannot say how sure it is: it was never calibrated. Look at frames of the hits before "
+        "you claim that one of them is right.",
     ),
 }
+ONE_VIDEO = (
+    "These are the best moments of this one video, whether or not it shows the sentence at all. Look at "
+    "frames to confirm."
+)
+NO_TRANSCRIPT = (
+    "This index has no transcript of the video: nobody knows what is said in it. Use search and frames, "
+    "which see the pictures."
+)
 
 
 class AgentTools:
@@ -113,9 +117,7 @@ class AgentTools:
         answer = await self._ask(lambda: self.index.search(sentence, 1, filter=[entry.name]))
         hit = answer.hits[0]
         return {
-            "next_step": "These are the best moments of this one video, whether or not it shows the "
-            "sentence at all. "
-            "Look at frames to confirm.",
+            "next_step": ONE_VIDEO,
             "video": self._video(entry),
             "moments": _moments(hit),
         }
@@ -137,20 +139,14 @@ class AgentTools:
         heard = await self._ask(lambda: _heard(self.index, entry.name))
         told: dict[str, Any] = {"video": self._video(entry)}
         if heard is None:
-            return {
-                "next_step": "This index has no transcript of the video: nobody knows what is said in "
-                "it. Use search "
-                "and frames, which see the pictures.",
-                **told,
-                "passages": [],
-            }
+            return {"next_step": NO_TRANSCRIPT, **told, "passages": []}
         last = entry.duration if end is None else end
         some = [each for each in heard.passages if each.end >= start and each.start <= last]
         passages: list[dict[str, Any]] = []
-        letters = 0
+        characters = 0
         for each in some:
-            letters += len(each.text)
-            if letters > LONGEST_TRANSCRIPT:
+            characters += len(each.text)
+            if characters > LONGEST_TRANSCRIPT:
                 break
             passages.append({**each.to_dict(), "at": clock(each.start)})
         step = "Quote passages with their times."
@@ -182,12 +178,14 @@ class AgentTools:
         except BaseException:
             os.unlink(temporary)
             raise
-        how = (
-            "It begins and ends with the very frame."
-            if exact
-            else "It may begin a little earlier, at a key frame."
+        begins = (
+            "begins and ends with the very frame" if exact else "may begin a little earlier, at a key frame"
         )
-        return {"next_step": f"The clip is saved. {how}", "file": str(file), "bytes": file.stat().st_size}
+        return {
+            "next_step": f"The clip is saved. It {begins}.",
+            "file": str(file),
+            "bytes": file.stat().st_size,
+        }
 
     async def library(self, contains: str = "", offset: int = 0, limit: int = 50) -> dict[str, Any]:
         """What the index holds."""
@@ -198,9 +196,9 @@ class AgentTools:
         some = found[offset : offset + limit]
         more = f" There are more: ask with offset={offset + limit}." if offset + limit < len(found) else ""
         folders = self.catalogue.folders.most_common(MOST_LISTED)
+        step = f"{len(found):,} videos match.{more} Use an id with moments, frames, transcript or cut."
         return {
-            "next_step": f"{len(found):,} videos match.{more} Use an id with moments, frames, transcript "
-            f"or cut.",
+            "next_step": step,
             "videos_in_all": len(self.catalogue),
             "hours": round(sum(entry.duration for entry in self.catalogue.entries) / 3600, 2),
             "folders": {printable(folder): count for folder, count in folders},

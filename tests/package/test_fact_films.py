@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from fact_films import SHARED_BY, plan_facts, shared_groups
 
 from holmes.errors import HolmesError
-from holmes.worlds.rendered.facts import SHARED_BY, plan_facts, shared_groups
 
 
 @pytest.mark.parametrize("films", [30, 104])
