@@ -1,19 +1,25 @@
 """One distribution over each video of a gallery and "none of them", in a gallery of any size.
 
-Every video gets the evidence e = exp((s - s₀) / T) from its score s. T is another one where the scores of the
-other videos spread far (σ), and where the best one leads them by many of their deviations (z):
-T = T₀ (σ₀ / σ)^γ (z₀ / z)^δ. Above C a higher score says nothing more: where T is small, all videos that fit
-are alike. The Dirichlet with concentrations α = (1 + e) / (1 + e / C) expects video i with probability
-α_i / S, S = Σ α over all N videos; what no evidence supports is N / S, the vacuity. Little evidence speaks
-for a missing video, the less so the more others there are: with the stated prior π of queries without an
-answer and the N₀ videos of the fit,
+Every video gets evidence from its score s. The temperature T depends on σ, the deviation of the other videos'
+scores, and on z, by how many σ the best score leads their mean:
 
-    logit P(none) = logit π + a + b (N₀ / N)^ρ (log(N / S) - m),    P(i) = (1 - P(none)) α_i / S.
+    e = exp((s - s₀) / T),    T = T₀ (σ₀ / σ)^γ (z₀ / z)^δ
 
-T₀, s₀, γ and δ are those under which the right videos of held-out queries are most probable; a, b and ρ are
-fitted afterwards, with the right video taken away once, in the whole gallery and in parts of it. The sum S
-grows with the gallery, so that one fit serves 100 videos and 100,000. A search sees only the best K; what the
-others add to the sum follows from the mean and deviation of all scores.
+The Dirichlet has the concentrations α. It expects video i with probability α_i / S, where S sums over all N
+videos. Above C a higher score says nothing more: where T is small, all videos that fit are alike.
+
+    α = (1 + e) / (1 + e / C),    S = Σ α
+
+The vacuity N / S is what no evidence supports. Much of it speaks for a missing video, and the less the more
+videos there are. π is the stated prior of queries without an answer, and the fit saw N₀ videos:
+
+    logit P(none) = logit π + a + b (N₀ / N)^ρ (log(N / S) - m),    P(i) = (1 - P(none)) α_i / S
+
+Fitting takes two steps. T₀, s₀, γ and δ make the right videos of held-out queries most probable. Then a, b
+and ρ are fitted with the right video taken away once, in the whole gallery and in parts of it.
+
+S grows with the gallery, so one fit serves 100 videos and 100,000. A search sees only the best K; what the
+others add to S follows from the mean and deviation of all scores.
 
 Q queries, K candidates (best first), V videos of the gallery
 """

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holmes.errors import HolmesError
-from holmes.media.containers import av_library, file_start, open_container, reason, seek
+from holmes.media.containers import av_library, file_start, open_container, reason, seek, sound_stream
 
 RATE = 16_000
 PIECE = 300.0  # seconds that are recognised at once
@@ -40,20 +40,20 @@ class Piece:
 
 def has_sound(video: Path) -> bool:
     with open_container(av_library(), video) as container:
-        return bool(_streams(container))
+        return sound_stream(container) is not None
 
 
 def read_sound(video: Path, begin: float = 0.0) -> Iterator[Piece]:
     """The first sound track from `begin` seconds on; what does not decode is silence."""
     av = av_library()
     with open_container(av, video) as container:
-        streams = _streams(container)
-        if not streams:
+        stream = sound_stream(container)
+        if stream is None:
             return
         if begin:
             seek(av, container, begin - 1.0)
         start, parts, size = begin, list[Sound](), 0  # joined once a piece: a copy each second takes longer
-        for time, sound in _decoded(av, container, streams[0]):
+        for time, sound in _decoded(av, container, stream):
             gap = round((time - (start + size / RATE)) * RATE)
             if gap < 0:  # before the time to begin at, or heard already
                 sound = sound[-gap:]
@@ -71,10 +71,6 @@ def read_sound(video: Path, begin: float = 0.0) -> Iterator[Piece]:
             parts, size = [buffered], len(buffered)
         if size:
             yield Piece(start, np.concatenate(parts))
-
-
-def _streams(container: Any) -> list[Any]:
-    return [stream for stream in container.streams.audio if stream.codec_context is not None]
 
 
 def _decoded(av: Any, container: Any, stream: Any) -> Iterator[tuple[float, Sound]]:

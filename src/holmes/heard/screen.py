@@ -30,11 +30,8 @@ STEPS = (1.0, 2.0, 4.0, 8.0)  # seconds between two readings of frames that keep
 BLOCKS = (9, 16)  # in which frames are compared
 CHANGED, CUT = 6.0, 28.0  # mean difference of one block that changed, and of a whole frame at a cut, of 255
 SAME_LINE = 0.8  # similarity of two readings of one line
-EVERYWHERE, FEWEST_READINGS, FEWEST_SECONDS = (
-    0.8,
-    8,
-    60.0,
-)  # what stands in most readings of a film is no news
+EVERYWHERE = 0.8  # the share of readings from which on a line is a logo, and left out
+FEWEST_READINGS, FEWEST_SECONDS = 8, 60.0  # of a film in which logos are looked for
 
 Picture = NDArray[np.uint8]
 
@@ -173,9 +170,7 @@ class TextReader:
             letters = sum(char.isalnum() for char in text)
             if score < LEAST_SCORE or letters < LEAST_LETTERS:
                 continue
-            row = round(
-                float(box[:, 1].mean()) / height * 20
-            )  # lines beside each other are read from the left
+            row = round(float(box[:, 1].mean()) / height * 20)  # lines of one row are read from the left
             lines.append((str(text), float(score), row + float(box[:, 0].min()) / (2 * width)))
         return lines
 

@@ -70,12 +70,20 @@ def extract(
 ) -> ExtractionSummary:
     """Features of all `videos` (files and folders) in the folder `out`, which is made or continued.
 
-    An encoder given by name is loaded by `workers` processes (default: one per core), or, if it uses a GPU,
-    by this one, which then encodes what the others decode; one given as an object runs in this process.
-    `device` is auto, cpu or cuda, for an encoder that can use a GPU.
-    `rate` is in samples per second (default: the encoder's own); `fast` decodes only key frames if they are
-    dense. `finished` is called with each video as soon as its features are there. Run it again to continue:
-    progress is saved every 20 seconds. An `executor` does the work in place of processes of this machine.
+    Run it again to continue: progress is saved every 20 seconds.
+
+    Args:
+        videos: Files, and folders that contain some.
+        out: The feature folder.
+        backbone: An encoder. A name is loaded by every worker; on a GPU this process encodes what the workers
+            decode. An object does everything in this process.
+        rate: Samples per second; by default the encoder's own.
+        fast: Decode only key frames where they are dense enough.
+        workers: Processes; by default one per core.
+        device: auto, cpu or cuda, for an encoder that can use a GPU.
+        progress: Draw a progress bar.
+        finished: Is called with each video as soon as its features are there.
+        executor: Does the work in place of processes of this machine.
     """
     began = time.monotonic()
     encoder = load_visual(backbone, device=device) if isinstance(backbone, str) else backbone

@@ -1,7 +1,7 @@
 """The videos of an index as the page knows them: by an id that is safe in an address, with title and folder.
 
-Only what the index names can be reached. An id is looked up, never turned into a path, and a file that is a
-link is served only if it leads to a video in a folder that the index held videos of when it was opened.
+Only what the index names can be reached. An id is looked up, never turned into a path. A link is followed
+only to a video in a folder that the index held videos of when it was opened.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Who may ask what: every request passes here first.
 
-Names in the Host header must be the server's own, which stops DNS rebinding; a request that another site's
-page makes is refused; where a token is set, it or the session made from it is required; each client has a
-limited rate, each request a limited size. Every response carries headers that keep the page to itself.
+- The Host header must name the server itself, which stops DNS rebinding.
+- A request that another site's page makes is refused.
+- Where a token is set, it or the session made from it is required.
+- Each client has a limited rate, each request a limited size.
+- Every response carries headers that keep the page to itself.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from holmes.records import CLIPS
 def find_scenes(rows_ND: Rows, price: float, longest: int) -> NDArray[np.int64]:
     """The first row of each scene, and the end of the last.
 
-    Of all ways to cut the rows, of unit length, into scenes of at most `longest` rows, this is the cheapest:
-    it costs the spread, which is the squared distances of rows from the mean of their scene, and `price` for
-    every scene (kernel temporal segmentation, Potapov et al. 2014).
+    Of all ways to cut the rows, of unit length, into scenes of at most `longest` rows, this is the cheapest
+    (kernel temporal segmentation, Potapov et al. 2014). A scene costs `price`, and its spread: the squared
+    distances of its rows from their mean.
     """
     count = len(rows_ND)
     cost_N = np.zeros(count + 1)  # of the rows before each, cut in the best way

@@ -81,7 +81,7 @@ class Gallery:
 
     @cached_property
     def videos(self) -> int:
-        """How many parts there are, removed ones included."""
+        """How many videos there are, removed ones included."""
         return int(self.video_S.max()) + 1
 
     @cached_property

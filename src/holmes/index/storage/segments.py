@@ -10,7 +10,7 @@
 
 A short video is one part, a long one several that overlap, all with equally many rows. A part's frames fill
 whole tiles of 16 rows: its last frame is repeated, which changes no maximum. Videos are sorted by the number
-of rows of their parts, so a segment is a few slabs, each a dense array parts × rows × width, and a scan is
+of rows of their parts, so a segment is a few slabs, each a dense array parts × rows × width. A scan is then
 one matrix product per block and one maximum, without a mask.
 
 V videos, S parts of a video or of several, P rows of one part, F frames, C clips, D width

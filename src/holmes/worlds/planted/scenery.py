@@ -1,9 +1,13 @@
 """Frames of the planted world: noisy nonlinear views of what happens in them.
 
-A frame's latent state adds up what its event shows (each attribute is now and then out of sight, the action
-moves from a beginning to an end), the place's background (shared by all videos there), the video's own style,
-a drift over time and noise; a fixed two-layer map turns it into a feature. Some frames show something else
-altogether: distractors, of a kind that all videos share.
+A frame's latent state is a sum, which a fixed two-layer map turns into a feature:
+
+- what its event shows; each attribute is sometimes hidden, and the action moves from a beginning to an end
+- the background of the place, shared by all videos there
+- the video's own style
+- a drift over time, and noise
+
+Some frames are distractors: they show something else, of a kind that all videos share.
 
 V videos, E events, N frames, A attributes, Z latent width, D feature width
 """
