@@ -1,8 +1,9 @@
-"""Text from files and file names, made safe to show: in one line, with nothing that acts on a terminal."""
+"""Text from files and file names, made safe to show in one line; and times as people write them."""
 
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from typing import Any
 
@@ -10,6 +11,7 @@ from typing import Any
 UNPRINTABLE = {"Cc", "Cs", "Cf", "Zl", "Zp"}
 JOINERS = {"\u200c", "\u200d"}  # also of category Cf, but parts of words and of emoji
 SHOWN = 60  # characters of a value in a message
+TIME = re.compile(r"(\d{1,3}:)?(\d{1,2}:)?\d{1,7}(\.\d{1,6})?")
 
 
 def printable(text: str) -> str:
@@ -48,6 +50,16 @@ def clock(seconds: float) -> str:
     whole = int(seconds + 1e-6)
     hours, minutes = whole // 3600, whole // 60 % 60
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def seconds_of(text: str) -> float | None:
+    """The seconds of a time such as 90, 1:30 or 1:02:00; None where it is no time."""
+    if not TIME.fullmatch(text):
+        return None
+    seconds = 0.0
+    for part in text.split(":"):
+        seconds = 60 * seconds + float(part)
+    return seconds
 
 
 def subtitle_time(seconds: float, point: str) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holmes.base.printing import seconds_of
 from holmes.cli.options import with_options
 from holmes.errors import HolmesError
 
@@ -45,7 +44,7 @@ class VideoFilter:
 
     def names(self, index: SearchIndex) -> str | frozenset[str] | None:
         """What `index.search` takes as its filter."""
-        from holmes.serve.catalogue import Filter, VideoCatalogue
+        from holmes.serve.catalogue import Filter, VideoCatalogue, parse_day
 
         wanted = Filter(
             None if self.folder is None else os.path.abspath(self.folder),
@@ -70,24 +69,10 @@ def filtered_command(command: Callable[..., None]) -> Callable[..., None]:
     return with_options(command, VideoFilter)
 
 
-def parse_day(option: str, text: str | None) -> date | None:
-    if text is None:
-        return None
-    try:
-        if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
-            raise ValueError
-        return date.fromisoformat(text)
-    except ValueError:
-        raise HolmesError(f"{option} {text}: write a day as 2024-12-31.") from None
-
-
 def parse_time(option: str, text: str | None) -> float | None:
-    """Seconds of a time such as 90, 1:30 or 1:02:00."""
     if text is None:
         return None
-    if not re.fullmatch(r"(\d{1,3}:)?(\d{1,2}:)?\d{1,7}(\.\d{1,6})?", text):
+    seconds = seconds_of(text)
+    if seconds is None:
         raise HolmesError(f"{option} {text}: write a time as 90, 1:30 or 1:02:00.")
-    seconds = 0.0
-    for part in text.split(":"):
-        seconds = 60 * seconds + float(part)
     return seconds

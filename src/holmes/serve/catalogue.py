@@ -17,11 +17,13 @@ from datetime import UTC, date, datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
 
+from holmes.base.printing import shown
 from holmes.errors import HolmesError
 from holmes.media.feature_folder import video_id
 from holmes.media.find import SUFFIXES, is_video_file
 
 FOLDERS_LISTED = 500
+DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 class NotFoundError(HolmesError):
@@ -166,3 +168,15 @@ def _fits(day: date | None, filter: Filter) -> bool:
     if day is None:
         return False
     return (filter.after is None or day >= filter.after) and (filter.before is None or day <= filter.before)
+
+
+def parse_day(name: str, text: str | None) -> date | None:
+    """A day such as 2024-12-31; `name` is what a message calls it."""
+    if text is None:
+        return None
+    try:
+        if not DAY.fullmatch(text):
+            raise ValueError
+        return date.fromisoformat(text)
+    except ValueError:
+        raise HolmesError(f"{name}: write a day as 2024-12-31, not {shown(text)}.") from None

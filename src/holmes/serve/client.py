@@ -19,43 +19,29 @@ from numpy.typing import NDArray
 
 from holmes.base.files import open_file, sha256_file
 from holmes.base.progress import progress_bar
-from holmes.base.validation import build
 from holmes.errors import HolmesError
-from holmes.evidence.judging import Diagnosis
-from holmes.heard.passages import Heard, Passage
-from holmes.index.answer.answers import Answer, Hit, Quote, Timeline
+from holmes.heard.passages import Heard
+from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.base import Captions, Paths, SearchIndex, paths_of
 from holmes.index.answer.calibration import CalibrationSummary, captions_of
 from holmes.index.answer.composed import ComposedQuery
 from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.ingest.builder import BuildSummary
-from holmes.index.ingest.file_identity import Duplicate, Moved
+from holmes.index.ingest.file_identity import Duplicate
 from holmes.index.ingest.hearing import HearSummary
 from holmes.index.ingest.sync import SyncSummary
 from holmes.index.storage.store import IndexDescription, matching
 from holmes.media.extraction import Failure
 from holmes.media.find import find_videos
 from holmes.media.pictures import thumbnail
-from holmes.moments import Moment
 from holmes.results import record_of
+from holmes.serve.client_records import answer_of, failures_of, hit_of, passage_of, summary_of, timeline_of
 
 AT_ONCE = 64  # sentences in one request
 SENT_SIDE, SENT_BYTES = 384, 40_000  # pixels and bytes of a picture that is sent
 PIECE, LEAST_PIECE = 4 << 20, 1 << 16  # bytes of a file sent in one request, at first and over a slow line
 POLL_SECONDS = 0.5  # between two requests for what the server is adding
 LARGEST = 256 * 2**20  # bytes of a response
-# Of a diagnosis; what else a server tells are quantities.
-WORDS = ("kind", "words", "explanation", "advice", "probability", "here", "group", "abstained")
-
-
-class RemoteHit(Hit):
-    """A hit whose file is on the server's machine."""
-
-    _gone = False
-
-    @property
-    def gone(self) -> bool:
-        return self._gone
 
 
 class UnreachableError(HolmesError):
@@ -102,7 +88,7 @@ class RemoteIndex(SearchIndex):
         """
         check_sentence(sentence)
         found = self._get("/api/libraries/search", q=sentence, top=top)["answers"]
-        return {each["library"]: _answer(each["answer"]) for each in found if each["answer"] is not None}
+        return {each["library"]: answer_of(each["answer"]) for each in found if each["answer"] is not None}
 
     @property
     def videos(self) -> list[str]:
@@ -146,7 +132,7 @@ class RemoteIndex(SearchIndex):
                 "not_here_below": request.not_here_below,
                 "expect_missing": request.expect_missing,
             }
-            answers += [_answer(plain) for plain in self._request("/api/search", order)["answers"]]
+            answers += [answer_of(plain) for plain in self._request("/api/search", order)["answers"]]
         return answers
 
     def _compose(self, query: ComposedQuery, top: int, filter: str | Collection[str] | None) -> Answer:
@@ -160,29 +146,29 @@ class RemoteIndex(SearchIndex):
         if query.clip is not None:
             clip = query.clip
             order["like"] = {"video": clip.video, "start": clip.start, "end": clip.end}
-        return _answer(self._request("/api/search/by", order))
+        return answer_of(self._request("/api/search/by", order))
 
     def _look_alikes(self, video: str, time: float, top: int) -> tuple[Hit, ...]:
         found = self._get(f"/api/videos/{self._id(video)}/like", t=time, top=top)
-        return tuple(_hit(hit) for hit in found["hits"])
+        return tuple(hit_of(hit) for hit in found["hits"])
 
     def timelines(self, sentence: str, videos: Sequence[str]) -> list[Timeline]:
         """As every index, but in at most 160 equal steps."""
         check_sentence(sentence)
-        return [_timeline(self._get(f"/api/videos/{self._id(name)}/timeline", q=sentence)) for name in videos]
+        return [self._timeline(name, q=sentence) for name in videos]
 
     def transcript(self, video: str) -> Heard | None:
         plain = self._get(f"/api/videos/{self._id(video)}/transcript")
         if not plain["heard"]:
             return None
-        return Heard(tuple(map(_passage, plain["passages"])), dict(plain["sources"]), tuple(plain["notes"]))
+        return Heard(tuple(map(passage_of, plain["passages"])), dict(plain["sources"]), tuple(plain["notes"]))
 
     def timelines_like(self, video: str, time: float, videos: Sequence[str]) -> list[Timeline]:
         like = self._id(video)
-        return [
-            _timeline(self._get(f"/api/videos/{self._id(name)}/timeline", like=like, t=time))
-            for name in videos
-        ]
+        return [self._timeline(name, like=like, t=time) for name in videos]
+
+    def _timeline(self, video: str, **query: Any) -> Timeline:
+        return timeline_of(self._get(f"/api/videos/{self._id(video)}/timeline", **query))
 
     def encode(self, sentences: Sequence[str]) -> NDArray[np.float32]:
         SearchRequest(sentences).check()
@@ -198,14 +184,14 @@ class RemoteIndex(SearchIndex):
         self, videos: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
     ) -> BuildSummary:
         """Add videos of the server's machine, by their full paths; the server must allow it (`--manage`)."""
-        return BuildSummary(**_summary(self._changed("/api/videos", videos, fast, workers, progress)))
+        return BuildSummary(**summary_of(self._changed("/api/videos", videos, fast, workers, progress)))
 
     def sync(
         self, folders: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False
     ) -> SyncSummary:
         """Make the index match folders of the server's machine; the server must allow it (`--manage`)."""
         job = self._changed("/api/sync", folders, fast, workers, progress)
-        return SyncSummary(**_summary(job), removed=tuple(job["removed"]), away=tuple(job["away"]))
+        return SyncSummary(**summary_of(job), removed=tuple(job["removed"]), away=tuple(job["away"]))
 
     def calibrate(self, rows: Captions) -> CalibrationSummary:
         """As every index; the server must allow it (`--manage`)."""
@@ -215,7 +201,7 @@ class RemoteIndex(SearchIndex):
     def hear(self, *, workers: int | None = None, progress: bool = False) -> HearSummary:
         """As every index; the server must allow it (`--manage`)."""
         job = self._done("/api/hear", {"workers": workers}, "hearing videos", progress)
-        failures, notes = _failures(job["failures"]), _failures(job["notes"])
+        failures, notes = failures_of(job["failures"]), failures_of(job["notes"])
         return HearSummary(job["heard"], job["unchanged"], job["passages"], failures, notes)
 
     def _changed(
@@ -386,71 +372,6 @@ def connect(url: str, *, token: str | None = None, timeout: float = 60.0) -> Rem
     if not isinstance(health, dict) or health.get("status") != "ok":
         raise HolmesError(f"{url} does not answer as Holmes does; check the address.")
     return index
-
-
-def _summary(job: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a `BuildSummary` that a finished job tells."""
-    return {
-        "added": int(job["added"]),
-        "unchanged": int(job["unchanged"]),
-        "failures": _failures(job["failures"]),
-        "moved": tuple(Moved(e["id"], Path(e["before"]), Path(e["now"])) for e in job["moves"]),
-        "duplicates": tuple(Duplicate(Path(each["name"]), Path(each["same_as"])) for each in job["copies"]),
-    }
-
-
-def _failures(plain: Sequence[dict[str, str]]) -> tuple[Failure, ...]:
-    return tuple(Failure(Path(each["name"]), each["reason"]) for each in plain)
-
-
-def _answer(plain: dict[str, Any]) -> Answer:
-    hits = tuple(_hit(hit) for hit in plain["hits"])
-    told = plain["diagnosis"]
-    diagnosis = Diagnosis(
-        kind=told["kind"],
-        words=told["words"],
-        explanation=told["explanation"],
-        advice=told["advice"],
-        probability=told["probability"],
-        here=told["here"],
-        group=len(told["group"]),
-        probabilities=tuple(hit.probability for hit in hits if hit.probability is not None),
-        beliefs=tuple(hit.belief for hit in hits),
-        quantities={name: value for name, value in told.items() if name not in WORDS},
-    )
-    return Answer(plain["query"], diagnosis, hits, told["abstained"], tuple(plain.get("missing", ())))
-
-
-def _hit(plain: dict[str, Any]) -> Hit:
-    moments = tuple(Moment(each["start"], each["end"], each["score"]) for each in plain["moments"])
-    hit = RemoteHit(
-        plain["video"],
-        plain["score"],
-        plain["belief"],
-        plain["probability"],
-        moments,
-        plain.get("fit"),
-        tuple(plain.get("because") or ("seen",)),
-        tuple(_quote(each) for each in plain.get("quotes") or ()),
-    )
-    object.__setattr__(hit, "_gone", bool(plain["gone"]))
-    return hit
-
-
-def _quote(plain: dict[str, Any]) -> Quote:
-    marks = tuple((int(start), int(end)) for start, end in plain["marks"])
-    return Quote(str(plain["kind"]), _passage(plain), marks)
-
-
-def _passage(plain: dict[str, Any]) -> Passage:
-    passage: Passage = build(Passage, {name: plain[name] for name in ("start", "end", "text", "source")})
-    return passage
-
-
-def _timeline(plain: dict[str, Any]) -> Timeline:
-    similarity_F = np.asarray(plain["similarity"], np.float32)
-    edges = np.linspace(0, plain["duration"], len(similarity_F) + 1)
-    return Timeline(similarity_F, np.stack([edges[:-1], edges[1:]], 1))
 
 
 def _seconds(error: HTTPError) -> float | None:

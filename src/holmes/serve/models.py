@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from datetime import date
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
+from holmes.serve.catalogue import DAY
 from holmes.serve.settings import Limits
 
 NOT_BLANK = r"\S"
@@ -21,7 +21,7 @@ Sentence = Annotated[
 
 def iso_day(given: object) -> object:
     """A day such as 2024-12-31; pydantic would take a number for seconds since 1970."""
-    if not isinstance(given, str) or not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", given):
+    if not isinstance(given, str) or not DAY.fullmatch(given):
         raise ValueError("write a day as 2024-12-31")
     return given
 

@@ -8,7 +8,6 @@ F positions along a timeline, D width, N pictures
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from holmes.base.printing import seconds_of
 from holmes.errors import HolmesError
 from holmes.evidence import wording
 from holmes.evidence.judging import Diagnosis
@@ -104,22 +104,16 @@ class ComposedQuery:
         return words + "".join(f", not {each}" for each in self.leave_out)
 
 
-TIME = re.compile(r"(?:(?:(\d+):)?(\d{1,2}):)?(\d+(?:\.\d+)?)")
-
-
 def parse_clip(text: str) -> Clip:
     """VIDEO@1:23-1:30, or VIDEO@1:23 for a single time."""
     video, at, span = text.rpartition("@")
-    start, dash, end = span.partition("-")
-    times = [TIME.fullmatch(each) for each in (start, end if dash else start)]
-    if not at or not video or not all(times):
+    first, dash, last = span.partition("-")
+    start, end = seconds_of(first), seconds_of(last if dash else first)
+    if not at or not video or start is None or end is None:
         raise HolmesError(f"'{text[:100]}' is no moment of a video; write VIDEO@1:23-1:30 or VIDEO@1:23.")
-    seconds = [
-        3600 * int(found[1] or 0) + 60 * int(found[2] or 0) + float(found[3]) for found in times if found
-    ]
-    if seconds[1] < seconds[0]:
+    if end < start:
         raise HolmesError(f"'{text[:100]}' ends before it begins; write VIDEO@FROM-TO.")
-    return Clip(video, *seconds)
+    return Clip(video, start, end)
 
 
 def answer_composed(

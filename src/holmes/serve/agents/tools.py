@@ -10,7 +10,6 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +22,7 @@ from holmes.heard.passages import Heard
 from holmes.index.answer.answers import Answer, Hit
 from holmes.index.answer.base import SearchIndex
 from holmes.media.cutting import FilmClip
-from holmes.serve.catalogue import Entry, Filter, VideoCatalogue, file_date
+from holmes.serve.catalogue import Entry, Filter, VideoCatalogue, file_date, parse_day
 from holmes.serve.decoding import Decoders
 from holmes.serve.settings import Limits
 from holmes.serve.turns import Caller
@@ -101,7 +100,7 @@ class AgentTools:
     ) -> dict[str, Any]:
         """The best videos for a sentence, how sure that is, and what to do next."""
         top = _within("top", top, 1, MOST_HITS)
-        wanted = Filter(folder, _day("after", after), _day("before", before), longer, shorter)
+        wanted = Filter(folder, parse_day("after", after), parse_day("before", before), longer, shorter)
 
         def ask() -> dict[str, Any]:
             names = self.catalogue.names(wanted)
@@ -288,15 +287,6 @@ def _heard(index: SearchIndex, video: str) -> Heard | None:
         return index.transcript(video)
     except HolmesError:  # not every index gives them out
         return None
-
-
-def _day(name: str, text: str | None) -> date | None:
-    if text is None:
-        return None
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise HolmesError(f"{name}: write a day as 2024-12-31, not {printable(text)[:40]!r}.") from None
 
 
 def _within(name: str, value: Any, least: float, most: float) -> Any:
