@@ -62,7 +62,6 @@ def grow_moments(
     rows_FD: Timeline | None = None,
     *,
     reach: float = REACH,
-    further: float = FURTHER,
     most: int = MOST,
 ) -> tuple[Moment, ...]:
     """The best moment first, then others that do not overlap it, each with less evidence than the one before.
@@ -71,7 +70,7 @@ def grow_moments(
     unit length; without them a moment depends on similarity alone.
     """
     background, peak = background_of(similarity_F), float(similarity_F.max())
-    least = background + further * (peak - background)
+    least = background + FURTHER * (peak - background)
     free_F = np.ones(len(similarity_F), bool)
     if rows_FD is None:
         fit_F = np.where(similarity_F >= least, similarity_F, -np.inf)
@@ -273,11 +272,11 @@ def _middle(spans_F2: Timeline) -> Timeline:
     return middle_F
 
 
-def best_windows(similarity_NF: Timeline, reach: float = REACH) -> NDArray[np.int64]:
+def best_windows(similarity_NF: Timeline) -> NDArray[np.int64]:
     """First and last position of each timeline's best moment (N × 2); all positions are equally long."""
     background_N1 = np.quantile(similarity_NF, BACKGROUND, axis=1, keepdims=True)
     peak_N1 = similarity_NF.max(axis=1, keepdims=True)
-    worth_NF = similarity_NF - (background_N1 + reach * (peak_N1 - background_N1))
+    worth_NF = similarity_NF - (background_N1 + REACH * (peak_N1 - background_N1))
     return grow_windows(worth_NF, similarity_NF.argmax(axis=1))
 
 
