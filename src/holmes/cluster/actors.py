@@ -29,6 +29,8 @@ from holmes.index.storage.store import IndexStore
 R = TypeVar("R")
 REPLICAS = 2  # of a shard, if there are as many nodes
 CPUS = 0.005  # reserved by a replica: none goes to a head without CPUs, and nodes get equally many
+HEDGE_AFTER = 0.5  # seconds, at least, until another replica is called too
+PLACEMENT_TIMEOUT = 60.0  # seconds for Ray to find nodes
 RELEASE_AFTER = 30.0  # seconds that a snapshot stays open after the next one, for calls under way
 
 
@@ -68,15 +70,11 @@ class RayClient:
         cache: str | None = None,
         device: str = "cpu",
         timeout: float = 5.0,
-        hedge_after: float = 0.5,
-        placement_timeout: float = 60.0,
         disconnect: bool = False,
     ) -> None:
         self.location, self.cache, self.device = location, cache, device
         self.replicas = replicas  # of each shard; None: the usual number
         self.timeout = timeout  # seconds for a reply; then the shard is missing in the answer
-        self.hedge_after = hedge_after  # seconds, at least, until another replica is called too
-        self.placement_timeout = placement_timeout  # seconds for Ray to find nodes
         self.disconnect = disconnect  # from the cluster when this client is closed
         self._ray = import_ray()
         self._latencies = Latencies()
@@ -159,7 +157,7 @@ class RayClient:
         if not calls:
             return {}
         sample = next(iter(calls.values()))
-        late = self._latencies.late_after(sample, self.hedge_after)
+        late = self._latencies.late_after(sample, HEDGE_AFTER)
         hedged = HedgedCalls(self._shards, shards, calls, self.timeout, late)
         replies = hedged.run()
         self._latencies.record(sample, hedged.seconds)
@@ -220,7 +218,7 @@ class RayClient:
             name: placement_group([bundle] * count, strategy="STRICT_SPREAD")
             for name, bundle in bundles.items()
         }
-        deadline = time.monotonic() + self.placement_timeout
+        deadline = time.monotonic() + PLACEMENT_TIMEOUT
         for group in groups.values():
             if not group.wait(max(0.1, deadline - time.monotonic())):
                 for other in groups.values():

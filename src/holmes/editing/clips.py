@@ -12,6 +12,7 @@ from holmes.index.answer.answers import Answer, Hit
 
 AT_LEAST = 0.1  # the least probability of a hit that is taken over
 MOST_PADDING = 600.0  # seconds
+LONGEST_SLUG = 40  # characters
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-def slug(text: str, most: int = 40) -> str:
+def slug(text: str) -> str:
     """Text as a part of a file name: letters, digits and '-'; never empty, never hidden, never an option."""
     words = "".join(char if char.isalnum() else " " for char in text).split()
-    return "-".join(words)[:most].strip("-") or "clip"
+    return "-".join(words)[:LONGEST_SLUG].strip("-") or "clip"

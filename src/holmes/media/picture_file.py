@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from holmes.base.processes import Child, Parent, run_jobs
-from holmes.errors import HolmesError, missing_packages
+from holmes.errors import HolmesError, in_one_line, missing_packages
 from holmes.media.backbones.base import Image
 
 Picture: TypeAlias = Path | str | bytes | Image  # a file, its content, or height × width × RGB bytes
@@ -60,8 +60,8 @@ def start(parent: Parent) -> Callable[[str], dict[str, Any]]:
     return lambda order: in_text(decode_picture(base64.b64decode(order)))
 
 
-def decode_picture(content: bytes, longest: int = LONGEST_SIDE, most: int = MOST_PIXELS) -> Image:
-    """The first picture of a file, upright, in RGB, scaled down to `longest`. Only for a child process."""
+def decode_picture(content: bytes, most: int = MOST_PIXELS) -> Image:
+    """The first picture of a file, upright, in RGB, scaled down. Only for a child process."""
     try:
         from PIL import Image as Pillow
         from PIL import ImageOps, UnidentifiedImageError
@@ -73,16 +73,16 @@ def decode_picture(content: bytes, longest: int = LONGEST_SIDE, most: int = MOST
             width, height = opened.size
             if width * height > most:
                 raise HolmesError(f"it has {width} × {height} pixels, more than {most:,}")
-            opened.draft("RGB", (longest, longest))  # JPEG: decoded smaller
+            opened.draft("RGB", (LONGEST_SIDE, LONGEST_SIDE))  # JPEG: decoded smaller
             upright = ImageOps.exif_transpose(opened).convert("RGB")
-            upright.thumbnail((longest, longest))
+            upright.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
             return np.asarray(upright)
     except HolmesError:
         raise
     except UnidentifiedImageError:
         raise HolmesError(f"the picture's format is none of {', '.join(FORMATS)}") from None
     except Exception as error:  # the file may hold anything
-        raise HolmesError(" ".join(f"{type(error).__name__}: {error}".split())[:160]) from None
+        raise HolmesError(in_one_line(error)) from None
 
 
 def in_text(image: Image) -> dict[str, Any]:

@@ -13,20 +13,21 @@ from numpy.typing import NDArray
 
 from holmes.errors import HolmesError, missing_packages
 
+WORDS_PER_MINUTE = 130
 SYNCHRONOUS, UTF8 = 2, 1  # espeak's own numbers
 VOICES = ("en-us", "en-gb-x-rp", "en-us+f3", "en-us+steph", "en-us+m3")
 _one_at_a_time = threading.Lock()
 _heard: list[NDArray[np.int16]] = []
 
 
-def speak(text: str, voice: str = VOICES[0], words_per_minute: int = 130) -> tuple[NDArray[np.int16], int]:
+def speak(text: str, voice: str = VOICES[0]) -> tuple[NDArray[np.int16], int]:
     """A sentence as mono sound, and its samples per second."""
     with _one_at_a_time:  # the library has one state for all
         library, rate, _ = _espeak()
         _heard.clear()
         if library.espeak_SetVoiceByName(voice.encode()) != 0:
             raise HolmesError(f"eSpeak NG has no voice '{voice}'.")
-        library.espeak_SetParameter(1, words_per_minute, 0)
+        library.espeak_SetParameter(1, WORDS_PER_MINUTE, 0)
         data = text.encode()
         library.espeak_Synth(data, len(data) + 1, 0, 1, 0, UTF8, None, None)
         library.espeak_Synchronize()
