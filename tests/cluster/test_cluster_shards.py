@@ -23,7 +23,7 @@ from holmes.cluster.manifest import FILE_NAME, read_shards
 from holmes.cluster.publish import publish_shards, shard_name, shard_of, split_index
 from holmes.cluster.shard import Shard
 from holmes.cluster.snapshots import Snapshot
-from holmes.cluster.write import build_shards
+from holmes.cluster.write import ShardsWriter, build_shards
 from holmes.errors import HolmesError
 from holmes.evidence.calibration import Calibration
 from holmes.index.answer.confidence import FILE as CALIBRATION
@@ -482,6 +482,18 @@ def test_sealing_refuses_foreign_shards_and_a_video_that_is_there_twice(
     remove_a_shard(shards)
     with pytest.raises(HolmesError, match="shard-0003 is missing"):
         publish_shards(shards)
+
+
+def test_what_is_written_is_published_unless_an_error_ends_it(shards: Path) -> None:
+    before = read_shards(Location(shards))
+    with pytest.raises(ZeroDivisionError), ShardsWriter(shards) as writer:
+        writer.remove(list(writer.store.positions)[:2])
+        raise ZeroDivisionError
+    assert read_shards(Location(shards)) == before
+    with ShardsWriter(shards) as writer:
+        writer.remove(list(writer.store.positions)[:1])
+    after = read_shards(Location(shards))
+    assert (after.videos, after.generation) == (before.videos - 3, before.generation + 1)
 
 
 def test_splitting_leaves_nothing_half_made(
