@@ -68,7 +68,7 @@ def train(
         seed: Decides the initial weights, the batches, and which videos are held out.
         protocol: "honest" selects on a held-out part of the train split, "published" on the test split
             itself, as the papers of the field do.
-        options: Device, compilation, progress display; none of these changes the result beyond rounding.
+        options: Device, kernels, progress display; none of these changes the result beyond rounding.
         on_epoch: Called after every epoch. An exception that it raises stops the run, which can be continued.
         start: A checkpoint, run or hub:NAME whose weights training starts from; its shape replaces the
             settings' own.
@@ -117,7 +117,7 @@ def tune(
         seeds: Seeds of the final runs; none ends with the search.
         fixed: Names of settings that are not searched, such as "dropout".
         worth: Whether to measure what each setting of the best trial is worth.
-        options: Device, compilation, progress display.
+        options: Device, kernels, progress display.
         ray: Train the trials on a Ray cluster: HOST:PORT of its head, auto, or local.
 
     Example:
