@@ -20,6 +20,7 @@ from holmes.report.figures.page import Picture, Section, facts, folded, paragrap
 from holmes.reproduce.figures import Runs, draw_curves, draw_sweeps
 from holmes.reproduce.finding import Findings, missing_lines
 from holmes.reproduce.on_track import left_at, off_track_message, standings
+from holmes.reproduce.plan_table import DATA_COLUMNS, split_rows
 from holmes.reproduce.published import COLLECTIONS, curves
 from holmes.reproduce.tables import (
     Reproduction,
@@ -162,14 +163,11 @@ def report_links(outcome: Reproduction) -> str:
 
 def data_section(outcome: Reproduction, findings: Findings, stores: dict[str, Store]) -> Section:
     """What was found, split by split, beside the field's sizes."""
-    grid = Grid("Data sets", ["", "videos", "the field's", "queries", "the field's"])
+    grid = Grid("Data sets", DATA_COLUMNS)
     for name in stores:
         found = findings.collections[name]
         grid.rows.append([f"{found.about.title}: {found.form} {found.visual}, {found.text}"])
-        for split, (videos, queries) in found.sizes.items():
-            usual = found.about.sizes.get(split)
-            theirs = ["–", "–"] if usual is None else [f"{count:,}" for count in usual]
-            grid.rows.append([split, f"{videos:,}", theirs[0], f"{queries:,}", theirs[1]])
+        grid.rows += split_rows(found)
     lines = missing_lines(findings, outcome.request.collections)
     return Section("Data", table(grid) + "".join(map(paragraph, lines)))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from holmes.evaluation.grid import Grid
 from holmes.reproduce.estimate import epoch_seconds, in_words, measured_seconds
-from holmes.reproduce.finding import Findings
+from holmes.reproduce.finding import Findings, FoundCollection
 from holmes.reproduce.plan import PlannedRun, Request
 from holmes.reproduce.published import CHECKPOINTS_AT
+
+DATA_COLUMNS = ("", "videos", "the field's", "queries", "the field's")
 
 
 def plan_grids(request: Request, findings: Findings, plan: list[PlannedRun]) -> list[Grid]:
@@ -15,7 +17,7 @@ def plan_grids(request: Request, findings: Findings, plan: list[PlannedRun]) -> 
 
 def data_grid(request: Request, findings: Findings) -> Grid:
     """The data sets, split by split, beside the field's sizes."""
-    grid = Grid(f"Data sets in {request.data}", ["", "videos", "the field's", "queries", "the field's"])
+    grid = Grid(f"Data sets in {request.data}", DATA_COLUMNS)
     for name in request.collections:
         found = findings.collections.get(name)
         if found is None:
@@ -23,10 +25,7 @@ def data_grid(request: Request, findings: Findings) -> Grid:
             continue
         state = "" if found.usable else ", not usable"
         grid.rows.append([f"{found.about.title} in {found.tree.where}: {found.form or 'no features'}{state}"])
-        for split, (videos, queries) in found.sizes.items():
-            usual = found.about.sizes.get(split)
-            theirs = ["–", "–"] if usual is None else [f"{count:,}" for count in usual]
-            grid.rows.append([split, f"{videos:,}", theirs[0], f"{queries:,}", theirs[1]])
+        grid.rows += split_rows(found)
     if findings.checkpoints:
         names = ", ".join(path.name for path in findings.checkpoints[:8])
         grid.notes.append(f"Checkpoints to try first: {names}.")
@@ -36,6 +35,16 @@ def data_grid(request: Request, findings: Findings) -> Grid:
             f"the field's: {CHECKPOINTS_AT}."
         )
     return grid
+
+
+def split_rows(found: FoundCollection) -> list[list[str]]:
+    """The videos and queries of each split, and the field's."""
+    rows = []
+    for split, (videos, queries) in found.sizes.items():
+        usual = found.about.sizes.get(split)
+        theirs = ["–", "–"] if usual is None else [f"{count:,}" for count in usual]
+        rows.append([split, f"{videos:,}", theirs[0], f"{queries:,}", theirs[1]])
+    return rows
 
 
 def runs_grid(request: Request, plan: list[PlannedRun]) -> Grid:
