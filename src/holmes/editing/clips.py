@@ -111,6 +111,12 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
+def note_of(clip: FoundClip) -> str:
+    """What a marker says beside its title: the query, and how sure the hit is."""
+    sure = "" if clip.probability is None else f" probability {percent(clip.probability)},"
+    return one_line(f"“{clip.query}”:{sure} hit {clip.rank}, score {clip.score:.3f}")
+
+
 def slug(text: str) -> str:
     """Text as a part of a file name: letters, digits and '-'; never empty, never hidden, never an option."""
     words = "".join(char if char.isalnum() else " " for char in text).split()

@@ -1,7 +1,7 @@
 """An edit list in the formats that other programs read.
 
-OTIO is written by opentimelineio. EDL and FCPXML are written here: the adapters of opentimelineio leave out
-the sound and the drop-frame mark in an EDL, and the frame duration at 23.976 and 29.97 in FCPXML.
+OTIO is written by opentimelineio. The EDL is written here: the adapter of opentimelineio leaves out the sound
+and the drop-frame mark.
 """
 
 from __future__ import annotations
@@ -9,25 +9,22 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from html import escape
 from typing import Any
-from xml.etree import ElementTree
 
 from holmes.base.printing import clock, subtitle_time
-from holmes.editing.clips import FoundClip, one_line
+from holmes.editing.clips import FoundClip, note_of, one_line
+from holmes.editing.fcpxml import as_fcpxml
 from holmes.editing.timeline import (
     RATES,
     Edit,
     EditList,
     counted_reels,
-    drops,
     first_frame,
     frames_of,
     timecode,
     timeline_library,
 )
-from holmes.evidence.wording import percent
 
 COLUMNS = (
     "query", "rank", "video", "start", "end", "score", "video_score", "belief", "probability", "fit",
@@ -41,12 +38,6 @@ COLOURS = {"fits": "Green", "may fit": "Yellow", "nearest": "Red"}
 TITLE = 70  # characters of an EDL's title
 YOUTUBE = "YouTube shows chapters only where there are at least three, each of 10 seconds or more."
 SHORTEST_CHAPTER, FEWEST_CHAPTERS = 10.0, 3  # as YouTube takes them
-# The rates that FCPXML names for footage of another rate than the timeline's.
-CONFORMED = {
-    Fraction(24000, 1001): "23.98", Fraction(24): "24", Fraction(25): "25", Fraction(30000, 1001): "29.97",
-    Fraction(30): "30", Fraction(48000, 1001): "47.95", Fraction(48): "48", Fraction(50): "50",
-    Fraction(60000, 1001): "59.94", Fraction(60): "60",
-}  # fmt: skip
 
 
 def otio_timeline(edits: EditList) -> Any:
@@ -95,73 +86,9 @@ def as_edl(edits: EditList) -> str:
         )
         lines.append(f"* FROM CLIP NAME: {edit.clip.name}")
         lines.append(f"* FROM CLIP: {edit.url}")
-        lines.append(f"* COMMENT: {_note(edit.clip)}")
+        lines.append(f"* COMMENT: {note_of(edit.clip)}")
         lines.append("")
     return "\n".join(lines)
-
-
-def as_fcpxml(edits: EditList) -> str:
-    """FCPXML 1.9, for Final Cut Pro and DaVinci Resolve; every time is an exact fraction."""
-    root = ElementTree.Element("fcpxml", version="1.9")
-
-    def element(parent: ElementTree.Element, tag: str, **attributes: str) -> ElementTree.Element:
-        return ElementTree.SubElement(parent, tag, attributes)
-
-    resources = element(root, "resources")
-    formats: dict[tuple[Fraction, int, int], str] = {}
-    assets: dict[str, str] = {}
-
-    def format_id(rate: Fraction, width: int, height: int) -> str:
-        key = rate, width, height
-        if key not in formats:
-            formats[key] = f"f{len(formats) + 1}"
-            size = {"width": str(width), "height": str(height)} if width and height else {}
-            element(resources, "format", id=formats[key], frameDuration=_time(1, rate), **size)
-        return formats[key]
-
-    size = max(((edit.source.width, edit.source.height) for edit in edits.edits), default=(0, 0))
-    own = format_id(edits.rate, *size)
-    for edit in edits.edits:
-        source, video = edit.source, edit.clip.video
-        if video in assets:
-            continue
-        assets[video] = f"a{len(assets) + 1}"
-        sound = {"hasAudio": "1", "audioSources": "1", "audioChannels": str(source.channels),
-                 "audioRate": str(source.sample_rate)}  # fmt: skip
-        asset = element(
-            resources, "asset", id=assets[video], name=edit.clip.name,
-            start=_time(first_frame(source), source.rate), duration=_time(source.frames, source.rate),
-            hasVideo="1", format=format_id(source.rate, source.width, source.height), videoSources="1",
-            **(sound if source.channels else {}),
-        )  # fmt: skip
-        element(asset, "media-rep", kind="original-media", src=edit.url)
-    event = element(element(root, "library"), "event", name="Holmes")
-    project = element(event, "project", name=one_line(edits.title) or "Holmes")
-    sequence = element(
-        project, "sequence", format=own, duration=_time(edits.frames, edits.rate),
-        tcStart=_time(edits.first, edits.rate), tcFormat="DF" if edits.drop else "NDF",
-        audioLayout="stereo", audioRate="48k",
-    )  # fmt: skip
-    spine = element(sequence, "spine")
-    for edit in edits.edits:
-        source = edit.source
-        start = _time(first_frame(source) + edit.source_in, source.rate)
-        length = _time(edit.record_out - edit.record_in, edits.rate)
-        clip = element(
-            spine, "asset-clip", ref=assets[edit.clip.video], name=edit.clip.name,
-            offset=_time(edits.first + edit.record_in, edits.rate), start=start, duration=length,
-            format=format_id(source.rate, source.width, source.height),
-            tcFormat="DF" if drops(source) else "NDF",
-        )  # fmt: skip
-        if source.rate != edits.rate and source.rate in CONFORMED:
-            element(clip, "conform-rate", scaleEnabled="0", srcFrameRate=CONFORMED[source.rate])
-        element(
-            clip, "marker", start=start, duration=_time(1, source.rate), value=edit.clip.title,
-            note=_note(edit.clip),
-        )  # fmt: skip
-    ElementTree.indent(root)
-    text = ElementTree.tostring(root, encoding="unicode")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE fcpxml>\n{text}\n'
 
 
 def as_csv(edits: EditList) -> str:
@@ -184,7 +111,7 @@ def as_markers_csv(edits: EditList) -> str:
         length = timecode(edit.record_out - edit.record_in, edits.rate, edits.drop)
         row = (
             number, reels[edit.clip.video], "V1", "C", length,
-            *_source_codes(edit, edits), *record, edit.clip.title, _colour(edit.clip), _note(edit.clip),
+            *_source_codes(edit, edits), *record, edit.clip.title, _colour(edit.clip), note_of(edit.clip),
         )  # fmt: skip
         writer.writerow([_cell(value) for value in row])
     return text.getvalue()
@@ -199,7 +126,7 @@ def as_markers_edl(edits: EditList) -> str:
     ]
     for number, edit in enumerate(edits.edits, 1):
         codes = " ".join([edits.timecode(edit.record_in), edits.timecode(edit.record_in + 1)] * 2)
-        note, name = (text.replace("|", "/") for text in (_note(edit.clip), edit.clip.title))
+        note, name = (text.replace("|", "/") for text in (note_of(edit.clip), edit.clip.title))
         lines.append(f"{number:03d}  001      V     C        {codes}  ")
         length = edit.record_out - edit.record_in
         lines.append(f"{note} |C:ResolveColor{_colour(edit.clip)} |M:{name} |D:{length}")
@@ -297,11 +224,6 @@ def _channels(edit: Edit) -> str:
     return "V" if not edit.source.channels else "B" if edit.source.channels == 1 else "AA/V"
 
 
-def _note(clip: FoundClip) -> str:
-    sure = "" if clip.probability is None else f" probability {percent(clip.probability)},"
-    return one_line(f"“{clip.query}”:{sure} hit {clip.rank}, score {clip.score:.3f}")
-
-
 def _colour(clip: FoundClip) -> str:
     return COLOURS.get(clip.fit or "", "Blue")
 
@@ -311,13 +233,6 @@ def _cell(value: Any) -> Any:
         text = value.encode("utf-8", "replace").decode()
         return "'" + text if text.startswith(FORMULA) else text
     return "" if value is None else value
-
-
-def _time(frames: int, rate: Fraction) -> str:
-    seconds = Fraction(frames) / rate
-    if seconds.denominator == 1:
-        return f"{seconds.numerator}s"
-    return f"{frames * rate.denominator}/{rate.numerator}s"
 
 
 def _vtt_text(text: str) -> str:

@@ -285,34 +285,26 @@ class CalibratedJudge:
             "margin": judged.score_QK[:, 0] - judged.score_QK[:, second],
             "about_equal": judged.gallery.about_equal_Q,
         }
-        rows = zip(*(rounded(column) for column in columns.values()), strict=True)
+        quantities_Q = {name: rounded(column) for name, column in columns.items()}
+        kinds, groups = judged.kinds_Q.tolist(), judged.group_Q.tolist()
+        probabilities, missing = rounded(judged.gallery.probability_QK), rounded(judged.gallery.none_Q)
+        beliefs = rounded(belief_QK)
+        fits, orders = rounded(judged.fit_QK), judged.order_QK.tolist()
         sources = judged.log_sources_QK3
         sources_Q = [()] * len(belief_QK) if sources is None else rounded(sources)
         return [
             _describe(
-                AnswerKind(kind),
-                group,
-                none,
-                dict(zip(columns, row, strict=True)),
-                probabilities[:n],
-                beliefs[:n],
-                fits[:n],
-                order[:n],
-                own[:n],
+                AnswerKind(kinds[q]),
+                groups[q],
+                missing[q],
+                {name: column[q] for name, column in quantities_Q.items()},
+                probabilities[q][:n],
+                beliefs[q][:n],
+                fits[q][:n],
+                orders[q][:n],
+                sources_Q[q][:n],
             )
-            for kind, group, none, row, probabilities, beliefs, fits, order, own, n in zip(
-                judged.kinds_Q.tolist(),
-                judged.group_Q.tolist(),
-                rounded(judged.gallery.none_Q),
-                rows,
-                rounded(judged.gallery.probability_QK),
-                rounded(belief_QK),
-                rounded(judged.fit_QK),
-                judged.order_QK.tolist(),
-                sources_Q,
-                judged.videos_Q.tolist(),
-                strict=True,
-            )
+            for q, n in enumerate(judged.videos_Q.tolist())
         ]
 
 
