@@ -168,7 +168,7 @@ class Shard:
             found.append(((video.name, moments), frames))
         return found
 
-    def has_words(self, digest: str) -> str | None:
+    def word_encoder(self, digest: str) -> str | None:
         """The encoder of what its passages mean; None where it has no passages."""
         passages = self._at(digest).passages
         return passages.encoder if passages else None

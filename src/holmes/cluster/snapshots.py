@@ -90,7 +90,7 @@ class Snapshot:
     @cached_property
     def word_encoders(self) -> dict[str, str | None]:
         """The encoder of what each shard's passages mean; None where a shard has no passages."""
-        return self.call_all(Shard.has_words)
+        return self.call_all(Shard.word_encoder)
 
     @cached_property
     def text_evidence(self) -> TextEvidence:

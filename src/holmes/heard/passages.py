@@ -81,7 +81,7 @@ def clean(text: str) -> str:
     return " ".join("".join(kept).split())[:LONGEST_TEXT].strip()
 
 
-def made(start: float, end: float, text: str, source: WordSource) -> Passage | None:
+def make_passage(start: float, end: float, text: str, source: WordSource) -> Passage | None:
     """A passage from what a file or a recogniser says; None where nothing is left of it."""
     text = clean(text)
     if not any(char.isalnum() for char in text) or not 0 <= max(start, 0.0) < MOST_SECONDS:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holmes.errors import HolmesError, missing_packages
-from holmes.heard.passages import Passage, WordSource, made
+from holmes.heard.passages import Passage, WordSource, make_passage
 
 PACKAGES = ("rapidocr", "onnxruntime")
 RATE = 1.0  # samples per second that are looked at
@@ -116,7 +116,7 @@ class Screen:
                 for line in same:
                     shown.setdefault((line.start, line.end), []).append(line)
         found = [
-            made(
+            make_passage(
                 start,
                 max(end, start + 0.5),
                 " · ".join(line.text for line in sorted(group, key=lambda x: x.place)),

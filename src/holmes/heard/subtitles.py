@@ -14,7 +14,7 @@ from typing import Any
 from holmes.base.files import read_file
 from holmes.base.printing import printable
 from holmes.errors import HolmesError, missing_packages
-from holmes.heard.passages import MOST_PASSAGES, Passage, WordSource, in_order, made
+from holmes.heard.passages import MOST_PASSAGES, Passage, WordSource, in_order, make_passage
 from holmes.media.containers import av_library, file_start, open_container
 
 SUFFIXES = (".srt", ".vtt", ".ass", ".ssa", ".json")  # in the order they are preferred
@@ -56,7 +56,7 @@ def read_subtitles(path: Path, source: WordSource = WordSource.SUBTITLES) -> tup
             )
         else:
             lines = list(_parsed(_decoded(data, path), path))
-        passages = _bounded(made(start, end, text, source) for start, end, text in lines)
+        passages = _bounded(make_passage(start, end, text, source) for start, end, text in lines)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         reason = " ".join(str(error).split())[:80]
         raise HolmesError(
@@ -116,7 +116,8 @@ def _is_whisper(path: Path) -> bool:
     try:
         return bool(
             _bounded(
-                made(*line, WordSource.SUBTITLES) for line in _whisper(json.loads(read_file(path, LARGEST)))
+                make_passage(*line, WordSource.SUBTITLES)
+                for line in _whisper(json.loads(read_file(path, LARGEST)))
             )
         )
     except (HolmesError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -153,7 +154,7 @@ def read_embedded(video: Path) -> tuple[tuple[Passage, ...], str]:
                 text = _packet_text(stream, packet)
                 begin = float(packet.pts * scale) - start
                 end = begin + float((packet.duration or 0) * scale)
-                passages.append(made(begin, end, text, WordSource.EMBEDDED))
+                passages.append(make_passage(begin, end, text, WordSource.EMBEDDED))
         except (av.error.FFmpegError, ValueError) as error:
             if not passages:
                 raise HolmesError(f"its subtitles cannot be read ({type(error).__name__})") from None
