@@ -171,24 +171,24 @@ def intervals_by(ranks_Q: Tensor, groups: Groups, draws: Draws) -> dict[str, dic
 
 
 def by_kind(kinds_Q: NDArray[np.int8]) -> Groups:
-    return taken({kind.name.lower(): kinds_Q == kind for kind in QueryKind})
+    return non_empty({kind.name.lower(): kinds_Q == kind for kind in QueryKind})
 
 
 def by_length(captions: list[str]) -> Groups:
-    return between(np.array([len(caption.split()) for caption in captions], float), LENGTHS)
+    return by_bounds(np.array([len(caption.split()) for caption in captions], float), LENGTHS)
 
 
 def by_moment_ratio(moments_Q2: NDArray[np.float32]) -> Groups:
-    return between(moments_Q2[:, 1].astype(float) - moments_Q2[:, 0] - ROUNDING, RATIOS)
+    return by_bounds(moments_Q2[:, 1].astype(float) - moments_Q2[:, 0] - ROUNDING, RATIOS)
 
 
-def between(values_Q: NDArray[np.floating], bounds: dict[str, float]) -> Groups:
+def by_bounds(values_Q: NDArray[np.floating], bounds: dict[str, float]) -> Groups:
     """Groups by upper bounds, which belong to the group; unknown values (NaN) are in none."""
     number_Q = np.searchsorted(list(bounds.values()), values_Q)
-    return taken({name: number_Q == number for number, name in enumerate(bounds)})
+    return non_empty({name: number_Q == number for number, name in enumerate(bounds)})
 
 
-def taken(groups: Groups) -> Groups:
+def non_empty(groups: Groups) -> Groups:
     """Only the groups that have members."""
     return {name: member_Q for name, member_Q in groups.items() if member_Q.any()}
 

@@ -69,7 +69,7 @@ class Job:
         """Called in the child's own thread."""
         if self.state.state != "running":
             return
-        self.state = told(self.state, message, time.monotonic() - self._began)
+        self.state = after_message(self.state, message, time.monotonic() - self._began)
         if self.state.state != "running":
             child.stop()
 
@@ -132,7 +132,7 @@ class Jobs:
             await asyncio.to_thread(job.child.stop)
 
 
-def told(current: JobState, message: Message, seconds: float = 0.0) -> JobState:
+def after_message(current: JobState, message: Message, seconds: float = 0.0) -> JobState:
     """The state of a job after a message of its process, so many seconds after its start."""
     news = message.value
     if message.kind == "report":

@@ -41,9 +41,9 @@ from holmes.serve.routes_search import (
     Moment,
     OptionalSentence,
     Top,
-    answered,
-    asked,
-    asked_like,
+    answer_json,
+    ask_like,
+    ask_one,
 )
 from holmes.serve.state import BadRequestError, ServerState
 from holmes.serve.streams import MadeVideo
@@ -90,14 +90,14 @@ async def download(
     """JSON is the whole answer. The other formats hold the moments of the hits that are probable enough."""
     state, began = state_of(request), time.perf_counter()
     if like is not None and q is None:
-        reply = await asked_like(request, like, t, top)
+        reply = await ask_like(request, like, t, top)
     elif q is not None and like is None:
-        reply = await asked(state, request, ServedQuestion(q, top), filter)
+        reply = await ask_one(state, request, ServedQuestion(q, top), filter)
     else:
         raise BadRequestError("give either q, a sentence, or like, the id of a video.")
     title = reply.answer.query
     if format == "json":
-        content = bytes(Json(answered(state, reply, began)).body)
+        content = bytes(Json(answer_json(state, reply, began)).body)
     else:
         clips = choose_clips(reply.answer, top, at_least, pad)
         try:

@@ -14,7 +14,7 @@ from holmes.serve.batching import ServedQuestion
 from holmes.serve.models import AllAnswers, Libraries
 from holmes.serve.neighbours import Neighbours
 from holmes.serve.responses import Json, documented, state_of
-from holmes.serve.routes_search import Filters, Sentence, Top, answered, asked
+from holmes.serve.routes_search import Filters, Sentence, Top, answer_json, ask_one
 from holmes.serve.state import ServerState
 
 router = APIRouter(tags=["libraries"])
@@ -44,7 +44,7 @@ async def search(request: Request, q: Sentence, filter: Filters, top: Top = 10) 
     async def one(name: str | None, state: ServerState) -> dict[str, Any]:
         try:
             began = time.perf_counter()
-            found = answered(state, await asked(state, request, ServedQuestion(q, top), filter), began)
+            found = answer_json(state, await ask_one(state, request, ServedQuestion(q, top), filter), began)
         except HolmesError as error:  # an empty library, say: the others still answer
             if len(searched) == 1:
                 raise

@@ -84,14 +84,16 @@ async def search(
     top: Top = 10,
     timelines: Annotated[bool, Query(description="With the similarity along each video.")] = False,
 ) -> Response:
-    return Json(await answer(request, ServedQuestion(q, top, timelines=timelines), filter))
+    state, began = state_of(request), time.perf_counter()
+    question = ServedQuestion(q, top, timelines=timelines)
+    return Json(answer_json(state, await ask_one(state, request, question, filter), began))
 
 
 @router.post("/api/search", **documented(Answers, 404, 413, 503), summary="As for one sentence, for several")
 async def search_many(request: Request, questions: Questions) -> Response:
     state, began = state_of(request), time.perf_counter()
-    names = await asyncio.to_thread(named, state, questions)
-    asked = [
+    names = await asyncio.to_thread(searched_videos, state, questions)
+    each_question = [
         ServedQuestion(
             sentence,
             questions.top,
@@ -103,8 +105,8 @@ async def search_many(request: Request, questions: Questions) -> Response:
         )
         for sentence in questions.sentences
     ]
-    replies = await state.ask(asked, caller_of(request.scope))
-    return Json({"answers": [answered(state, reply, began) for reply in replies]})
+    replies = await state.ask(each_question, caller_of(request.scope))
+    return Json({"answers": [answer_json(state, reply, began) for reply in replies]})
 
 
 @router.post(
@@ -121,7 +123,7 @@ async def search_by(request: Request, given: ComposedQuestion) -> Response:
         raise BadRequestError("name what to look for: a sentence, an image or a moment of a video.")
     if given.image is not None and given.like is not None:
         raise BadRequestError("name an image or a moment of a video, not both.")
-    names = await asyncio.to_thread(named, state, given)
+    names = await asyncio.to_thread(searched_videos, state, given)
     like = None
     if given.like is not None:
         video = given.like.video
@@ -145,7 +147,7 @@ async def search_by(request: Request, given: ComposedQuestion) -> Response:
         filter=names,
     )
     found: Found = await state.batcher.do(work, caller, sentences)
-    return Json(answered(state, Reply(found), began))
+    return Json(answer_json(state, Reply(found), began))
 
 
 @router.post(
@@ -158,7 +160,7 @@ async def encode(request: Request, given: Sentences) -> Response:
     return Json({"vectors": vectors, "read": read})
 
 
-def named(state: ServerState, given: Questions | ComposedQuestion) -> frozenset[str] | None:
+def searched_videos(state: ServerState, given: Questions | ComposedQuestion) -> frozenset[str] | None:
     """The videos that are searched; None for all."""
     found = state.catalogue.names(
         Filter(given.folder or None, given.after, given.before, given.shortest, given.longest)
@@ -171,13 +173,7 @@ def named(state: ServerState, given: Questions | ComposedQuestion) -> frozenset[
     return frozenset.intersection(*wanted) if wanted else None
 
 
-async def answer(request: Request, question: ServedQuestion, filter: Filter) -> dict[str, Any]:
-    began = time.perf_counter()
-    state = state_of(request)
-    return answered(state, await asked(state, request, question, filter), began)
-
-
-async def asked(state: ServerState, request: Request, question: ServedQuestion, filter: Filter) -> Reply:
+async def ask_one(state: ServerState, request: Request, question: ServedQuestion, filter: Filter) -> Reply:
     """The reply to one question about the videos that fit a filter, from this library or another one."""
     if filter != Filter():
         names = await asyncio.to_thread(partial(state.catalogue.names, filter))
@@ -186,7 +182,7 @@ async def asked(state: ServerState, request: Request, question: ServedQuestion, 
     return reply
 
 
-async def asked_like(request: Request, id: str, time: float, top: int, timelines: bool = False) -> Reply:
+async def ask_like(request: Request, id: str, time: float, top: int, timelines: bool = False) -> Reply:
     """Videos that look like one does at a time."""
     state = state_of(request)
     name = state.catalogue[id].name
@@ -204,7 +200,7 @@ async def examples(request: Request) -> Response:
     return Json({"examples": await state_of(request).examples()})
 
 
-def answered(state: ServerState, reply: Reply, began: float) -> dict[str, Any]:
+def answer_json(state: ServerState, reply: Reply, began: float) -> dict[str, Any]:
     plain: dict[str, Any] = {**replace(reply.answer, hits=()).to_dict()}  # the hits are described below
     plain["diagnosis"]["group"] = [hit.video for hit in reply.answer.group]
     return {

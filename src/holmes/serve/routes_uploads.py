@@ -37,13 +37,13 @@ async def uploads(request: Request) -> Response:
 async def announce(request: Request, given: models.NewUpload) -> Response:
     receiver = uploads_of(request)
     upload = await receiver.announce(given.name, given.size, given.sha256, client_of(request.scope))
-    return told(receiver, upload)
+    return upload_json(receiver, upload)
 
 
 @router.get("/api/uploads/{id}", **documented(models.Upload, 404), summary="What became of a file")
 async def upload(request: Request, id: UploadId) -> Response:
     receiver = uploads_of(request)
-    return told(receiver, receiver[id])
+    return upload_json(receiver, receiver[id])
 
 
 @router.patch(
@@ -63,13 +63,13 @@ async def receive(
         upload = await receiver.receive(id, offset, length, request.stream(), client_of(request.scope))
     except ClientDisconnect:
         raise HolmesError("the connection was lost; what arrived is kept.") from None
-    return told(receiver, upload)
+    return upload_json(receiver, upload)
 
 
 @router.delete("/api/uploads/{id}", **documented(models.Upload, 404), summary="Drop an unfinished file")
 async def cancel(request: Request, id: UploadId) -> Response:
     receiver = uploads_of(request)
-    return told(receiver, await receiver.cancel(id))
+    return upload_json(receiver, await receiver.cancel(id))
 
 
 def uploads_of(request: Request) -> Uploads:
@@ -79,5 +79,5 @@ def uploads_of(request: Request) -> Uploads:
     return receiver
 
 
-def told(receiver: Uploads, upload: Upload) -> Json:
+def upload_json(receiver: Uploads, upload: Upload) -> Json:
     return Json(upload.to_json(receiver.folder))

@@ -17,7 +17,7 @@ from holmes.media.playable import Plan
 from holmes.serve.guard import caller_of
 from holmes.serve.models import LIMITS, Like, Playback, Scenes, Timeline, Transcript, Video, Videos
 from holmes.serve.responses import Json, documented, state_of
-from holmes.serve.routes_search import ID, Filters, LikeId, OptionalSentence, Top, asked_like
+from holmes.serve.routes_search import ID, Filters, LikeId, OptionalSentence, Top, ask_like
 from holmes.serve.state import BadRequestError, steps_of
 from holmes.serve.streams import LimitedFile, MadeVideo, follow_ranges
 
@@ -116,7 +116,7 @@ async def like(
     timelines: Annotated[bool, Query(description="With the similarity along each video.")] = False,
 ) -> Response:
     began = time.perf_counter()
-    reply = await asked_like(request, id, t, top, timelines)
+    reply = await ask_like(request, id, t, top, timelines)
     hits = await asyncio.to_thread(state_of(request).described, reply.answer.hits, reply.timelines)
     return Json({"hits": hits, "milliseconds": round(1e3 * (time.perf_counter() - began), 2)})
 
