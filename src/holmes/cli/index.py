@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from holmes.index.answer.notify import Notifier
     from holmes.index.ingest.sync import SyncSummary
 
-
 app = typer.Typer(help="Make an index of videos and keep it up to date.", no_args_is_help=True)
 
 Videos = Annotated[
@@ -39,6 +38,12 @@ Videos = Annotated[
 ]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="How many processes to use.", show_default="one per core")
+]
+VisualEncoder = Annotated[
+    str | None, typer.Option(help="The frame encoder of a checkpoint's features.", show_default="its own")
+]
+TextEncoder = Annotated[
+    str | None, typer.Option(help="The text encoder of a checkpoint's features.", show_default="its own")
 ]
 Rate = Annotated[float | None, typer.Option(help="Samples per second.", show_default="the encoder's own")]
 Fast = Annotated[bool, typer.Option("--fast", help="Decode only key frames where they are dense enough.")]
@@ -56,14 +61,8 @@ def build(
             help="A joint encoder ('holmes models' lists some) or its folder, or a run of 'holmes train'."
         ),
     ] = "pocket",
-    visual: Annotated[
-        str | None,
-        typer.Option(help="The frame encoder of a checkpoint's features.", show_default="its own"),
-    ] = None,
-    text: Annotated[
-        str | None,
-        typer.Option(help="The text encoder of a checkpoint's features.", show_default="its own"),
-    ] = None,
+    visual: VisualEncoder = None,
+    text: TextEncoder = None,
     rate: Rate = None,
     fast: Fast = False,
     workers: Workers = None,
@@ -375,12 +374,8 @@ def rebuild(
     model: Annotated[
         str, typer.Option(help="The other model: a joint encoder, its folder, a run, or hub:NAME.")
     ],
-    visual: Annotated[
-        str | None, typer.Option(help="The frame encoder of a checkpoint.", show_default="its own")
-    ] = None,
-    text: Annotated[
-        str | None, typer.Option(help="The text encoder of a checkpoint.", show_default="its own")
-    ] = None,
+    visual: VisualEncoder = None,
+    text: TextEncoder = None,
     rate: Rate = None,
     fast: Fast = False,
     workers: Workers = None,
