@@ -1,12 +1,15 @@
 """Frames a second of each kind of loader at real model sizes, beside the library's own loop, in one run.
 
-    python benchmarks/encoders.py [--device cuda] [--frames N] [--only KIND]
+    python benchmarks/encoders.py [--device cuda] [--frames N] [--rounds N] [--only KIND] [--float32]
 
 The models have random weights in the shapes of ViT-B/16 and SO400M (224 pixels), saved and loaded through
 their libraries; their text towers are small. Both loops get the same frames (640 × 360) and make rows of
 length 1. `agreement` is the smallest cosine between both rows. Kinds whose library is missing are left out.
 
 On a CPU the seconds are those that the process computes, so that other work on the machine does not count.
+The loops take turns, in rounds. `times as fast` is the median of the rounds' ratios, `lowest` and `highest`
+are the extremes: where 1 lies between them, the loops are equally fast. `--float32` measures what a CPU
+without instructions for bfloat16 does.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import argparse
 import importlib.util
 import json
 import shutil
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,13 +31,13 @@ import torch
 from common import machine, print_table, save_json, work_folder
 
 from holmes.base.devices import device_named
-from holmes.media.backbones import load_visual
+from holmes.media.backbones import load_visual, precision
 from holmes.media.backbones.torchvision_import import make_torchvision_importable
 
 B16 = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12}
 SO400M = {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16}
 SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2}
-ROUNDS = 2  # each loop, one after the other; the faster round counts
+ROUNDS = 7
 BATCH = 32
 
 Loop = Callable[[list[np.ndarray]], np.ndarray]
@@ -196,7 +200,9 @@ KINDS = {
 }
 
 
-def measure(name: str, folder: Path, frames: int, device: torch.device) -> dict[str, Any] | None:
+def measure(
+    name: str, folder: Path, frames: int, device: torch.device, rounds: int = ROUNDS
+) -> dict[str, Any] | None:
     kind = KINDS[name]
     if importlib.util.find_spec(kind.library) is None:
         print(f"{kind.library} is not installed: {name} is left out.")
@@ -207,22 +213,26 @@ def measure(name: str, folder: Path, frames: int, device: torch.device) -> dict[
     ours = load_visual(f"{kind.prefix}{folder}", device=str(device)).frames
     loops: dict[str, Loop] = {"Holmes": ours, "the library": kind.loop(folder, device)}
     clock = time.perf_counter if device.type == "cuda" else time.process_time
-    best, rows = {each: np.inf for each in loops}, {}
+    taken: dict[str, list[float]] = {each: [] for each in loops}
+    rows = {}
     for each, encode in loops.items():
         rows[each] = encode(images[: min(4, count)])  # the first batch makes things ready
-    for _ in range(ROUNDS):
-        for each, encode in loops.items():
+    for number in range(rounds):
+        for each in sorted(loops, reverse=number % 2 == 1):  # neither is always the first
             began = clock()
-            encode(images)
-            best[each] = min(best[each], clock() - began)
-    rate = {each: count / seconds for each, seconds in best.items()}
+            loops[each](images)
+            taken[each].append(clock() - began)
+    ratios = [library / own for library, own in zip(taken["the library"], taken["Holmes"], strict=True)]
+    rate = {each: count / statistics.median(seconds) for each, seconds in taken.items()}
     agreement = float((rows["Holmes"] * rows["the library"]).sum(1).min())
     return {
         "loader and model": name,
         "frames": count,
         "Holmes, frames/s": rate["Holmes"],
         "the library's loop": rate["the library"],
-        "times as fast": rate["Holmes"] / rate["the library"],
+        "times as fast": statistics.median(ratios),
+        "lowest": min(ratios),
+        "highest": max(ratios),
         "agreement": agreement,
     }
 
@@ -233,18 +243,22 @@ def main() -> None:
     )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--frames", type=int, default=0, help="of ViT-B/16; 16 on a CPU, 2048 on a GPU")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each loop")
+    parser.add_argument("--float32", action="store_true", help="as on a CPU without bfloat16")
     parser.add_argument("--only", help="kinds whose name contains this")
     parser.add_argument("--work", type=Path, help="keep the models here")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/encoders.json"))
     options = parser.parse_args()
     make_torchvision_importable()
+    if options.float32:
+        precision._multiplies_bfloat16 = lambda: False  # type: ignore[assignment]
     device = device_named(options.device)
     frames = options.frames or (2048 if device.type == "cuda" else 16)
     rows = []
     with work_folder(options.work) as folder:
         for number, name in enumerate(KINDS):
             if options.only is None or options.only in name:
-                found = measure(name, folder / str(number), frames, device)
+                found = measure(name, folder / str(number), frames, device, options.rounds)
                 if found is not None:
                     rows.append(found)
                     print(found, flush=True)

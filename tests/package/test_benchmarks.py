@@ -185,7 +185,8 @@ def test_encoders_are_timed_beside_their_libraries(
     rows = read_json(tmp_path / "found.json")["rows"]
     names = ["transformers, ViT-B/16", "sentence-transformers, ViT-B/16"]
     assert [row["loader and model"] for row in rows] == names
-    assert all(row["agreement"] > 0.999 and row["times as fast"] > 0 for row in rows)
+    assert all(row["agreement"] > 0.999 for row in rows)
+    assert all(0 < row["lowest"] <= row["times as fast"] <= row["highest"] for row in rows)
 
 
 @pytest.mark.usefixtures("forked_children")

@@ -57,8 +57,9 @@ ADVICE = {
     ),
     "not_here": (
         "not here",
-        "PERHAPS NOT IN THIS LIBRARY. Tell the user that it seems to be missing. Search once more in other "
-        "words if they disagree; the hits are only the nearest, not finds.",
+        "PERHAPS NOT IN THIS LIBRARY: 1 - `in_library` is how probable that is. Tell the user that it may "
+        "be missing. Search once more in other words if they disagree; the hits are only the nearest, not "
+        "finds.",
     ),
     "unknown": (
         "unknown",
@@ -195,7 +196,8 @@ class AgentTools:
         some = found[offset : offset + limit]
         more = f" There are more: ask with offset={offset + limit}." if offset + limit < len(found) else ""
         folders = self.catalogue.folders.most_common(MOST_LISTED)
-        step = f"{len(found):,} videos match.{more} Use an id with moments, frames, transcript or cut."
+        match = "video matches" if len(found) == 1 else "videos match"
+        step = f"{len(found):,} {match}.{more} Use an id with moments, frames, transcript or cut."
         return {
             "next_step": step,
             "videos_in_all": len(self.catalogue),
