@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("av")
+from forked_children import forked_children  # noqa: F401 - a fixture
 from holmes.cli import demo, main
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
 from holmes.index.storage.store import IndexStore
+from undrawn import undrawn  # noqa: F401 - a fixture
 
 
+@pytest.mark.usefixtures("forked_children", "undrawn")
 def test_the_whole_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("av")
-pytest.importorskip("open_clip", reason="open-clip-torch is not installed: pip install '.[encoders]'")
-pytest.importorskip("sentence_transformers", reason="pip install '.[encoders]'")
+# Not imported to find out: every process of the tests reads this file, and one needs them.
+if not all(map(find_spec, ("av", "open_clip", "sentence_transformers"))):
+    pytest.skip("the libraries are not installed: pip install '.[encoders]'", allow_module_level=True)
 
 import holmes
 from holmes import extend

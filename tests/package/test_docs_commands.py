@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from colour_films import Library, library  # noqa: F401 - a fixture
+from colour_films import Library, see_colours, three_films
 from holmes.cli import main
 from holmes.data.export import export_store
 from holmes.index.answer.searcher import open_single_index
 from holmes.training.run import train
 from own_names import names_restored
 from tiny_runs import QUIET, TINY, tiny_settings, tiny_world
+from undrawn import undrawn  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).parents[2]
 GENERATED = ("log.md", "commands.md")  # the log tells of the past; the other page has a test of its own
@@ -237,15 +239,34 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("world"))
 
 
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    root = tmp_path_factory.mktemp("films")
+    with pytest.MonkeyPatch.context() as patch:
+        see_colours(patch)
+        library = three_films(root)
+        describe(library)
+    shutil.copytree(root, root.with_name("copy"))
+    return library
+
+
 @pytest.fixture
-def films(library: Library) -> Library:  # noqa: F811
+def films(sound: Library, monkeypatch: pytest.MonkeyPatch) -> Library:
+    """As they were before the last command."""
+    see_colours(monkeypatch)
+    shutil.rmtree(sound.root)
+    shutil.copytree(sound.root.with_name("copy"), sound.root)
+    return sound
+
+
+def describe(library: Library) -> None:
+    """One more film, captions, and an index that has learnt from them."""
     library.film("2024/d.mp4", 10, 200)
     library.build()
     names = ("a.mp4", "b.mp4", "c.mp4")
     rows = [f"{names[number % 3]},sentence number {number}" for number in range(24)]
     (library.root / "captions.csv").write_text("\n".join(["video,sentence", *rows]))
     open_single_index(library.index, device="cpu").calibrate(library.root / "captions.csv")
-    return library
 
 
 @pytest.fixture(autouse=True)
@@ -254,6 +275,7 @@ def nothing_added_stays():
         yield
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("command", RUN_HERE)
 def test_every_command_runs(
     command: str, world: World, films: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys

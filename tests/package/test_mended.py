@@ -24,6 +24,7 @@ from holmes.training.experiments import Study
 from holmes.training.protocol import Protocol
 from holmes.training.run import train
 from tiny_runs import QUIET, set_options, tiny_settings, tiny_world
+from undrawn import no_rendering
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +167,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(pair: Path) -> str:
-    holmes("report", pair / "one", "--compare", pair / "two", "--device", "cpu")
+    with no_rendering():
+        holmes("report", pair / "one", "--compare", pair / "two", "--device", "cpu")
     return (pair / "one" / "report.html").read_text()
 
 

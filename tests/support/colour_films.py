@@ -45,20 +45,29 @@ class Library:
         build_index(self.index, [self.films], ZeroShot(Colour()))
 
 
-@pytest.fixture
-def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
-    """Films a, b and c, indexed."""
+def see_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever encoder is named, it is `Colour`, in this process."""
 
     def in_process(files: Any, out: Path, name: str, *, workers: Any = None, **how: Any) -> ExtractionSummary:
         return extract(files, out, Colour(), **how)
 
     monkeypatch.setattr(builder, "extract", in_process)
     every_name_loads(monkeypatch, Colour())
-    made = Library(tmp_path)
+
+
+def three_films(root: Path) -> Library:
+    """Films a, b and c, indexed."""
+    made = Library(root)
     for number, name in enumerate("abc"):
         made.film(f"{name}.mp4", 40 * number, 40 * number + 60)
     made.build()
     return made
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
+    see_colours(monkeypatch)
+    return three_films(tmp_path)
 
 
 def encoded_by(work: Callable[[], Any]) -> int:

@@ -1,4 +1,7 @@
-"""A joint encoder without weights: every word has a random direction, a frame is the words that it shows."""
+"""A joint encoder without weights: every word has a random direction, a frame is the words that it shows.
+
+Workers of a test cluster import this: it needs neither torch nor pytest, which take longer than their work.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,16 @@ import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 
-from holmes.index.embedders import loading, trained
 from holmes.media.backbones.base import Identity, Image, Matrix
 from holmes.media.backbones.own import ENCODERS
 from holmes.media.feature_folder import FeatureFolder, Fingerprint, VideoFeatures, video_id
+
+if TYPE_CHECKING:
+    import pytest
 
 WIDTH, RATE = 32, 2.0
 
@@ -72,6 +77,8 @@ def known_encoders(monkeypatch: pytest.MonkeyPatch, *encoders: FakeJoint) -> Non
 
 def every_name_loads(monkeypatch: pytest.MonkeyPatch, encoder: FakeJoint) -> None:
     """Let any name load an encoder, also one that a damaged file gives."""
+    from holmes.index.embedders import loading, trained
+
     for module in (loading, trained):
         for function in ("load_visual", "load_text"):
             monkeypatch.setattr(module, function, lambda name, **how: encoder, raising=False)
