@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from field_collections import TINY, write_collection, zipped
+from forked_children import forked_children  # noqa: F401 - a fixture
 from holmes.cli import main
 from holmes.data.export import export_store
 from holmes.data.pack import Source, pack
@@ -218,6 +219,7 @@ def test_planted_data_under_the_name_of_charades_is_off_track(tmp_path, capsys, 
     assert "test has 60 videos" in said and "the field's 1,334" in said
 
 
+@pytest.mark.usefixtures("forked_children")
 def test_runs_side_by_side_give_the_same_results(charades, results, tmp_path):
     go(request(charades, tmp_path / "out", jobs=2))
     whole, both = (

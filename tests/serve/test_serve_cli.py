@@ -163,7 +163,7 @@ def test_the_demo_ends_with_the_command_that_opens_its_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], found: bool
 ) -> None:
     steps = ("render", "extract_features", "pack_store", "train_both", "evaluate_both", "build", "ask")
-    for step in (*steps, "write_report"):
+    for step in (*steps, "write_report", "ask_speech"):
         monkeypatch.setattr(demo, step, lambda parts: None)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "holmes").touch()
