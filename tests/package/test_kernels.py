@@ -8,13 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+import torch
 
 from compiled_kernels import SHARED_BYTES, compile_for_a_gpu
 from holmes import similarity_kernel
 from holmes.encoders import attention_kernel, block_kernels, mixture_kernels
 from holmes.training import optimizer_kernel
+from holmes.training.kernel_compiler import compiling_only
 from holmes.transport import sinkhorn_kernel
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -124,3 +127,28 @@ def test_every_kernel_of_the_step_is_compiled_here() -> None:
     )
     kernels = {(module, name) for module in modules for name in vars(module) if name.endswith("_kernel")}
     assert kernels == {(module, name) for module, name, *_ in KERNELS}
+
+
+@pytest.mark.skipif(not block_kernels.HAS_TRITON, reason="Triton is not installed")
+def test_kernels_are_compiled_once_for_each_kind_and_not_launched() -> None:
+    from triton.runtime.jit import JITFunction
+
+    asked = []
+
+    def launched(kernel: Any, *args: Any, grid: Any, warmup: bool, **sizes: Any) -> None:
+        asked.append((kernel.fn.__name__, args[0].dtype, warmup))
+
+    values, counts = torch.zeros(16), torch.zeros(1, dtype=torch.int32)
+    with (
+        patch.object(JITFunction, "run", launched),
+        patch("torch.cuda.set_device"),
+        compiling_only(torch.device("cuda")),
+    ):
+        for gradients in (values, values.clone(), values.double()):
+            optimizer_kernel.squares_kernel[(1,)](gradients, counts, counts, values, UNIT=4, CHUNK=16)
+        optimizer_kernel.norms_kernel[(1,)](values, counts, values, TILE=1024)
+    assert sorted(asked, key=str) == [
+        ("norms_kernel", torch.float32, True),
+        ("squares_kernel", torch.float32, True),
+        ("squares_kernel", torch.float64, True),
+    ]

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib.util import find_spec
 from typing import Any
-
-import torch
 
 from holmes.records import AtOnce, one_after_another
 
 _FUSED = ContextVar("fused", default=False)
 _AT_ONCE: ContextVar[AtOnce] = ContextVar("at_once", default=one_after_another)
-
-
-def has_kernels(device: torch.device) -> bool:
-    """Whether the kernels can run on this device."""
-    return device.type == "cuda" and find_spec("triton") is not None
 
 
 def fused() -> bool:

@@ -28,8 +28,8 @@ from holmes.data.loader import BatchLoader
 from holmes.data.store import Store
 from holmes.encoders.build import build_model
 from holmes.encoders.checkpoint import load_checkpoint, save_checkpoint
-from holmes.encoders.fused import has_kernels
 from holmes.encoders.hub import local_model
+from holmes.encoders.model import has_kernels
 from holmes.encoders.released import open_checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import save_ranks
@@ -160,7 +160,7 @@ class Run:
         if start is not None:
             self.model.load_state_dict(start)
         self.optimizer = FlatAdam(self.model, training.weight_decay, training.gradient_norm)
-        kernels = options.kernels and has_kernels(device)
+        kernels = options.kernels and has_kernels(self.model, device)
         step = TrainStep(self.model, build_objective(config), self.optimizer, world, kernels)
         recorded = device.type == "cuda" and world.size == 1
         self.step = GraphedStep(step) if recorded else step
