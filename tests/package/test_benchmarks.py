@@ -286,7 +286,7 @@ def test_fused_sources_are_measured_beside_each_alone(
     command: Any, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The smallest world whose films can share facts, seen by the model that needs no training."""
-    monkeypatch.setattr("holmes.worlds.rendered.facts.SIZE", (128, 96))
+    monkeypatch.setattr("fact_films.SIZE", (128, 96))
     small = ["--films", 15, "--given-words", "--model", "pocket", "--fit"]
     command("heard", tmp_path / "world", *small, "--json", tmp_path / "heard.json")
     found = read_json(tmp_path / "heard.json")
