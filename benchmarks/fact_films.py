@@ -20,6 +20,7 @@ from holmes.worlds.rendered.voice import VOICES
 
 SIZE, FRAMES_PER_SECOND = (320, 240), 6
 SCENE_SECONDS = 5.0
+QUERIES = 11  # about each film
 SHARED_BY = 3  # films that share a scene, a sentence or a sign
 WHO = [
     "my grandfather",
@@ -146,7 +147,7 @@ class FactFilm:
 
 @dataclass(frozen=True)
 class FactQuery:
-    kind: str  # seen, said, quoted, written, seen and said, seen and written, said and written; or absent
+    kind: str  # what it is about: seen, said, written, two of them; quoted; said or written, bare; absent
     text: str
     film: str | None  # None where no film is meant
     start: float = 0.0
@@ -156,7 +157,7 @@ class FactQuery:
 def plan_facts(films: int, seed: int = 0) -> tuple[list[FactFilm], list[FactQuery]]:
     """Films and the queries about them; a quarter as many queries again are about no film."""
     rng = np.random.default_rng(seed)
-    absent = max(1, films)
+    absent = max(1, films * QUERIES // 4)
     groups = -(-films // SHARED_BY)
     appearances = _appearances(rng, films + groups)
     said = _distinct(rng, films + absent, len(WHO), len(DID), len(WHERE))
@@ -183,7 +184,8 @@ def plan_facts(films: int, seed: int = 0) -> tuple[list[FactFilm], list[FactQuer
     queries = [query for film in planned for query in _queries(film)]
     for at in range(absent):
         fact = _said(said[films + at], 0, 0) if at % 2 else _written(signs[films + at], 0, 0)
-        queries.append(FactQuery("absent", _asked(fact), None))
+        bare = at % QUERIES < 3  # as many as there are about films
+        queries.append(FactQuery("absent", _bare(fact.text) if bare else _asked(fact), None))
     return planned, queries
 
 
@@ -241,11 +243,19 @@ def _queries(film: FactFilm) -> list[FactQuery]:
         of("seen and said", f"{seen2.other_words} while someone says {said2.text}", said2),
         of("seen and written", f"{seen2.other_words} and a sign reads {written2.text.lower()}", written2),
         of("said and written", f"someone says {said2.text} and a sign reads {written2.text.lower()}", said2),
+        of("said, bare", _bare(said.text), said),
+        of("said, bare", _bare(said.other_words), said),
+        of("written, bare", _bare(written.text), written),
     ]
 
 
 def _asked(fact: Fact) -> str:
     return f"someone says {fact.text}" if fact.kind == "said" else f"a sign that reads {fact.text.lower()}"
+
+
+def _bare(words: str) -> str:
+    """Words without saying that they are said or written."""
+    return words.lower().removeprefix("someone says that ")
 
 
 def _seen(appearance: Appearance, start: float, end: float, rng: np.random.Generator) -> Fact:

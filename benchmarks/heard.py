@@ -25,22 +25,36 @@ from common import by_group
 from fact_films import FactFilm, FactQuery, plan_facts, render_facts
 
 from holmes.cli import demo
-from holmes.evidence.sources import HeldOut, TextEvidence, fit_text_evidence
+from holmes.evidence.distribution import gallery_distribution
+from holmes.evidence.judging import CalibratedJudge
+from holmes.evidence.sources import ClauseKind, HeldOut, fit_text_evidence, log_posterior, numbers_of
 from holmes.heard.hearing import Hearing
 from holmes.heard.passages import Heard, Passage, WordSource, in_order
 from holmes.index.answer.answers import Answer
 from holmes.index.answer.searcher import Index, open_single_index
-from holmes.index.answer.words import word_queries
+from holmes.index.answer.words import pictured, word_queries
 from holmes.index.embedders.loading import load_embedder
 from holmes.index.embedders.protocol import Embedder
-from holmes.index.engine.passages import PassageIndex
+from holmes.index.engine.passages import Counts, PassageIndex, SegmentSearch
 from holmes.index.ingest.builder import build_index
 from holmes.index.ingest.hearing import encoder_digest, sentence_vectors
 from holmes.index.storage.passages import pack_words, searched
 from holmes.index.storage.writer import IndexWriter
+from holmes.records import Scores
 from holmes.training.run import RunOptions, train
 
-KINDS = ("seen", "said", "quoted", "written", "seen and said", "seen and written", "said and written")
+KINDS = (
+    "seen",
+    "said",
+    "quoted",
+    "written",
+    "seen and said",
+    "seen and written",
+    "said and written",
+    "said, bare",
+    "written, bare",
+)
+SIZES = (104, 10, 4)  # of the galleries to fit on
 RRF = 60.0
 LOST = 0.2  # of the words that are said, with --given-words
 BINS = 10
@@ -111,9 +125,15 @@ def rankings(
     counts = index.passages.count(queries)
     found = index.passages.find(queries, counts, index.text_evidence, None, len(index))
     words = [
-        [{name_of(each.video): each.log_evidence[kind] for each in row} for row in found] for kind in (0, 1)
+        [{name_of(each.video): alone(each.log_ratios, kind) for each in row} for row in found]
+        for kind in (0, 1)
     ]
     return {"seen": seen, "said": words[0], "written": words[1]}
+
+
+def alone(log_ratios: Sequence[tuple[float, float]], kind: int) -> float:
+    """What one source says of a video: of the clause that fits it best."""
+    return max(ratios[kind] for ratios in log_ratios)
 
 
 def best(scores: dict[str, float]) -> str | None:
@@ -142,35 +162,91 @@ def weighted(rows: Sequence[dict[str, float]], weights: Sequence[float]) -> dict
     return total
 
 
-def held_out(index: Index, queries: Sequence[FactQuery]) -> tuple[HeldOut, HeldOut]:
-    """Queries as the fit wants them: with their film, and with their film taken away."""
-    asked = [query for query in queries if query.film is not None and query.kind != "quoted"]
+def held_out(
+    index: Index, queries: Sequence[FactQuery], seed: int, sizes: Sequence[int] = SIZES
+) -> list[HeldOut]:
+    """Queries as the fit wants them: in galleries of several sizes, with their film and without it."""
     names = sorted(index.videos)
-    place = {name_of(name): at for at, name in enumerate(names)}
-    owner = [place[str(query.film)] for query in asked]
-    texts = [query.text for query in asked]
+    number = {name_of(name): at for at, name in enumerate(names)}
+    film_Q = [-1 if query.film is None else number[query.film] for query in queries]
+    present = [q for q, film in enumerate(film_Q) if film >= 0]
+    absent = [q for q, film in enumerate(film_Q) if film < 0]
+    rng, found = np.random.default_rng(seed), list[HeldOut]()
+    for size in sizes:
+        there = {}
+        for q, film in enumerate(film_Q):
+            others = [at for at in rng.permutation(len(names)).tolist() if at != film]
+            there[q] = sorted(others[: size - (film >= 0)] + [film] * (film >= 0))
+        gone = {q: [at for at in there[q] if at != film_Q[q]] for q in present}
+        # 80% have their film, 10% lost it, of 10% there never was one.
+        weights = (0.8 / len(present), 0.1 / len(present), 0.1 / len(absent))
+        for asked, galleries, weight in zip(
+            (present, present, absent), (there, gone, there), weights, strict=True
+        ):
+            with_film = galleries is there
+            owners = [film_Q[q] if with_film else -1 for q in asked]
+            chosen = [galleries[q] for q in asked]
+            found.append(gather(index, names, [queries[q].text for q in asked], chosen, owners, weight))
+    return found
+
+
+def gather(
+    index: Index,
+    names: Sequence[str],
+    texts: Sequence[str],
+    galleries: Sequence[Sequence[int]],
+    owners: Sequence[int],
+    weight: float,
+) -> HeldOut:
+    """What pictures and passages say of sentences, each in a gallery of its own."""
+    place = [names.index(name) for name in index.videos]
+    scores = index.every_score(pictured(texts))
+    judge = index.judge
+    assert isinstance(judge, CalibratedJudge)
+    fitted = judge.calibration
+    score_QV = torch.empty(len(texts), len(names), dtype=torch.float64)
+    score_QV[:, place] = fitted.score(Scores(scores.frame_QV.double(), scores.clip_QV.double())).double()
     words = word_queries(texts, index.passages.encoder)
-    counts = index.passages.count(words)
-    found = index.passages.find(words, counts, TextEvidence(), None, len(names))
-    features = torch.zeros(len(asked), len(names), 2, 3)
-    has = torch.zeros(len(asked), len(names), 2, dtype=torch.bool)
-    for q, row in enumerate(found):
-        for each in row:
-            for kind, values in enumerate(each.features):
-                if values:
-                    features[q, place[name_of(each.video)], kind] = torch.tensor(values)
-                    has[q, place[name_of(each.video)], kind] = True
-    pictures, parts = silent(index), []
-    for gone in (False, True):
-        seen, none = torch.zeros(len(asked), len(names)), torch.zeros(len(asked))
-        for q, query in enumerate(asked):
-            others = [name for name in names if not (gone and name_of(name) == query.film)]
-            answer = pictures.search(query.text, len(names), filter=others if gone else None)
-            none[q] = 1 - (answer.diagnosis.here or 0.0)
-            for hit in answer:
-                seen[q, place[name_of(hit.video)]] = hit.probability or 0.0
-        parts.append(HeldOut(seen, none, features, has, torch.tensor(owner)))
-    return parts[0], parts[1]
+    segments = [SegmentSearch(segment, None) for segment in index.passages.segments]
+    owner_N = np.concatenate([[names.index(s.segment.names[at]) for at in s.owner_N] for s in segments])
+    slot_N = torch.from_numpy(2 * owner_N + np.concatenate([s.kind_N for s in segments]))
+    clauses = max(len(query.clauses) for query in words)
+    seen_QV, there_QV = torch.zeros_like(score_QV), torch.zeros_like(score_QV, dtype=torch.bool)
+    none_Q = torch.zeros(len(texts), dtype=torch.float64)
+    features_QCNF = torch.zeros(len(texts), clauses, len(slot_N), 5, dtype=torch.float64)
+    slot_QN = torch.full((len(texts), len(slot_N)), 2 * len(names))
+    clause_QC = torch.full((len(texts), clauses), int(ClauseKind.ABSENT))
+    for q, (query, gallery) in enumerate(zip(words, galleries, strict=True)):
+        ranked = sorted(gallery, key=lambda at: -score_QV[q, at].item())
+        known = gallery_distribution(
+            score_QV[q, ranked].unsqueeze(0),
+            len(ranked),
+            judge.calibration.evidence,
+            judge.calibration.absence,
+        )
+        seen_QV[q, ranked], none_Q[q] = known.probability_QK[0].double(), known.none_Q[0].double()
+        there_QV[q, gallery] = True
+        inside_N = np.isin(owner_N, gallery)
+        slot_QN[q] = torch.where(torch.from_numpy(inside_N), slot_N, 2 * len(names))
+        clause_QC[q, : len(query.clauses)] = torch.tensor(query.kinds)
+        for c, clause in enumerate(query.clauses):
+            counts, start = Counts(int(inside_N.sum())), 0
+            for each in segments:
+                own_N = inside_N[start : start + len(each.owner_N)]
+                more = {term: int(own_N[each.rows_with(term)].sum()) for term in clause.terms}
+                counts, start = counts + Counts(0, more), start + len(own_N)
+            features = [each.features(clause, each.cosines([clause])[0], counts) for each in segments]
+            features_QCNF[q, c] = torch.from_numpy(np.concatenate(features)).double()
+    return HeldOut(
+        seen_QV,
+        none_Q,
+        there_QV,
+        features_QCNF,
+        slot_QN,
+        clause_QC,
+        torch.tensor(owners),
+        torch.full((len(texts),), weight, dtype=torch.float64),
+    )
 
 
 def choose_weights(
@@ -244,6 +320,22 @@ def report(index: Index, queries: Sequence[FactQuery], weights: tuple[float, ...
     }
 
 
+def in_fewer_films(index: Index, queries: Sequence[FactQuery], seed: int, size: int) -> dict[str, float]:
+    """The probabilities in collections of this many films, drawn for each query."""
+    present, _, absent = held_out(index, queries, seed, (size,))
+    first, right, here = list[float](), list[bool](), []
+    for some in (present, absent):
+        log_QV, log_none_Q = log_posterior(some, numbers_of(index.text_evidence))
+        first += log_QV.amax(1).exp().tolist()
+        right += (log_QV.argmax(1) == some.owner_Q).tolist()
+        here.append(1 - log_none_Q.exp().mean().item())
+    return {
+        "ECE": calibration_error(first, right),
+        "P(here) of present": here[0],
+        "P(here) of absent": here[1],
+    }
+
+
 def above_best_source(
     kind: str,
     methods: dict[str, list[str | None]],
@@ -299,7 +391,7 @@ def main() -> None:
     index, queries = world(asked.world, asked.films, asked.seed, asked.given_words, model)
     to_fit, to_report = halves(queries)
     if asked.fit:
-        fitted = fit_text_evidence(*held_out(index, to_fit))
+        fitted = fit_text_evidence(held_out(index, to_fit, asked.seed))
         print(fitted)
         index.__dict__["text_evidence"] = fitted
     texts = [query.text for query in to_fit]
@@ -307,6 +399,10 @@ def main() -> None:
     weights = choose_weights(rankings(index, texts, pictures), to_fit)
     found = report(index, to_report, weights)
     show(found)
+    found["fewer films"] = {
+        size: in_fewer_films(index, to_report, asked.seed, size) for size in SIZES if size < len(index)
+    }
+    print(f"in fewer films: {found['fewer films']}")
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=1))
 

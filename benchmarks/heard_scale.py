@@ -14,6 +14,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -77,12 +78,17 @@ def ask(index: PassageIndex, query: WordQuery) -> None:
     index.find([query], index.count([query]), TextEvidence())
 
 
+def with_meaning(sentence: str, vector: np.ndarray | None) -> WordQuery:
+    clauses = WordQuery.of(sentence).clauses
+    return WordQuery(tuple(replace(clause, vector_D=vector) for clause in clauses))
+
+
 def measure(index: PassageIndex, hours: int) -> dict[str, float]:
     """Seconds of each kind of query, and of the scan of the pictures of so many hours."""
     vector = np.random.default_rng(1).normal(size=WIDTH).astype(np.float32)
     vector /= np.linalg.norm(vector)
     found = {
-        name: best_of(partial(ask, index, WordQuery.of(sentence, meaning)))
+        name: best_of(partial(ask, index, with_meaning(sentence, meaning)))
         for meaning, ending in ((None, ""), (vector, ", and their meaning"))
         for name, sentence in ((kind + ending, sentence) for kind, sentence in KINDS.items())
     }

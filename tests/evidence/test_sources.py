@@ -11,22 +11,25 @@ import torch
 
 from holmes.evidence.distribution import EXPECT_MISSING, GalleryDistribution
 from holmes.evidence.sources import (
+    ClauseKind,
     HeldOut,
     TextEvidence,
     Told,
     fit_text_evidence,
     fuse_sources,
     log_probabilities,
+    numbers_of,
     read_text_evidence,
     stated_none,
 )
 from holmes.records import Scores
 
 INF = float("-inf")
+NONE = 99
 
 
 def dempster(one: dict[int, float], other: dict[int, float]) -> dict[int, float]:
-    """Masses of single videos, and of "any of them" (-1), combined set by set."""
+    """Masses of single answers, and of "any of them" (-1), combined set by set; NONE is an answer too."""
     total: dict[int, float] = {}
     for (a, mass), (b, more) in itertools.product(one.items(), other.items()):
         meet = b if a == -1 else a if b in (-1, a) else None
@@ -36,9 +39,12 @@ def dempster(one: dict[int, float], other: dict[int, float]) -> dict[int, float]
     return {video: mass / whole for video, mass in total.items()}
 
 
-def opinion(evidence: dict[int, float], videos: int) -> dict[int, float]:
-    strength = videos + sum(evidence.values())
-    return {**{v: e / strength for v, e in evidence.items()}, -1: videos / strength}
+def opinion(ratios: dict[int, float], lost: float) -> dict[int, float]:
+    """Masses under which each video is as possible as its ratio says, and every other one as `lost` does.
+
+    "None of them" has the ratio 1.
+    """
+    return {**ratios, NONE: 1 - lost, -1: lost}
 
 
 def gallery_of(probabilities: list[float], none: float, videos: int) -> GalleryDistribution:
@@ -49,49 +55,93 @@ def gallery_of(probabilities: list[float], none: float, videos: int) -> GalleryD
     )
 
 
-def told_of(videos: list[int], evidence: list[tuple[float, float]], candidates: list[int]) -> Told:
+def told_of(
+    videos: list[int],
+    log_ratios: list[list[tuple[float, float]]],
+    candidates: list[int],
+    clauses: tuple[ClauseKind, ...],
+) -> Told:
     one = torch.zeros(1, len(videos))
     return Told(
         torch.tensor([candidates]),
         torch.tensor([videos]),
-        torch.tensor([evidence], dtype=torch.float64),
+        torch.tensor([log_ratios], dtype=torch.float64),
+        torch.tensor([clauses]),
         Scores(one, one),
         torch.ones(1, len(videos), dtype=torch.int64),
     )
 
 
 def test_the_fusion_is_dempsters_rule_written_out() -> None:
-    """Six videos, of which pictures know three one by one; words speak for one of these and for another."""
+    """Six videos, of which pictures know three one by one; a clause about what is said, one about a sign.
+
+    Words speak for one of these videos and for another. Forms never mislead here.
+    """
     videos, none, left = 6, 0.3, 0.1 / 3
-    seen = {0: 0.4, 1: 0.15, 2: 0.05, 3: left, 4: left, 5: left}
+    pictures = {0: 0.4, 1: 0.15, 2: 0.05, 3: left, 4: left, 5: left, NONE: none}
     said, written = {1: 9.0, 4: 2.0}, {1: 0.5, 4: 30.0}
-    least = left  # of the three that are not known one by one, their mean
-    pictures = {video: max(p - least, 0.0) for video, p in seen.items()}
-    pictures[-1] = none + videos * least
-    expected = dempster(dempster(pictures, opinion(said, videos)), opinion(written, videos))
-    missing = none / (none + videos * least)  # of what stays open
-    everyone = expected.pop(-1)
-    expected = {video: mass + everyone * (1 - missing) / videos for video, mass in expected.items()}
-    gallery = gallery_of([0.4, 0.15, 0.05], none, videos)
-    told = told_of([1, 4], [(math.log(9.0), math.log(0.5)), (math.log(2.0), math.log(30.0))], [0, 1, 2])
+    lost_said, lost_written = (math.exp(value) for value in TextEvidence().lost)
+    sure = (0.95, 0.05)  # that each clause is about what its form says, and about the other source
+    ratios = []
+    for by_form, lost, other_lost in ((said, lost_said, lost_written), (written, lost_written, lost_said)):
+        floor = sure[0] * lost + sure[1] * other_lost
+        ratios.append(({v: sure[0] * t for v, t in by_form.items()}, floor))
+    prior = {**dict.fromkeys(range(videos), (1 - EXPECT_MISSING) / videos), NONE: EXPECT_MISSING}
+    expected = dempster(prior, opinion(*ratios[0]))
+    expected = dempster(expected, opinion(*ratios[1]))
+    expected = dempster(expected, {video: (0.95 * p / prior[video] + 0.05) for video, p in pictures.items()})
+    log = {n: math.log(n) for n in (9.0, 2.0, 0.5, 30.0)}
+    told = told_of(
+        [1, 4],
+        [[(INF, INF), (log[9.0], INF), (INF, log[0.5])], [(INF, INF), (log[2.0], INF), (INF, log[30.0])]],
+        [0, 1, 2],
+        (ClauseKind.BESIDE, ClauseKind.SAID, ClauseKind.WRITTEN),
+    )
+    # Both sources were heard in every clause: in the others, next to nothing.
+    told.log_ratio_QMCS[0, :, 1, 1], told.log_ratio_QMCS[0, :, 2, 0] = -300.0, -300.0
     log_alpha = torch.tensor([[0.0, math.log(left / (1 - none) * videos)]])
+    gallery = gallery_of([0.4, 0.15, 0.05], none, videos)
     fused = fuse_sources(gallery, torch.tensor([[0, 1, 2]]), told, log_alpha, torch.tensor([none]))
     found = fused.gallery.probability_QK[0].tolist()
     for column, video in ((0, 0), (1, 1), (2, 2), (4, 4)):
         assert found[column] == pytest.approx(expected[video], rel=1e-6)
     assert found[3] == 0  # video 1 has its column among the candidates
-    assert float(fused.gallery.none_Q) == pytest.approx(everyone * missing, rel=1e-6)
+    assert float(fused.gallery.none_Q) == pytest.approx(expected[NONE], rel=1e-6)
     assert int(fused.videos_Q) == 4
-    np.testing.assert_allclose(fused.log_sources_QK3[0, 1, 1:].exp(), [9.0, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(fused.log_sources_QK3[0, 1, 1:].exp(), [0.95 * 9.0, 0.95 * 0.5], rtol=1e-6)
 
 
-def test_a_source_without_a_word_changes_nothing() -> None:
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        (ClauseKind.BARE,),
+        (ClauseKind.SAID,),
+        (ClauseKind.WRITTEN,),
+        (ClauseKind.QUOTED,),
+        (ClauseKind.SAID, ClauseKind.WRITTEN),
+    ],
+)
+def test_a_source_without_a_word_changes_nothing(clauses: tuple[ClauseKind, ...]) -> None:
     gallery = gallery_of([0.4, 0.15, 0.05], 0.3, 6)
-    told = told_of([1, -1], [(INF, INF), (5.0, 5.0)], [0, 1, 2])
-    log_alpha = torch.zeros(1, 2)
-    fused = fuse_sources(gallery, torch.tensor([[0, 1, 2]]), told, log_alpha, torch.tensor([0.3])).gallery
+    ratios = [[(INF, INF)] * len(clauses), [(5.0, 5.0)] * len(clauses)]
+    told = told_of([1, -1], ratios, [0, 1, 2], clauses)
+    log_alpha, none = torch.zeros(1, 2), torch.tensor([0.3])
+    fused = fuse_sources(gallery, torch.tensor([[0, 1, 2]]), told, log_alpha, none).gallery
     np.testing.assert_allclose(fused.probability_QK[0, :3], gallery.probability_QK[0], rtol=1e-6)
     assert float(fused.none_Q) == pytest.approx(0.3, rel=1e-6)
+
+
+def test_words_that_fit_nowhere_leave_a_bare_query_to_pictures_and_a_quote_to_none() -> None:
+    gallery, none = gallery_of([0.4, 0.15, 0.05], 0.3, 6), torch.tensor([0.3])
+    every = [0, 1, 2, 3, 4, 5]
+    found = {}
+    for clause in (ClauseKind.BARE, ClauseKind.SAID):
+        told = told_of(every, [[(-6.0, -6.0)]] * 6, [0, 1, 2], (clause,))
+        log_alpha = torch.full((1, 6), math.log(0.1 / 3 / 0.7 * 6))
+        found[clause] = fuse_sources(gallery, torch.tensor([[0, 1, 2]]), told, log_alpha, none).gallery
+    bare, said = found[ClauseKind.BARE], found[ClauseKind.SAID]
+    np.testing.assert_allclose(bare.probability_QK[0, :3], gallery.probability_QK[0], rtol=1e-3)
+    assert float(said.none_Q) > 0.9
 
 
 def test_a_query_alone_is_its_row_in_a_batch() -> None:
@@ -99,11 +149,13 @@ def test_a_query_alone_is_its_row_in_a_batch() -> None:
     both = GalleryDistribution(
         gallery.log_alpha_QK.repeat(2, 1), gallery.log_strength_Q.repeat(2), gallery.none_Q.repeat(2), 6
     )
-    alone = told_of([4], [(3.0, INF)], [0, 1, 2])
+    alone = told_of([4], [[(3.0, INF)]], [0, 1, 2], (ClauseKind.SAID,))
+    more = [[[(3.0, INF), (INF, INF)], [(INF, INF)] * 2], [[(1.0, 1.0), (0.5, INF)], [(2.0, INF)] * 2]]
     padded = Told(
         torch.tensor([[0, 1, 2]] * 2),
         torch.tensor([[4, -1], [5, 3]]),
-        torch.tensor([[(3.0, INF), (INF, INF)], [(1.0, 1.0), (2.0, INF)]], dtype=torch.float64),
+        torch.tensor(more, dtype=torch.float64),
+        torch.tensor([[ClauseKind.SAID, ClauseKind.ABSENT], [ClauseKind.BARE, ClauseKind.SAID]]),
         Scores(torch.zeros(2, 2), torch.zeros(2, 2)),
         torch.ones(2, 2, dtype=torch.int64),
     )
@@ -123,30 +175,36 @@ def test_the_stated_share_of_missing_videos_shifts_the_odds() -> None:
 
 
 def planted(queries: int, videos: int, slope: float, rng: np.random.Generator) -> HeldOut:
-    """Pictures know nothing; the right video is drawn with odds that the words' evidence gives."""
-    features = rng.exponential(2.0, (queries, videos, 2, 3)) * np.array([1.0, 0.0, 0.0])
-    features[:, :, 1] = 0
-    evidence = np.exp(slope * features[:, :, 0, 0] - 2.0)
-    owner = [rng.choice(videos, p=row / row.sum()) for row in evidence]
-    seen, none = np.full((queries, videos), 0.5 / videos), np.full(queries, 0.5)
-    has = np.zeros((queries, videos, 2), bool)
-    has[:, :, 0] = True
-    parts = (torch.from_numpy(array) for array in (seen, none, features, has))
-    return HeldOut(*parts, torch.tensor(owner))
+    """Pictures know nothing; the right answer is drawn as one passage of each video makes it probable."""
+    meaning = rng.uniform(0, 1, (queries, videos))
+    ratio = np.exp(slope * meaning + TextEvidence().said) + math.exp(TextEvidence().lost_said)
+    weight = np.concatenate([0.8 / videos * ratio, np.full((queries, 1), EXPECT_MISSING)], 1)
+    owner = np.array([rng.choice(videos + 1, p=row / row.sum()) for row in weight])
+    features = torch.zeros(queries, 1, videos, 5, dtype=torch.float64)
+    features[:, 0, :, 3] = torch.from_numpy(meaning)
+    return HeldOut(
+        torch.full((queries, videos), 0.8 / videos, dtype=torch.float64),
+        torch.full((queries,), EXPECT_MISSING, dtype=torch.float64),
+        torch.ones(queries, videos, dtype=torch.bool),
+        features,
+        (2 * torch.arange(videos)).expand(queries, videos),
+        torch.full((queries, 1), int(ClauseKind.SAID)),
+        torch.from_numpy(np.where(owner == videos, -1, owner)),
+        torch.ones(queries, dtype=torch.float64),
+    )
 
 
-def test_the_fit_finds_how_much_a_word_tells() -> None:
-    held = planted(1500, 12, 0.7, np.random.default_rng(0))
-    fitted = fit_text_evidence(held)
-    assert fitted.words == pytest.approx(0.7, abs=0.12)
-    start = TextEvidence()
+def test_the_fit_finds_how_much_meaning_tells() -> None:
+    held = planted(1500, 12, 5.0, np.random.default_rng(0))
+    fitted = fit_text_evidence([held])
+    assert fitted.meaning_said == pytest.approx(5.0, abs=0.6)
+    assert fitted.said == pytest.approx(TextEvidence().said, abs=0.5)
+    assert fitted.words == TextEvidence().words
 
     def likelihood(numbers: TextEvidence) -> float:
-        slopes = [math.log(x) for x in (numbers.words, numbers.coverage, numbers.meaning)]
-        params = torch.tensor([*numbers.offsets, *slopes], dtype=torch.float64)
-        return float(log_probabilities(held, params, False).mean())
+        return float(log_probabilities(held, numbers_of(numbers)).mean())
 
-    assert likelihood(fitted) > likelihood(start)
+    assert likelihood(fitted) > likelihood(TextEvidence())
 
 
 def test_numbers_out_of_bounds_are_refused() -> None:

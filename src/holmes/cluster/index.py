@@ -37,7 +37,7 @@ from holmes.index.answer.local import LocalIndex
 from holmes.index.answer.probes import vector_probes
 from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.answer.searcher import Index
-from holmes.index.answer.words import Words
+from holmes.index.answer.words import Words, pictured
 from holmes.index.embedders.loading import Model
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.engine.nearest import Nearest
@@ -88,7 +88,8 @@ class ShardedIndex(LocalIndex):
         for start in range(0, len(request.sentences), QUERIES_PER_CALL):
             some = request.some(slice(start, start + QUERIES_PER_CALL))
             enough = max(request.top, SMALL_GROUP)
-            probes, count = now.probes(some.sentences), now.judge.candidates
+            seen = pictured(some.sentences) if any(now.word_encoders.values()) else some.sentences
+            probes, count = now.probes(seen), now.judge.candidates
             words = search_words(now, some.sentences, now.text_evidence, probes, names)
             judging = _Judging(some, now, words)
             results = query_shards(now, probes, enough, count, names, now.duplicates.alike, judging)

@@ -43,7 +43,7 @@ def search_words(
         by_video = {each.found.video: each for each in rows}
         kept = best([each.found for each in rows], MOST_VIDEOS)
         speaking.append(tuple(by_video[found.video] for found in kept))
-    return Words(queries, tuple(speaking))
+    return Words(queries, tuple(speaking), weights)
 
 
 def without_shards(words: Words, gone: Collection[int]) -> Words:

@@ -1,26 +1,37 @@
-"""Seen, said and written: opinions of several sources over the same videos, combined by Dempster's rule.
+"""Seen, said and written: opinions of several sources over the same videos and "none of them".
 
-Pictures have an opinion already: a calibrated probability for each video, and one for "none of them". What
-they give to every video alike, the least probability p of any, tells nothing apart; with "none of them" it is
-the mass that they leave open, u = P(none) + N p among N videos. Their evidence is e_i = N (P(i) - p) / u.
-What is said in a video, and what is written in it, is evidence too,
+A query has clauses: "a red ball while someone says the train is late" has one about pictures and one about
+what is said. A source tells how much likelier what it knows of a video is if that video is meant than if it
+is not. Pictures have calibrated probabilities, so their ratio is R_i = P(i) / P₀(i), where P₀ is the prior: π
+for "none of them", and the same for every part of a video. The ratio of words is ε + t_i, with t_i the mean
+over the passages of the video of
 
-    log t = offset + words · m + coverage · c + meaning · z + exact
+    log t = offset + words · m - missing · l - unknown · u + meaning · z + exact
 
-with m the information of the query's words that a passage has (Σ log N/n over words that n of N passages
-have), c its share of the query's, z the cosine of MiniLM's vectors; the best passage counts. The evidence of
-two sources combines to e + t + e t / N (eq. 16). What stays open in the end is shared between "none of them"
-and all videos as pictures share it. A source that has nothing to say has t = 0 and changes nothing, so the
-probability stays what it was without it. The numbers are fitted on held-out queries of all kinds, of each of
-which the right video is taken away once.
+with m the information of the clause's words that the passage has, l how many it lacks that others have, u how
+many no passage has (the less, the more passages there are: then it is another word for what is said), and z
+the cosine of MiniLM's vectors. ε is for words that no recogniser found.
 
-Q queries, V videos, K candidates, M videos that a source speaks of, S such sources (said, written)
+A clause c is about source s with probability a_cs: its form tells (someone says …, a sign reads …, quotation
+marks), and where the form tells nothing, how well the best passage fits. Its opinion is
+
+    F_c(i) = Σ_s a_cs r_cs(i),    P(i) ∝ P₀(i) Π_c F_c(i),    P(none) ∝ π Π_c F_c(none),
+
+where "none of them" has the ratio 1 by words and P(none) / π by pictures. This is Dempster's rule with "none
+of them" as one of the answers: what each source leaves possible multiplies. The number of videos counts in P₀
+alone. What a source that heard nothing at all was to tell is left to pictures, so an index without words
+answers as before.
+
+Q queries, V videos, K candidates, M videos that a source speaks of, C clauses, N passages, S sources of words
+(said, written), F features of a passage (m, l, u, z, exact)
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from enum import IntEnum
 from typing import Annotated, Any
 
 import torch
@@ -31,29 +42,92 @@ from holmes.evidence.distribution import CERTAIN, EXPECT_MISSING, GalleryDistrib
 from holmes.records import Scores
 
 SAID, WRITTEN = 0, 1
-LARGEST_LOG = 200.0  # of evidence: far beyond certainty, and still a number in float64
-LEAST_OPEN = 1e-6  # that pictures leave open, however sure they are
-PULL = 0.02  # of each number towards the one that is shipped, as many queries' worth
+LARGEST_LOG = 60.0  # of a ratio: far beyond certainty, and the product of some is still a number in float64
+LEAST_OPEN = 1e-6  # that pictures leave to "none of them", however sure they are
+PULL = 0.003  # of each number towards the one that is shipped, as many queries' worth
 Number = Annotated[float, Within(-1e3, 1e3)]
+
+
+class ClauseKind(IntEnum):
+    """What a clause's form says of its source."""
+
+    BARE = 0  # nothing
+    BESIDE = 1  # nothing, but another clause of the query has a form
+    SAID = 2
+    WRITTEN = 3
+    QUOTED = 4
+    ABSENT = 5  # there is no such clause
+
+
+# How probable it is that a clause is about what is seen, said, written, or nothing that any of them knows.
+# Not fitted: in the rendered world forms never mislead. Of a bare clause it follows from the passages.
+ABOUT = (
+    (1.0, 0.0, 0.0, 0.0),
+    (0.95, 0.0, 0.0, 0.05),
+    (0.0, 0.95, 0.05, 0.0),
+    (0.0, 0.05, 0.95, 0.0),
+    (0.05, 0.6, 0.35, 0.0),
+    (0.0, 0.0, 0.0, 1.0),
+)
 
 
 @dataclass(frozen=True)
 class TextEvidence:
-    """How strongly words speak for a video; fitted on held-out queries, see benchmarks/heard.py."""
+    """How strongly words speak for a video; fitted on held-out queries by `benchmarks/heard.py --fit`.
 
-    said: Number = -2.5  # offsets
-    written: Number = -1.4
-    words: Number = 0.25  # for each nat of information
-    coverage: Number = 2.5
-    meaning: Number = 8.5
-    exact: Number = 8.0  # a phrase in quotation marks
+    `words` is not fitted: 104 films that share most of their words do not tell how much a rare word is worth.
+    """
+
+    said: Number = -2.74  # offsets
+    written: Number = -6.99
+    words: Number = 0.15  # for each nat of information
+    missing_said: Number = 1.33  # for each word that other passages have
+    missing_written: Number = 5.71
+    unknown_said: Number = 0.29  # for each word that no passage has
+    unknown_written: Number = 1.71
+    meaning_said: Number = 8.33
+    meaning_written: Number = 11.24
+    exact: Number = 1.86  # a phrase in quotation marks
+    lost_said: Number = -3.89  # log ε
+    lost_written: Number = -6.8
+    bare_said: Number = -0.37  # log odds that a bare clause is about words, if the best ratio is 1
+    bare_written: Number = -2.02
+    bare_lead: Number = 2.23  # how fast they grow with the logarithm of the best ratio
+
+    @property
+    def slopes_SF(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """What each feature of a passage counts: said, written."""
+        return (
+            (self.words, -self.missing_said, -self.unknown_said, self.meaning_said, self.exact),
+            (self.words, -self.missing_written, -self.unknown_written, self.meaning_written, self.exact),
+        )
 
     @property
     def offsets(self) -> tuple[float, float]:
         return self.said, self.written
 
+    @property
+    def lost(self) -> tuple[float, float]:
+        return self.lost_said, self.lost_written
+
+    @property
+    def bare(self) -> tuple[float, float]:
+        return self.bare_said, self.bare_written
+
     def to_dict(self) -> dict[str, float]:
         return asdict(self)
+
+    def log_support(self, log_ratio_CUS: Tensor, kinds: Sequence[ClauseKind]) -> Tensor:
+        """How strongly words alone speak for U videos, to choose among many: Σ_c log Σ_s a (ε + t)."""
+        about_C1S = log_ratio_CUS.new_tensor([likely_about(kind) for kind in kinds]).unsqueeze(1)
+        ratio_CUS = log_ratio_CUS.clamp(max=LARGEST_LOG).exp() + log_ratio_CUS.new_tensor(self.lost).exp()
+        return (about_C1S * ratio_CUS).sum(2).log().sum(0)
+
+
+def likely_about(kind: ClauseKind) -> tuple[float, float]:
+    """How probable it is that a clause is about what is said and written, if it is about words."""
+    _, said, written, _ = ABOUT[kind]
+    return (said, written) if said + written else (0.5, 0.5)
 
 
 def read_text_evidence(values: Any) -> TextEvidence:
@@ -71,14 +145,16 @@ class Told:
 
     candidate_QK: Tensor  # the video of each candidate of the pictures
     video_QM: Tensor  # numbers of videos; -1 where a query has fewer
-    log_evidence_QMS: Tensor  # -inf where a source says nothing
+    log_ratio_QMCS: Tensor  # -inf where a source says nothing
+    clause_QC: Tensor  # ClauseKind
     scores: Scores  # Q × M, of each video's best part
     parts_QM: Tensor  # how many parts each video has
+    weights: TextEvidence = TextEvidence()
 
 
 @dataclass(frozen=True)
 class Fused:
-    """A distribution that counts every source, and the evidence of each: seen, said, written."""
+    """A distribution that counts every source, and the ratios of each: seen, said, written."""
 
     gallery: GalleryDistribution
     log_sources_QK3: Tensor
@@ -101,41 +177,81 @@ def fuse_sources(
     """
     same_QMK = (told.video_QM.unsqueeze(2) == video_QK.unsqueeze(1)) & (video_QK >= 0).unsqueeze(1)
     new_QM = ~same_QMK.any(2) & (told.video_QM >= 0)
-    text_QMS = told.log_evidence_QMS.double().clamp(max=LARGEST_LOG).exp()
-    text_QMS = text_QMS * (told.video_QM >= 0).unsqueeze(2)
-    text_QKS = torch.einsum("qmk,qms->qks", same_QMK.double(), text_QMS)
-    text_QKS = torch.cat([text_QKS, text_QMS * new_QM.unsqueeze(2)], 1)
+    is_video_QK = torch.cat([video_QK >= 0, new_QM], 1)
+    log_ratio_QMCS = told.log_ratio_QMCS.double().clamp(max=LARGEST_LOG)
+    log_ratio_QMCS = log_ratio_QMCS.masked_fill((told.video_QM < 0)[:, :, None, None], -torch.inf)
+    text_QMCS, same_QMK = log_ratio_QMCS.exp(), same_QMK.double()
+    text_QKCS = torch.einsum("qmk,qmcs->qkcs", same_QMK, text_QMCS)
+    text_QKCS = torch.cat([text_QKCS, text_QMCS * new_QM[:, :, None, None]], 1)
+    parts_QK = torch.einsum("qmk,qm->qk", same_QMK, told.parts_QM.double()).clamp(min=1)
+    parts_QK = torch.cat([parts_QK, told.parts_QM.double().clamp(min=1)], 1) * is_video_QK
     none_Q1 = none_Q.double().clamp(LEAST_OPEN, 1 - LEAST_OPEN).unsqueeze(1)
     log_alpha_QK = torch.cat([gallery.log_alpha_QK.double(), log_alpha_QM.double()], 1)
     share_QK = (log_alpha_QK - gallery.log_strength_Q.double().unsqueeze(1)).exp().clamp(max=1)
-    is_video_QK = torch.cat([video_QK >= 0, new_QM], 1)
-    known = video_QK.shape[1]
     seen_QK = (1 - none_Q1) * share_QK * is_video_QK
-    least_Q1 = _least(seen_QK[:, :known], is_video_QK[:, :known], none_Q1, gallery.videos)
-    open_Q1 = none_Q1 + gallery.videos * least_Q1
-    seen_QK = gallery.videos * (seen_QK - least_Q1).clamp(min=0) * is_video_QK / open_Q1
-    fused_QK = fuse_evidence_of(seen_QK, text_QKS, gallery.videos)
-    strength_Q1 = gallery.videos / open_Q1 + (fused_QK - seen_QK).sum(1, keepdim=True)
-    left_open_Q1 = gallery.videos / strength_Q1
-    missing_Q1 = left_open_Q1 * none_Q1 / open_Q1
-    probability_QK = fused_QK / strength_Q1 + (left_open_Q1 - missing_Q1) / gallery.videos
+    # One more column stands for all videos that have none; words do not speak for these.
+    rest_Q1 = (1 - none_Q1 - seen_QK.sum(1, keepdim=True)).clamp(min=0)
+    unseen_Q1 = (gallery.videos - parts_QK.sum(1, keepdim=True)).clamp(min=0)
+    base_QK = (1 - EXPECT_MISSING) * torch.cat([parts_QK, unseen_Q1], 1) / gallery.videos
+    text_QKCS = torch.cat([text_QKCS, torch.zeros_like(text_QKCS[:, :1])], 1)
+    about_QC4 = attributed(told.clause_QC, log_ratio_QMCS.amax(1), numbers_of(told.weights))
+    log_fused_QK, log_none_Q = combined(
+        torch.cat([seen_QK, rest_Q1], 1), none_Q1.squeeze(1), base_QK, text_QKCS, about_QC4, told.weights.lost
+    )
+    missing_Q1, strength_Q1 = log_none_Q.exp().unsqueeze(1), gallery.log_strength_Q.double().unsqueeze(1)
     fused = replace(
         gallery,
         # P(i) in the form of a distribution whose concentrations sum to S, without "none of them".
-        log_alpha_QK=(probability_QK * is_video_QK / (1 - missing_Q1) * strength_Q1).log(),
-        log_strength_Q=strength_Q1.squeeze(1).log(),
+        log_alpha_QK=log_fused_QK[:, :-1] - (1 - missing_Q1).log() + strength_Q1,
+        log_strength_Q=strength_Q1.squeeze(1),
         none_Q=stated_none(missing_Q1.squeeze(1), expect_missing),
     )
-    log_sources_QK3 = torch.cat([seen_QK.unsqueeze(2), text_QKS], 2).log()
-    return Fused(fused, log_sources_QK3, is_video_QK.sum(1))
+    seen_ratio_QK = seen_QK / base_QK[:, :-1].clamp(min=CERTAIN)
+    about_Q3 = about_QC4[:, :, :3].amax(1).clamp(min=CERTAIN)
+    by_words_QKS = (about_QC4[:, None, :, 1:3] * text_QKCS[:, :-1]).amax(2)
+    sources_QK3 = torch.cat([(about_Q3[:, :1] * seen_ratio_QK).unsqueeze(2), by_words_QKS], 2)
+    return Fused(fused, sources_QK3.log(), is_video_QK.sum(1))
 
 
-def _least(seen_QK: Tensor, is_video_QK: Tensor, none_Q1: Tensor, videos: int) -> Tensor:
-    """The least probability of any video, Q × 1; of those that are no candidates the mean is known."""
-    least_Q1 = seen_QK.masked_fill(~is_video_QK, torch.inf).amin(1, keepdim=True)
-    unseen_Q1 = videos - is_video_QK.sum(1, keepdim=True)
-    left_Q1 = (1 - none_Q1 - seen_QK.sum(1, keepdim=True)).clamp(min=0) / unseen_Q1.clamp(min=1)
-    return torch.where(unseen_Q1 > 0, torch.minimum(least_Q1, left_Q1), least_Q1)
+def attributed(clause_QC: Tensor, leading_QCS: Tensor, numbers: Numbers) -> Tensor:
+    """How probable it is that each clause is about what is seen, said, written, or nothing known: Q × C × 4.
+
+    `leading_QCS` is the best log ratio of any video, -inf where a source heard nothing: its share is left to
+    pictures.
+    """
+    about_QC4 = torch.tensor(ABOUT, dtype=torch.float64)[clause_QC]
+    odds_QCS = (numbers.bare_S + numbers.bare_lead * leading_QCS.clamp(min=-LARGEST_LOG)).masked_fill(
+        leading_QCS.isneginf(), -torch.inf
+    )
+    zero_QC1 = torch.zeros_like(odds_QCS[..., :1])
+    bare_QC4 = torch.cat([torch.softmax(torch.cat([zero_QC1, odds_QCS], 2), 2), zero_QC1], 2)
+    about_QC4 = torch.where((clause_QC == ClauseKind.BARE).unsqueeze(2), bare_QC4, about_QC4)
+    words_QCS = about_QC4[..., 1:3] * ~leading_QCS.isneginf()
+    seen_QC1 = about_QC4[..., :3].sum(2, keepdim=True) - words_QCS.sum(2, keepdim=True)
+    other_QC1 = torch.zeros_like(seen_QC1)
+    other_QC1[:, 1:] = seen_QC1[:, 1:]  # pictures count once, for the first clause
+    return torch.cat([seen_QC1 - other_QC1, words_QCS, about_QC4[..., 3:] + other_QC1], 2)
+
+
+def combined(
+    seen_QV: Tensor,
+    none_Q: Tensor,
+    base_QV: Tensor,
+    text_QVCS: Tensor,
+    about_QC4: Tensor,
+    lost: Sequence[float] | Tensor,
+) -> tuple[Tensor, Tensor]:
+    """log P of every video and of "none of them"; -inf where `base_QV`, the prior, is 0."""
+    ratio_QVCS = text_QVCS + torch.as_tensor(lost, dtype=torch.float64).exp()
+    seen_QV1 = (seen_QV / base_QV.clamp(min=1e-300)).unsqueeze(2)
+    by_words_QVC = (about_QC4[:, None, :, 1:3] * ratio_QVCS).sum(3)
+    factor_QVC = about_QC4[:, None, :, 0] * seen_QV1 + by_words_QVC + about_QC4[:, None, :, 3]
+    none_QC = about_QC4[..., 0] * (none_Q / EXPECT_MISSING).unsqueeze(1) + about_QC4[..., 1:].sum(2)
+    log_QV = factor_QVC.clamp(min=1e-300).log().sum(2) + base_QV.clamp(min=1e-300).log()
+    log_QV = log_QV.masked_fill(base_QV <= 0, -torch.inf)
+    log_none_Q = none_QC.clamp(min=1e-300).log().sum(1) + math.log(EXPECT_MISSING)
+    log_all_Q = torch.logaddexp(log_QV.logsumexp(1), log_none_Q)
+    return log_QV - log_all_Q.unsqueeze(1), log_none_Q - log_all_Q
 
 
 def stated_none(none_Q: Tensor, expect_missing: float) -> Tensor:
@@ -147,76 +263,100 @@ def stated_none(none_Q: Tensor, expect_missing: float) -> Tensor:
     return torch.sigmoid(torch.logit(none_Q.double(), 1e-12) + shift)
 
 
-def fuse_evidence_of(seen_QK: Tensor, text_QKS: Tensor, videos: int) -> Tensor:
-    """e ⊕ t₁ ⊕ t₂ …: Dempster's rule in closed form, one source after the other."""
-    fused_QK = seen_QK.clamp(min=0)
-    for text_QK in text_QKS.unbind(2):
-        fused_QK = fused_QK + text_QK + fused_QK * text_QK / videos
-    return fused_QK
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers of `TextEvidence` as tensors, some of which may be fitted."""
+
+    offset_S: Tensor
+    slopes_SF: Tensor
+    lost_S: Tensor
+    bare_S: Tensor
+    bare_lead: Tensor
+
+
+def numbers_of(weights: TextEvidence) -> Numbers:
+    values = (weights.offsets, weights.slopes_SF, weights.lost, weights.bare, weights.bare_lead)
+    return Numbers(*(torch.tensor(value, dtype=torch.float64) for value in values))
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out queries over a whole gallery: what pictures say, and what passages have of the query."""
+    """Held-out queries over whole galleries: what pictures say, and what passages have of each clause."""
 
     seen_QV: Tensor  # P(i) by pictures alone
     none_Q: Tensor
-    features_QVS3: Tensor  # m, c and z of each video's best passage
-    has_QVS: Tensor  # whether there is a passage at all
-    owner_Q: Tensor  # the right video
+    there_QV: Tensor  # whether the video is in the query's gallery
+    features_QCNF: Tensor
+    slot_QN: Tensor  # 2 · video + source of each passage; 2 V where there is none
+    clause_QC: Tensor  # ClauseKind
+    owner_Q: Tensor  # the right video; -1 where none is right
+    weight_Q: Tensor
 
 
-def log_probabilities(held: HeldOut, params_5: Tensor, gone: bool) -> Tensor:
-    """log P of the right video of each query; with `gone`, log P(none) where the right video is missing."""
-    own_Q1 = held.owner_Q.unsqueeze(1)
-    is_there_QV = torch.ones_like(held.seen_QV, dtype=torch.bool)
-    if gone:
-        is_there_QV = is_there_QV.scatter(1, own_Q1, False)
-    videos = held.seen_QV.shape[1] - gone
-    none_Q1 = held.none_Q.double().clamp(LEAST_OPEN, 1 - LEAST_OPEN).unsqueeze(1)
-    seen_QV = held.seen_QV.double() * is_there_QV
-    least_Q1 = _least(seen_QV, is_there_QV, none_Q1, videos)
-    open_Q1 = none_Q1 + videos * least_Q1
-    seen_QV = videos * (seen_QV - least_Q1).clamp(min=0) * is_there_QV / open_Q1
-    offset_S, slopes_3 = params_5[:2], params_5[2:].exp()
-    log_text_QVS = (held.features_QVS3.double() * slopes_3).sum(3) + offset_S
-    text_QVS = log_text_QVS.clamp(max=LARGEST_LOG).exp() * held.has_QVS * is_there_QV.unsqueeze(2)
-    fused_QV = fuse_evidence_of(seen_QV, text_QVS, videos)
-    strength_Q1 = videos + fused_QV.sum(1, keepdim=True)
-    missing_Q1 = videos / strength_Q1 * none_Q1 / open_Q1
-    if gone:
-        return missing_Q1.squeeze(1).log()
-    own_QV = fused_QV.gather(1, own_Q1) / strength_Q1 + 1 / strength_Q1 - missing_Q1 / videos
-    return own_QV.squeeze(1).clamp(min=1e-300).log()
+def log_posterior(held: HeldOut, numbers: Numbers) -> tuple[Tensor, Tensor]:
+    """log P of every video of each query's gallery, and of "none of them"."""
+    queries, videos = held.seen_QV.shape
+    source_QN = held.slot_QN % 2
+    slopes_QNF = numbers.slopes_SF[source_QN]
+    log_QCN = (held.features_QCNF * slopes_QNF.unsqueeze(1)).sum(3) + numbers.offset_S[source_QN].unsqueeze(1)
+    there_QN = held.slot_QN < 2 * videos
+    ratio_QCN = log_QCN.clamp(max=LARGEST_LOG).exp() * there_QN.unsqueeze(1)
+    clauses = ratio_QCN.shape[1]
+    sums_QCL = ratio_QCN.new_zeros(queries, clauses, 2 * videos + 1)
+    sums_QCL = sums_QCL.scatter_add(2, held.slot_QN.unsqueeze(1).expand_as(ratio_QCN), ratio_QCN)
+    counts_QL = ratio_QCN.new_zeros(queries, 2 * videos + 1).scatter_add(1, held.slot_QN, there_QN.double())
+    text_QCL = sums_QCL / counts_QL.clamp(min=1).unsqueeze(1)
+    text_QVCS = text_QCL[..., :-1].reshape(queries, clauses, videos, 2).movedim(2, 1)
+    best_QCS = text_QVCS.amax(1)
+    leading_QCS = best_QCS.clamp(min=1e-300).log().masked_fill(best_QCS == 0, -torch.inf)
+    about_QC4 = attributed(held.clause_QC, leading_QCS, numbers)
+    base_QV = (1 - EXPECT_MISSING) * held.there_QV.double() / held.there_QV.sum(1, keepdim=True)
+    return combined(held.seen_QV, held.none_Q, base_QV, text_QVCS, about_QC4, numbers.lost_S)
+
+
+def log_probabilities(held: HeldOut, numbers: Numbers) -> Tensor:
+    """log P of the right answer of each query: its video, or "none of them"."""
+    log_QV, log_none_Q = log_posterior(held, numbers)
+    own_Q = log_QV.gather(1, held.owner_Q.clamp(min=0).unsqueeze(1)).squeeze(1)
+    return torch.where(held.owner_Q >= 0, own_Q, log_none_Q)
+
+
+FITTED = tuple(f.name for f in fields(TextEvidence) if f.name != "words")
 
 
 @torch.inference_mode(False)
 @torch.enable_grad()
-def fit_text_evidence(there: HeldOut, gone: HeldOut | None = None) -> TextEvidence:
-    """The numbers under which held-out queries' videos are most probable, and "none" where they are gone.
-
-    `gone` are the same queries, with what pictures say when the right video is taken away.
-    """
+def fit_text_evidence(held: Sequence[HeldOut], steps: int = 60) -> TextEvidence:
+    """The numbers under which the right answers of held-out queries are most probable."""
     shipped = TextEvidence()
-    slopes = (shipped.words, shipped.coverage, shipped.meaning)
-    centre_5 = torch.tensor([*shipped.offsets, *(math.log(slope) for slope in slopes)], dtype=torch.float64)
-    params_5 = centre_5.clone().requires_grad_()
-    queries = len(there.owner_Q)
-    optimizer = torch.optim.LBFGS([params_5], max_iter=200, line_search_fn="strong_wolfe")
+    centre = torch.tensor([getattr(shipped, name) for name in FITTED], dtype=torch.float64)
+    params = centre.clone().requires_grad_()
+    optimizer = torch.optim.LBFGS([params], max_iter=steps, line_search_fn="strong_wolfe")
+    total = sum(float(some.weight_Q.sum()) for some in held)
 
-    def loss() -> Tensor:
-        total = (1 - EXPECT_MISSING) * log_probabilities(there, params_5, False).mean()
-        if gone is not None:
-            total = total + EXPECT_MISSING * log_probabilities(gone, params_5, True).mean()
-        return PULL * (params_5 - centre_5).square().sum() / queries - total
+    def numbers() -> Numbers:
+        by_name: dict[str, Any] = {**shipped.to_dict(), **dict(zip(FITTED, params.unbind(), strict=True))}
+        at = {name: torch.as_tensor(value, dtype=torch.float64) for name, value in by_name.items()}
+
+        def slopes(source: str) -> Tensor:
+            missing, unknown = at[f"missing_{source}"], at[f"unknown_{source}"]
+            return torch.stack([at["words"], -missing, -unknown, at[f"meaning_{source}"], at["exact"]])
+
+        return Numbers(
+            torch.stack([at["said"], at["written"]]),
+            torch.stack([slopes("said"), slopes("written")]),
+            torch.stack([at["lost_said"], at["lost_written"]]),
+            torch.stack([at["bare_said"], at["bare_written"]]),
+            at["bare_lead"],
+        )
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        value = loss()
+        value = PULL * (params - centre).square().sum() / total
+        for some in held:
+            value = value - (some.weight_Q * log_probabilities(some, numbers())).sum() / total
         value.backward()
         return value
 
     optimizer.step(closure)
-    said, written, *logs = params_5.tolist()
-    words, coverage, meaning = (min(math.exp(value), 100.0) for value in logs)
-    return replace(shipped, said=said, written=written, words=words, coverage=coverage, meaning=meaning)
+    return replace(shipped, **dict(zip(FITTED, params.tolist(), strict=True)))

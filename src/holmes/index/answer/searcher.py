@@ -42,7 +42,7 @@ from holmes.index.answer.local import LocalIndex
 from holmes.index.answer.probes import sentence_probes, vector_probes
 from holmes.index.answer.request import SearchRequest, check_sentence
 from holmes.index.answer.timeline import find_moments, frame_at, timeline_of
-from holmes.index.answer.words import Speaking, Words, find_speaking, word_queries
+from holmes.index.answer.words import Speaking, Words, find_speaking, pictured, word_queries
 from holmes.index.embedders.loading import Model, recorded_embedder
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.engine.gallery import Gallery, open_gallery
@@ -89,7 +89,8 @@ class Index(LocalIndex):
         answers: list[Answer] = []
         for start in range(0, len(request.sentences), QUERIES_AT_ONCE):
             some = request.some(slice(start, start + QUERIES_AT_ONCE))
-            probes, enough = self._probes(some.sentences), max(request.top, SMALL_GROUP)
+            seen = pictured(some.sentences) if self.passages else some.sentences
+            probes, enough = self._probes(seen), max(request.top, SMALL_GROUP)
             nearest = nearest_videos(
                 self.gallery, probes.to(self.device), enough, self.judge.candidates, allowed_S
             ).to("cpu")
@@ -127,7 +128,7 @@ class Index(LocalIndex):
         queries = word_queries(request.sentences, self.passages.encoder)
         counts = self.passages.count(queries)
         speaking = self.speaking(queries, counts, self.text_evidence, probes, allowed)
-        return Words(queries, tuple(map(tuple, speaking)))
+        return Words(queries, tuple(map(tuple, speaking)), self.text_evidence)
 
     def speaking(
         self,

@@ -16,12 +16,21 @@ from itertools import accumulate
 
 import torch
 
-from holmes.evidence.sources import SAID, WRITTEN, TextEvidence, Told
+from holmes.evidence.sources import SAID, WRITTEN, ClauseKind, TextEvidence, Told
 from holmes.heard.passages import Passage
 from holmes.index.answer.answers import Hit, Quote
 from holmes.index.engine.gallery import Gallery
 from holmes.index.engine.nearest import Nearest
-from holmes.index.engine.passages import COMMON, WORD, Counts, FoundWords, PassageIndex, WordQuery, words_of
+from holmes.index.engine.passages import (
+    COMMON,
+    WORD,
+    Counts,
+    FoundWords,
+    PassageIndex,
+    WordQuery,
+    clauses_of,
+    words_of,
+)
 from holmes.index.engine.rescoring import score_pairs
 from holmes.index.engine.scan import Probes
 from holmes.index.ingest.hearing import encoder_digest, sentence_vectors
@@ -54,6 +63,7 @@ class Words:
 
     queries: tuple[WordQuery, ...]
     speaking: tuple[tuple[Speaking, ...], ...]  # of each query, the strongest evidence first
+    weights: TextEvidence  # by which they were found
 
     def told(self, nearest: Nearest) -> Told | None:
         """The evidence of words, as tensors; None where no word speaks for any video."""
@@ -66,16 +76,23 @@ class Words:
                 [getattr(each, name) for each in row] + [fill] * (most - len(row)) for row in self.speaking
             ]
 
-        nothing = (float("-inf"), float("-inf"))
-        evidence = [
-            [each.found.log_evidence for each in row] + [nothing] * (most - len(row)) for row in self.speaking
-        ]
+        clauses = max(len(query.clauses) for query in self.queries)
+        log_ratio_QMCS = torch.full((len(self.speaking), most, clauses, 2), -torch.inf, dtype=torch.float64)
+        clause_QC = torch.full((len(self.queries), clauses), int(ClauseKind.ABSENT))
+        for q, (query, row) in enumerate(zip(self.queries, self.speaking, strict=True)):
+            count = len(query.clauses)
+            clause_QC[q, :count] = torch.tensor(query.kinds)
+            if row:
+                ratios = torch.tensor([each.found.log_ratios for each in row], dtype=torch.float64)
+                log_ratio_QMCS[q, : len(row), :count] = ratios
         return Told(
             candidate_QK=nearest.video_QK,
             video_QM=torch.tensor(table("video", -1), dtype=torch.int64),
-            log_evidence_QMS=torch.tensor(evidence, dtype=torch.float64),
+            log_ratio_QMCS=log_ratio_QMCS,
+            clause_QC=clause_QC,
             scores=Scores(torch.tensor(table("frame", 0.0)), torch.tensor(table("clip", 0.0))),
             parts_QM=torch.tensor(table("parts", 0), dtype=torch.int64),
+            weights=self.weights,
         )
 
     def by_name(self, q: int) -> dict[str, FoundWords]:
@@ -92,12 +109,24 @@ def word_queries(sentences: Sequence[str], encoder: str) -> tuple[WordQuery, ...
 
     "A video of a dog" asks for the same words as "dog".
     """
-    sentences = [core_of(sentence) for sentence in sentences]
-    vectors = sentence_vectors(sentences) if encoder and encoder == encoder_digest() else None
+    queries = [WordQuery.of(core_of(sentence)) for sentence in sentences]
+    texts = [core_of(clause.text) for query in queries for clause in query.clauses]
+    found = sentence_vectors(texts) if encoder and encoder == encoder_digest() else None
+    if found is None:
+        return tuple(queries)
+    vectors = iter(found)
     return tuple(
-        WordQuery.of(sentence, None if vectors is None else vectors[q])
-        for q, sentence in enumerate(sentences)
+        WordQuery(tuple(replace(clause, vector_D=next(vectors)) for clause in query.clauses))
+        for query in queries
     )
+
+
+def pictured(sentences: Sequence[str]) -> list[str]:
+    """The part of each sentence that is about what is seen, where its form tells; else all of it."""
+    seen = (
+        [text for kind, text in clauses_of(sentence) if kind == ClauseKind.BARE] for sentence in sentences
+    )
+    return [found[0] if found else sentence for found, sentence in zip(seen, sentences, strict=True)]
 
 
 def find_speaking(

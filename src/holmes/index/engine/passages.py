@@ -4,14 +4,14 @@ The information of a word follows from how many of all passages have it, also th
 counted first (`count`), then the best videos are found (`find`). What a shard finds does not depend on how
 passages are spread over segments and shards.
 
-N passages, V videos, Q queries, D width
+N passages, V videos (U with passages), Q queries, C clauses, S sources, F features, D width
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from holmes.evidence.sources import SAID, WRITTEN, TextEvidence
+from holmes.evidence.sources import SAID, WRITTEN, ClauseKind, TextEvidence, likely_about
 from holmes.heard.passages import Passage
 from holmes.index.engine.kernels import code_products
 from holmes.index.storage.passages import LARGEST_CODE, PassageSegment, spaced
@@ -46,25 +46,99 @@ FRAME_WORDS = (
     "writes text caption captions screen shown shows showing letters label"
 )
 COMMON, FRAME = frozenset(COMMON_WORDS.split()), frozenset(FRAME_WORDS.split())
+# Words after which a clause is about what is said, or what is written; after a sign, saying is writing too.
+SAYING_WORDS = (
+    "say says said saying tell tells told telling talk talks talked talking speak speaks speaking spoke "
+    "mention mentions mentioned mentioning"
+)
+LETTERED_WORDS = "sign signs caption captions text screen label letters poster banner title slide"
+SAYING, READING = frozenset(SAYING_WORDS.split()), frozenset({"reads", "written", "writes"})
+LETTERED = frozenset(LETTERED_WORDS.split())
+LINKING = frozenset({"that", "about", "of"})  # between such a word and its clause
+MOST_CLAUSES = 4
+# As if there were this many more passages, of which so many have a word: a few passages tell little of words.
+MORE_PASSAGES, MORE_WITH_WORD = 50.0, 2.0
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A part of a sentence that is about one source."""
+
+    kind: ClauseKind
+    text: str
+    terms: tuple[str, ...]
+    phrases: tuple[str, ...]
+    vector_D: NDArray[np.float32] | None = None  # its meaning
 
 
 @dataclass(frozen=True)
 class WordQuery:
     """One sentence as passages are searched for it."""
 
-    terms: tuple[str, ...]
-    phrases: tuple[str, ...]
-    vector_D: NDArray[np.float32] | None = None  # its meaning
+    clauses: tuple[Clause, ...]
 
     @classmethod
-    def of(cls, sentence: str, vector_D: NDArray[np.float32] | None = None) -> WordQuery:
-        words = list(dict.fromkeys(word.casefold() for word in WORD.findall(spaced(sentence))))
-        for dropped in (COMMON | FRAME, COMMON, frozenset[str]()):
-            kept = [word for word in words if word not in dropped]
-            if kept:
-                break
-        phrases = [phrase.strip() for phrase in QUOTED.findall(sentence) if WORD.search(phrase)]
-        return cls(tuple(kept[:MOST_TERMS]), tuple(phrases[:MOST_PHRASES]), vector_D)
+    def of(cls, sentence: str) -> WordQuery:
+        found = clauses_of(sentence)
+        kinds = [kind for kind, _ in found]
+        clauses = []
+        for kind, text in found[:MOST_CLAUSES]:
+            phrases = [phrase.strip() for phrase in QUOTED.findall(text) if WORD.search(phrase)]
+            if phrases:
+                kind = ClauseKind.QUOTED
+            elif kind == ClauseKind.BARE and len(kinds) > 1:
+                kind = ClauseKind.BESIDE
+            clauses.append(Clause(kind, text, terms_of(text), tuple(phrases[:MOST_PHRASES])))
+        return cls(tuple(clauses))
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(term for clause in self.clauses for term in clause.terms))
+
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        return tuple(phrase for clause in self.clauses for phrase in clause.phrases)
+
+    @property
+    def kinds(self) -> tuple[ClauseKind, ...]:
+        return tuple(clause.kind for clause in self.clauses)
+
+
+def clauses_of(sentence: str) -> list[tuple[ClauseKind, str]]:
+    """The parts of a sentence: what is not about words, then what follows each word of saying or reading."""
+    matches = list(WORD.finditer(sentence))
+    words = [match.group().casefold() for match in matches]
+    starts = [(-1, ClauseKind.BARE)]
+    for at, word in enumerate(words):
+        lettered = word in SAYING and not LETTERED.isdisjoint(words[max(0, at - 2) : at])
+        if word in READING or lettered:
+            starts.append((at, ClauseKind.WRITTEN))
+        elif word in SAYING:
+            starts.append((at, ClauseKind.SAID))
+        elif word == "while" and starts[-1][1] != ClauseKind.BARE:  # someone says … while a ball rolls
+            starts.append((at, ClauseKind.BARE))
+    found = []
+    for (start, kind), (end, _) in zip(starts, [*starts[1:], (len(words), ClauseKind.ABSENT)], strict=True):
+        first, last = start + 1, end
+        while start >= 0 and first < last and words[first] in LINKING:
+            first += 1
+        while end < len(words) and first < last and words[last - 1] in COMMON | FRAME:
+            last -= 1
+        if any(word not in COMMON | FRAME for word in words[first:last]):
+            from_ = matches[first].start() if start >= 0 else 0
+            found.append((kind, sentence[from_ : matches[last - 1].end() if end < len(words) else None]))
+    found.sort(key=lambda each: each[0] != ClauseKind.BARE)  # pictures count for the first clause
+    return found or [(ClauseKind.BARE, sentence)]
+
+
+def terms_of(text: str) -> tuple[str, ...]:
+    """The words that a text is searched by."""
+    words = list(dict.fromkeys(word.casefold() for word in WORD.findall(spaced(text))))
+    for dropped in (COMMON | FRAME, COMMON, frozenset[str]()):
+        kept = [word for word in words if word not in dropped]
+        if kept:
+            break
+    return tuple(kept[:MOST_TERMS])
 
 
 @dataclass(frozen=True)
@@ -73,14 +147,14 @@ class FoundWords:
 
     video: str
     key: int  # orders videos with equal evidence
-    log_evidence: tuple[float, float]  # said, written; -inf where there is nothing
+    log_ratios: tuple[tuple[float, float], ...]  # of each clause: said, written; -inf where there is nothing
     passages: tuple[Passage | None, Passage | None]
     exact: bool = False  # one of them has the very words that were quoted
-    features: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())  # m, c, z of each
+    support: float = 0.0  # by which the best are chosen
 
     @property
     def rank(self) -> tuple[float, int]:
-        return -max(self.log_evidence), self.key
+        return -self.support, self.key
 
 
 @dataclass(frozen=True)
@@ -97,8 +171,9 @@ class Counts:
         return Counts(self.passages + other.passages, words)
 
     def information(self, word: str) -> float:
-        """log N/n: how much it tells that a passage has this word."""
-        return max(0.0, math.log((self.passages + 1) / (self.words.get(word, 0) + 0.5)))
+        """log N/n: how much it tells that a passage has this word, n of the others."""
+        others = max(0, self.words.get(word, 0) - 1)
+        return math.log((self.passages + MORE_PASSAGES) / (others + MORE_WITH_WORD))
 
 
 class PassageIndex:
@@ -132,7 +207,7 @@ class PassageIndex:
         """The best videos of each query, by their spoken and written words."""
         found: list[list[FoundWords]] = [[] for _ in queries]
         for segment in self.segments:
-            search = _Segment(segment, allowed)
+            search = SegmentSearch(segment, allowed)
             for q, some in enumerate(search.find(queries, counts, weights, top)):
                 found[q] += some
         return [best(some, top) for some in found]
@@ -144,7 +219,7 @@ def best(found: Sequence[FoundWords], top: int = MOST_VIDEOS) -> list[FoundWords
     return sorted(exact or found, key=lambda each: each.rank)[:top]
 
 
-class _Segment:
+class SegmentSearch:
     """One segment while it is searched."""
 
     def __init__(self, segment: PassageSegment, allowed: Collection[str] | None) -> None:
@@ -165,93 +240,112 @@ class _Segment:
     def find(
         self, queries: Sequence[WordQuery], counts: Counts, weights: TextEvidence, top: int
     ) -> list[list[FoundWords]]:
-        cosine_QN = self._cosines(queries)
-        return [
-            self._best(query, cosine_N, counts, weights, top)
-            for query, cosine_N in zip(queries, cosine_QN, strict=True)
-        ]
+        clauses = [clause for query in queries for clause in query.clauses]
+        cosine_CN = iter(self.cosines(clauses))
+        return [self._best(query, cosine_CN, counts, weights, top) for query in queries]
 
-    def _cosines(self, queries: Sequence[WordQuery]) -> NDArray[np.float32]:
-        """The cosine of every passage's meaning and each query's; 0 where either has no vector."""
+    def cosines(self, clauses: Sequence[Clause]) -> NDArray[np.float32]:
+        """The cosine of every passage's meaning and each clause's; 0 where either has no vector."""
         passages, width = self.segment.codes_ND.shape
-        cosine_QN = np.zeros((len(queries), passages), np.float32)
-        asked = [q for q, query in enumerate(queries) if query.vector_D is not None]
+        cosine_CN = np.zeros((len(clauses), passages), np.float32)
+        asked = [at for at, clause in enumerate(clauses) if clause.vector_D is not None]
         if not asked or not width or not passages:
-            return cosine_QN
-        rows_QD = np.stack([np.asarray(queries[q].vector_D, np.float32) for q in asked])
-        if rows_QD.shape[1] != width:
-            return cosine_QN
-        scale_Q1 = np.maximum(np.abs(rows_QD).max(axis=1, keepdims=True), 1e-9) / LARGEST_CODE
-        probes_QD = torch.from_numpy(np.rint(rows_QD / scale_Q1).astype(np.int8))
-        product_NQ = code_products(probes_QD)(self._codes.unsqueeze(0)).float().numpy()
+            return cosine_CN
+        rows_CD = np.stack([np.asarray(clauses[at].vector_D, np.float32) for at in asked])
+        if rows_CD.shape[1] != width:
+            return cosine_CN
+        scale_C1 = np.maximum(np.abs(rows_CD).max(axis=1, keepdims=True), 1e-9) / LARGEST_CODE
+        probes_CD = torch.from_numpy(np.rint(rows_CD / scale_C1).astype(np.int8))
+        product_NC = code_products(probes_CD)(self._codes.unsqueeze(0)).float().numpy()
         scale_N = np.asarray(self.segment.scale_N)
-        cosine_QN[asked] = product_NQ.T * scale_N * scale_Q1
-        return cosine_QN
+        cosine_CN[asked] = product_NC.T * scale_N * scale_C1
+        return cosine_CN
+
+    def features(self, clause: Clause, cosine_N: NDArray[np.float32], counts: Counts) -> NDArray[np.float32]:
+        """m, l, u, z and whether it has a quoted phrase, of every passage (`holmes.evidence.sources`)."""
+        rare = [t for t in clause.terms if counts.words.get(t, 0) <= MOST_POSTINGS] or clause.terms[:1]
+        known = [term for term in rare if counts.words.get(term, 0)]
+        matched_N, lacks_N = np.zeros((2, len(self.owner_N)), np.float32)
+        lacks_N += len(known)
+        for term in known:
+            rows = self.rows_with(term)
+            matched_N[rows] += counts.information(term)
+            lacks_N[rows] -= 1
+        few = MORE_PASSAGES / (MORE_PASSAGES + counts.passages)  # among many passages it is another word
+        unknown_N = np.full_like(matched_N, few * (len(rare) - len(known)))
+        return np.stack([matched_N, lacks_N, unknown_N, cosine_N, self._exact(clause.phrases)], 1)
 
     def _best(
         self,
         query: WordQuery,
-        cosine_N: NDArray[np.float32],
+        cosine_CN: Iterator[NDArray[np.float32]],
         counts: Counts,
         weights: TextEvidence,
         top: int,
     ) -> list[FoundWords]:
-        information = {term: counts.information(term) for term in query.terms}
-        whole = sum(information.values())
-        matched_N = np.zeros(len(self.owner_N), np.float32)
-        rare = [t for t in query.terms if counts.words.get(t, 0) <= MOST_POSTINGS]
-        for term in rare or query.terms[:1]:
-            matched_N[self._rows(_quoted(term))] += information[term]
-        exact_N = self._exact(query.phrases)
-        coverage_N = matched_N / max(whole, 1e-9)
-        log_N = weights.words * matched_N + weights.coverage * coverage_N + weights.meaning * cosine_N
-        log_N += np.array(weights.offsets, np.float32)[self.kind_N] + weights.exact * exact_N
-        log_N[~self.live_V[self.owner_N]] = -np.inf
-        best_2U = np.stack(
-            [
-                np.maximum.reduceat(np.where(self.kind_N == kind, log_N, -np.inf), self.first_U)
-                for kind in (SAID, WRITTEN)
-            ]
-        )
-        either_U = best_2U.max(axis=0)
+        passages = len(self.owner_N)
+        slopes_SF = np.array(weights.slopes_SF, np.float32)
+        offset_N = np.array(weights.offsets, np.float32)[self.kind_N]
+        log_CN = np.empty((len(query.clauses), passages), np.float64)
+        exact_N = np.zeros(passages, bool)
+        for at, clause in enumerate(query.clauses):
+            features_NF = self.features(clause, next(cosine_CN), counts)
+            log_CN[at] = (features_NF * slopes_SF[self.kind_N]).sum(1) + offset_N
+            exact_N |= features_NF[:, 4] > 0
+        dead_N = ~self.live_V[self.owner_N]
+        ratio_CUS = np.empty((len(query.clauses), len(self.first_U), 2))
+        for kind in (SAID, WRITTEN):
+            of_kind_N = (self.kind_N == kind) & ~dead_N
+            ratio_CUS[:, :, kind] = self._means(log_CN, of_kind_N)
+        support_U = weights.log_support(torch.from_numpy(ratio_CUS), query.kinds).numpy()
+        support_U[np.isneginf(ratio_CUS).all(axis=(0, 2))] = -np.inf
         if query.phrases and exact_N.any():  # only those that have the quoted words
-            either_U = np.where(np.maximum.reduceat(exact_N, self.first_U) > 0, either_U, -np.inf)
-        candidates = np.argsort(-either_U, kind="stable")[: top + 1]
-        ends_U = np.append(self.first_U[1:], len(self.owner_N))
+            support_U[~np.logical_or.reduceat(exact_N, self.first_U)] = -np.inf
+        candidates = np.argsort(-support_U, kind="stable")[:top]
         found = []
-        for at in candidates[np.isfinite(either_U[candidates])][:top]:
-            own = slice(int(self.first_U[at]), int(ends_U[at]))
+        for at in candidates[np.isfinite(support_U[candidates])]:
             name = self.segment.names[int(self.video_U[at])]
-            evidence, features, exact = list[float](), list[tuple[float, ...]](), False
-            passages: list[Passage | None] = []
-            for kind in (SAID, WRITTEN):
-                value = float(best_2U[kind, at])
-                evidence.append(value)
-                if not math.isfinite(value):
-                    passages.append(None)
-                    features.append(())
-                    continue
-                of_kind = np.where(self.kind_N[own] == kind, log_N[own], -np.inf)
-                number = own.start + int(of_kind.argmax())
-                passages.append(self.segment.passage(number))
-                features.append(
-                    (float(matched_N[number]), float(coverage_N[number]), float(cosine_N[number]))
-                )
-                exact |= bool(exact_N[number])
+            chosen = self._chosen(int(at), log_CN, query.kinds)
+            said, written = (None if n is None else self.segment.passage(n) for n in chosen)
             found.append(
                 FoundWords(
                     name,
                     video_key(name),
-                    (evidence[0], evidence[1]),
-                    (passages[0], passages[1]),
-                    exact,
-                    (features[0], features[1]),
+                    tuple((float(said), float(written)) for said, written in ratio_CUS[:, at]),
+                    (said, written),
+                    any(exact_N[number] for number in chosen if number is not None),
+                    float(support_U[at]),
                 )
             )
         return found
 
-    def _rows(self, match: str) -> NDArray[np.int64]:
-        rows = self.segment.rows("SELECT rowid FROM words WHERE words MATCH ?", (match,))
+    def _means(self, log_CN: NDArray[np.float64], some_N: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """log of the mean ratio of each video's passages, some of all; -inf where it has none."""
+        counts_U = np.add.reduceat(some_N, self.first_U, dtype=np.int64)
+        peak_C1 = log_CN.max(axis=1, keepdims=True)
+        sums_CU = np.add.reduceat(np.exp(log_CN - peak_C1) * some_N, self.first_U, axis=1)
+        with np.errstate(divide="ignore"):
+            means_CU: NDArray[np.float64] = np.log(sums_CU) + peak_C1 - np.log(np.maximum(counts_U, 1))
+        return means_CU
+
+    def _chosen(
+        self, at: int, log_CN: NDArray[np.float64], kinds: Sequence[ClauseKind]
+    ) -> tuple[int | None, int | None]:
+        """The passage of a video that fits best, said and written, for any clause that may be about it."""
+        ends_U = np.append(self.first_U[1:], len(self.owner_N))
+        own = slice(int(self.first_U[at]), int(ends_U[at]))
+        chosen: list[int | None] = []
+        for source in (SAID, WRITTEN):
+            about_C1 = np.array([[likely_about(kind)[source]] for kind in kinds])
+            with np.errstate(divide="ignore"):
+                best_N = (log_CN[:, own] + np.log(about_C1)).max(axis=0)
+            best_N[self.kind_N[own] != source] = -np.inf
+            chosen.append(own.start + int(best_N.argmax()) if (self.kind_N[own] == source).any() else None)
+        return chosen[0], chosen[1]
+
+    def rows_with(self, words: str) -> NDArray[np.int64]:
+        """The passages that have these words, one after the other."""
+        rows = self.segment.rows("SELECT rowid FROM words WHERE words MATCH ?", (_quoted(words),))
         numbers = np.fromiter((row[0] for row in rows), np.int64, len(rows))
         return numbers[(numbers >= 0) & (numbers < len(self.owner_N))]
 
@@ -260,7 +354,7 @@ class _Segment:
         exact_N = np.zeros(len(self.owner_N), np.float32)
         for phrase in phrases:
             wanted = words_of(phrase)
-            rows = self._rows(_quoted(" ".join(wanted)))
+            rows = self.rows_with(" ".join(wanted))
             for number in rows[:MOST_VERIFIED].tolist():
                 if has_phrase(words_of(self.segment.passage(number).text), wanted):
                     exact_N[number] = 1

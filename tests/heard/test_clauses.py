@@ -1,0 +1,33 @@
+"""Which part of a sentence is about what is seen, said and written."""
+
+from __future__ import annotations
+
+import pytest
+
+from holmes.evidence.sources import ClauseKind
+from holmes.index.answer.words import pictured
+from holmes.index.engine.passages import WordQuery
+
+BARE, BESIDE, SAID, WRITTEN, QUOTED, _ = ClauseKind
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("a red plus sign in a field", [(BARE, "a red plus sign in a field")]),
+        ("a man cooks while a dog sleeps", [(BARE, "a man cooks while a dog sleeps")]),
+        ("someone says that the train is late", [(SAID, "the train is late")]),
+        ("a sign that reads no entry", [(WRITTEN, "no entry")]),
+        ("a sign says no entry", [(WRITTEN, "no entry")]),
+        ("a red ball while someone talks about trains", [(BESIDE, "a red ball"), (SAID, "trains")]),
+        ("someone mentions trains while a ball rolls", [(BESIDE, "a ball rolls"), (SAID, "trains")]),
+        ("she says hello and a sign reads exit", [(SAID, "hello"), (WRITTEN, "exit")]),
+        ('"last train"', [(QUOTED, '"last train"')]),
+        ("someone says", [(BARE, "someone says")]),
+        ("ein roter Ball", [(BARE, "ein roter Ball")]),
+    ],
+)
+def test_a_sentence_is_read_as_clauses(sentence: str, expected: list[tuple[ClauseKind, str]]) -> None:
+    assert [(clause.kind, clause.text) for clause in WordQuery.of(sentence).clauses] == expected
+    beside = [text for kind, text in expected if kind == BESIDE]
+    assert pictured([sentence]) == (beside or [sentence])
