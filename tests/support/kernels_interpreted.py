@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from holmes.encoders.attention_kernel import HAS_TRITON, attend_fused, attention_forward
+from holmes.encoders.attention_kernel import HAS_TRITON, FusedAttention, attend_fused
 from holmes.encoders.gaussian import attend, gaussian_weights
 from holmes.transport.sinkhorn import LOG_ZERO, sinkhorn
 from holmes.transport.sinkhorn_kernel import sinkhorn_fused
@@ -46,7 +46,7 @@ seed, direction, step = torch.tensor([5], dtype=torch.int32), torch.randn_like(p
 
 
 def dropped(values: torch.Tensor) -> torch.Tensor:
-    return (attention_forward(values, bias, weights, mask, seed, HEADS, 0.3) * gradient).sum()
+    return (FusedAttention.apply(values, bias, weights, mask, seed, HEADS, 0.3) * gradient).sum()
 
 
 (slope,) = torch.autograd.grad(dropped(projected), [projected])
@@ -59,7 +59,7 @@ projected = torch.zeros(SEQUENCES, 64, 3, 1, 16)
 projected[:, :, 2] = 1
 full = torch.ones(SEQUENCES, 64, dtype=torch.bool)
 even = gaussian_weights([None], 64)
-kept = attention_forward(projected, torch.zeros(3, 1, 16), even, full, seed, HEADS, 0.3)[..., 0]
+kept = FusedAttention.apply(projected, torch.zeros(3, 1, 16), even, full, seed, HEADS, 0.3)[..., 0]
 assert abs(kept.mean().item() - 1) < 0.02, kept.mean()
 expected_deviation = (0.3 / 0.7 / 64) ** 0.5
 assert 0.8 < kept.std().item() / expected_deviation < 1.2, kept.std()
