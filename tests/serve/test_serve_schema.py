@@ -23,7 +23,7 @@ from browser import serving
 from holmes.serve.settings import ServeSettings
 from serve_fakes import PLENTY, build, open_fake
 
-EXAMPLES = 12  # of each operation and mode
+EXAMPLES = 25  # of each operation and mode
 # Unknown parameters are ignored, as everywhere; what is asked rightly may still be refused, with a reason.
 CHECKS = [
     schemathesis.checks.not_a_server_error,
