@@ -178,6 +178,21 @@ if HAS_TRITON:
         place_ND = (first.to(tl.int64) * heads + at_N)[:, None] * D + at_D[None, :]
         return tl.load(rows + place_ND, mask=inside_ND, other=0.0), place_ND, inside_ND
 
+    @triton.jit
+    def products(
+        vectors, first, blocks, pair,
+        L: tl.constexpr, D: tl.constexpr, H: tl.constexpr,
+        TILE_L: tl.constexpr, TILE_D: tl.constexpr, TILE_H: tl.constexpr,
+    ):  # fmt: skip
+        """Of each head's vector with each position of a block."""
+        at_L, at_H = tl.arange(0, TILE_L), tl.arange(0, TILE_H)
+        products_HL = tl.zeros((TILE_H, TILE_L), tl.float32)
+        for first_D in range(0, D, TILE_D):
+            vector_HD, _, _ = load_rows(vectors, first, H, first_D, at_H, H, D, TILE_D)
+            block_LD, _, _ = load_rows(blocks, pair, L, first_D, at_L, L, D, TILE_D)
+            products_HL += tl.dot(vector_HD.to(block_LD.dtype), tl.trans(block_LD))
+        return products_HL
+
     @triton.jit(do_not_specialize=["N", "threshold"])
     def token_forward_kernel(
         folded, blocks, mask, seed, attention, mean, mass, N, threshold,
@@ -188,11 +203,7 @@ if HAS_TRITON:
         sequence = tl.program_id(0)
         pair = tl.program_id(1) * N + sequence
         at_L, at_H = tl.arange(0, TILE_L), tl.arange(0, TILE_H)
-        logits_HL = tl.zeros((TILE_H, TILE_L), tl.float32)
-        for first_D in range(0, D, TILE_D):
-            folded_HD, _, _ = load_rows(folded, sequence, H, first_D, at_H, H, D, TILE_D)
-            block_LD, _, _ = load_rows(blocks, pair, L, first_D, at_L, L, D, TILE_D)
-            logits_HL += tl.dot(folded_HD, tl.trans(block_LD))
+        logits_HL = products(folded, sequence, blocks, pair, L, D, H, TILE_L, TILE_D, TILE_H)
         valid_L = tl.load(mask + sequence * L + at_L, mask=at_L < L, other=0)
         logits_HL = logits_HL * SCALE + tl.where(valid_L != 0, 0.0, PADDED)[None, :]
         logits_HL = tl.where((at_L < L)[None, :], logits_HL, -float("inf"))
@@ -222,11 +233,7 @@ if HAS_TRITON:
         sequence = tl.program_id(0)
         pair = tl.program_id(1) * N + sequence
         at_L, at_H = tl.arange(0, TILE_L), tl.arange(0, TILE_H)
-        passed_HL = tl.zeros((TILE_H, TILE_L), tl.float32)
-        for first_D in range(0, D, TILE_D):
-            of_mean_HD, _, _ = load_rows(mean_gradient, pair, H, first_D, at_H, H, D, TILE_D)
-            block_LD, _, _ = load_rows(blocks, pair, L, first_D, at_L, L, D, TILE_D)
-            passed_HL += tl.dot(of_mean_HD.to(block_LD.dtype), tl.trans(block_LD))
+        passed_HL = products(mean_gradient, pair, blocks, pair, L, D, H, TILE_L, TILE_D, TILE_H)
         inside_HL = (at_H < H)[:, None] & (at_L < L)[None, :]
         place_HL = (pair.to(tl.int64) * H + at_H)[:, None] * L + at_L[None, :]
         attention_HL = tl.load(attention + place_HL, mask=inside_HL, other=0.0)
