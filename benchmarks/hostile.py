@@ -1,7 +1,8 @@
 """Clients of a server for `benchmarks/serve.py --hostile`: people who ask, and others who misbehave.
 
 Each client has a loopback address of its own, as if it were another machine. They run in a process of their
-own: `python benchmarks/hostile.py PORT SECONDS people|hostile COUNT`, which prints what people got as JSON.
+own: `python benchmarks/hostile.py PORT SECONDS people|hostile COUNT [KIND]`, which prints as JSON what people
+got.
 """
 
 from __future__ import annotations
@@ -208,12 +209,13 @@ KINDS = (
 )
 
 
-async def main(port: int, seconds: float, who: str, count: int) -> None:
+async def main(port: int, seconds: float, who: str, count: int, kind: str | None = None) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     end = time.monotonic() + seconds
     if who == "hostile":
-        await asyncio.gather(*(KINDS[n % len(KINDS)](port, f"127.0.3.{n + 1}", end) for n in range(count)))
+        kinds = [each for each in KINDS if kind in (None, each.__name__)]
+        await asyncio.gather(*(kinds[n % len(kinds)](port, f"127.0.3.{n + 1}", end) for n in range(count)))
         return
     delays: list[float] = []
     lost: list[str] = []
@@ -224,4 +226,4 @@ async def main(port: int, seconds: float, who: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], int(sys.argv[4])))
+    asyncio.run(main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], int(sys.argv[4]), *sys.argv[5:]))

@@ -3,6 +3,8 @@
     apt-get install mmdebstrap bubblewrap
     python deploy/try_image.py ROOT [--mount FOLDER]...  (as root; a ROOT that exists is tried as it is)
 
+ROOT appears when every step is done; ROOT.unfinished, which a failed build leaves, is made anew.
+
 FROM becomes a Debian root with Python; every other step is read from the Containerfile and run in it. Then
 the container is started with its user, a read-only root and two volumes: an index is built, the health check
 must pass, a search must answer over HTTP, a sent file must be found after a restart, and no process may be
@@ -102,7 +104,12 @@ def steps(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def build(image: Image, containerfile: Path) -> None:
-    fresh = not image.root.exists()
+    """Run the steps in ROOT.unfinished, which becomes ROOT at the end; a ROOT that exists is kept."""
+    root, fresh = image.root, not image.root.exists()
+    if fresh:
+        image.root = root.with_name(f"{root.name}.unfinished")
+        if image.root.exists():
+            shutil.rmtree(image.root)
     for instruction, arguments in steps(containerfile):
         if not fresh and instruction in ("FROM", "COPY", "RUN"):
             continue
@@ -136,6 +143,9 @@ def build(image: Image, containerfile: Path) -> None:
             image.health = json.loads(arguments.partition("CMD ")[2])
         elif instruction not in ("ARG", "EXPOSE", "CMD"):
             sys.exit(f"{containerfile} has a step that this script does not know: {instruction}")
+    if fresh:
+        image.root.rename(root)
+        image.root = root
 
 
 @contextmanager

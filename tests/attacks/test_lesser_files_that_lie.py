@@ -34,6 +34,7 @@ from holmes.evaluation.intervals import read_ranks, save_ranks
 from holmes.index.answer.searcher import open_single_index
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
+from holmes.index.ingest.file_identity import Duplicate
 from holmes.index.ingest.skipped import read_skipped, record_skipped
 from holmes.media.extraction import Failure
 from holmes.media.pictures import ThumbnailStrip
@@ -69,9 +70,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Any:
         scenes = [(scene, f"{name}.mp4") for name, scenes in FILMS.items() for scene, _ in scenes]
         open_single_index(folder / "index", device="cpu").calibrate(scenes * 3)
         partial = Failure(Path("/films/coast.mp4"), "in part")
-        record_skipped(
-            folder / "index", [Failure(Path("/films/x.mp4"), "empty")], [partial], {"/films/coast.mp4"}
-        )
+        empty, copy = Failure(Path("/films/x.mp4"), "empty"), Duplicate(Path("/films/y.mp4"), partial.source)
+        record_skipped(folder / "index", [empty], [partial], {str(partial.source)}, [copy])
         split_index(folder / "index", folder / "shards", 2)
         write_sweeps(folder / "sweep.json", SWEPT)
         render_world(folder / "world", RenderSettings(2, 2, scenes=(1, 1), seconds=(1.0, 1.0), size=(16, 16)))
@@ -131,7 +131,7 @@ def test_what_is_no_such_file_at_all(sound: Path, name: str, content: bytes) -> 
     path.write_bytes(content)
     try:
         if name == "index/left_out.json":  # decides nothing
-            assert read_skipped(sound / "index") == {"left_out": [], "partial": []}
+            assert read_skipped(sound / "index") == {"left_out": [], "partial": [], "copies": []}
         elif (name, content) != ("index/calibration.json", b"null"):
             with pytest.raises(HolmesError):
                 READERS[name](sound)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +94,36 @@ def test_the_image_has_what_the_project_needs() -> None:
     copied = [name for line in re.findall(r"^COPY (.*) \S+$", image, re.MULTILINE) for name in line.split()]
     assert {"pyproject.toml", "constraints.txt", "src"} <= set(copied)
     assert all((ROOT / name).exists() for name in copied)
+
+
+def test_a_failed_build_of_the_image_is_not_taken_as_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "deploy")
+    import try_image
+
+    containerfile, root = tmp_path / "Containerfile", tmp_path / "root"
+    containerfile.write_text("WORKDIR /app\nRUN install\nUSER holmes\n")
+
+    def built(run: Any) -> try_image.Image:
+        monkeypatch.setattr(try_image.Image, "run", run)
+        image = try_image.Image(root, [])
+        try_image.build(image, containerfile)
+        return image
+
+    def installs(image: try_image.Image, words: list[str]) -> str:
+        (image.root / "app" / "installed").touch(exist_ok=False)
+        return ""
+
+    def fails(image: try_image.Image, words: list[str]) -> str:
+        installs(image, words)
+        sys.exit("install ended with 1")
+
+    for _ in range(2):
+        with pytest.raises(SystemExit, match="ended with 1"):
+            built(fails)
+        assert not root.exists()
+    assert built(installs).root == root and (root / "app" / "installed").exists()
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["root"]
+    again = built(fails)  # a whole root is taken as it is, with the settings of the steps
+    assert (again.root, again.folder, again.user) == (root, "/app", "holmes")

@@ -15,6 +15,7 @@ from colour_films import Colour, Library, encoded_by, library
 from holmes.errors import HolmesError
 from holmes.index.answer.searcher import open_single_index
 from holmes.index.ingest.builder import FEATURES, PendingVideos, add_videos
+from holmes.index.ingest.skipped import read_skipped
 from holmes.index.ingest.sync import SyncSummary, sync_index, watch_folders
 from holmes.index.storage.maintenance import compact_index
 from holmes.index.storage.store import IndexStore
@@ -80,10 +81,13 @@ def test_the_index_follows_the_folder(library: Library) -> None:
     )  # three frames, where there were two
     again = sync_index(library.index, [library.films])
     assert again.changes == 0 and again.unchanged == 3 and len(again.duplicates) == 1
+    listed = [{"name": str(copy.source), "reason": f"the same as {copy.same_as}"}]
+    assert read_skipped(library.index)["copies"] == listed
     (library.films / "b.mp4").unlink()  # then its copy takes its place
     third: list[SyncSummary] = []
     assert encoded_by(lambda: third.append(sync_index(library.index, [library.films]))) == 0
     assert [move.now.name for move in third[0].moved] == ["copy.mp4"] and not third[0].removed
+    assert read_skipped(library.index)["copies"] == []
 
 
 def test_files_that_changed_places_do_not_take_each_others_features(library: Library) -> None:

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from browser import chromium, launched, serving, until, violations
 from holmes.base.progress import progress_bar, reported_to
+from holmes.index.ingest.file_identity import Duplicate
 from holmes.index.ingest.skipped import read_skipped, record_skipped
 from holmes.index.storage.store import FEATURES, IndexStore
 from holmes.media.backbones.base import Identity
@@ -238,25 +239,47 @@ def test_progress_goes_to_whoever_asked() -> None:
     assert told == [("counting", 2, 5), ("counting", 3, 5), ("counting", 5, 5)]
 
 
+NOTHING: dict[str, list[dict[str, str]]] = {"left_out": [], "partial": [], "copies": []}
+
+
 def test_what_was_left_out_is_remembered_until_it_is_in(tmp_path: Path) -> None:
-    assert read_skipped(tmp_path) == {"left_out": [], "partial": []}
-    broken, cut = Failure(Path("/a.mp4"), "it is broken"), Failure(Path("/b.mp4"), "it was cut short")
-    record_skipped(tmp_path, [broken], [cut], {"/b.mp4"})
+    assert read_skipped(tmp_path) == NOTHING
+    broken, cut = Failure(Path("/x/a.mp4"), "it is broken"), Failure(Path("/x/b.mp4"), "it was cut short")
+    copy = Duplicate(Path("/x/c.mp4"), Path("/x/b.mp4"))
+    record_skipped(tmp_path, [broken], [cut], {"/x/b.mp4"}, [copy])
     notes = read_skipped(tmp_path)
-    assert notes["left_out"] == [{"name": "/a.mp4", "reason": "it is broken"}]
-    assert notes["partial"] == [{"name": "/b.mp4", "reason": "it was cut short"}]
-    record_skipped(tmp_path, [], [], {"/a.mp4"})  # mended and added; the other was removed
-    assert read_skipped(tmp_path) == {"left_out": [], "partial": []}
+    assert notes["left_out"] == [{"name": "/x/a.mp4", "reason": "it is broken"}]
+    assert notes["partial"] == [{"name": "/x/b.mp4", "reason": "it was cut short"}]
+    assert notes["copies"] == [{"name": "/x/c.mp4", "reason": "the same as /x/b.mp4"}]
+    record_skipped(tmp_path, [], [], {"/x/b.mp4"})  # other files were added
+    assert read_skipped(tmp_path) == notes
+    record_skipped(tmp_path, [], [], {"/x/a.mp4", "/x/c.mp4"})  # mended and added; the other was removed
+    assert read_skipped(tmp_path) == NOTHING
     sound = {"name": "/c.mp4", "reason": "it is empty"}
     damaged = [1, {"name": 2, "reason": ""}, {"name": "/d.mp4"}, sound, {**sound, "more": 1}]
     (tmp_path / "left_out.json").write_text(json.dumps({"left_out": damaged, "partial": 3}))
-    assert read_skipped(tmp_path) == {"left_out": [sound], "partial": []}
+    assert read_skipped(tmp_path) == {**NOTHING, "left_out": [sound]}
+
+
+def test_files_that_are_gone_are_no_longer_left_out(tmp_path: Path) -> None:
+    away = tmp_path / "disk" / "away.mp4"
+    here, gone = tmp_path / "here.mp4", tmp_path / "gone.mp4"
+    for file in (here, gone):
+        file.touch()
+    failures = [Failure(each, "it is broken") for each in (here, gone, away)]
+    record_skipped(tmp_path, failures, [], set())
+    gone.unlink()
+    record_skipped(tmp_path, [], [], set(), [Duplicate(here, away)])
+    notes = read_skipped(tmp_path)
+    assert [note["name"] for note in notes["left_out"]] == [str(away)]  # with its folder: a disk that is away
+    assert notes["copies"] == [{"name": str(here), "reason": f"the same as {away}"}]  # not in both lists
 
 
 @pytest.mark.skipif(chromium() is None, reason="no chromium: the page is not tested")
 def test_the_page_shows_progress_and_takes_videos_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ServeSettings(manage=True, add_from=(folder / "more",), limits=PLENTY)
-    record_skipped(folder / "index", [Failure(Path("/x/<i>bad.mp4"), "it is broken")], [], set())
+    bad, copy = Path("/x/<i>bad.mp4"), Duplicate(Path("/x/copy.mp4"), Path("/x/film.mp4"))
+    record_skipped(folder / "index", [Failure(bad, "it is broken")], [], set(), [copy])
     with serving(open_fake(folder / "index", monkeypatch), settings) as address, launched() as browser:
         page = browser.new_page(base_url=address)
         page.goto("/library")
@@ -278,8 +301,12 @@ def test_the_page_shows_progress_and_takes_videos_out(folder: Path, monkeypatch:
         page.wait_for_selector(".news >> text=2 files gave 2 added, 0 already there, 0 left out.")
         page.keyboard.press("Escape")
         until(page, f"document.querySelectorAll('.grid .tile').length === {len(FILMS) + 2}")
-        page.locator(".left summary").click()
-        assert page.locator(".left li").inner_text() == "/x/<i>bad.mp4 it is broken"
+        for summary, note in (
+            ("1 file left out", f"{bad} it is broken"),
+            ("1 duplicate file left out", "/x/copy.mp4 the same as /x/film.mp4"),
+        ):
+            page.get_by_text(summary, exact=True).click()
+            assert page.locator(".left[open] li").last.inner_text() == note
         page.on("dialog", lambda dialog: dialog.accept())
         page.get_by_role("button", name="Remove balloon.mp4").click()
         until(page, f"document.querySelectorAll('.grid .tile').length === {len(FILMS) + 1}")

@@ -305,6 +305,7 @@ class About(BaseModel):
     folders: list[Folder]
     left_out: list[FileNote]
     partial: list[FileNote]
+    copies: list[FileNote] = Field(description="Files with the same content as a video of the index.")
     manage: bool
     uploads: bool = Field(description="Whether files may be sent, by POST /api/uploads.")
     library: str | None = Field(description="The name of this library; null for all together.")

@@ -275,7 +275,8 @@ class Session:
         pending = self.pending
         pending.commit()
         failures = (*failures, *pending.failures)
-        record_skipped(self.path, failures, pending.partial, self.writer.store.positions)
+        held = self.writer.store.positions
+        record_skipped(self.path, failures, pending.partial, held, found.duplicates)
         words = None
         if files and self.hearing is not None and self.hearing.any:
             here = [file for file in files if str(file) in self.writer.store]

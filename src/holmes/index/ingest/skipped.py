@@ -1,12 +1,13 @@
-"""Videos that could not be added to an index, or only in part, and why.
+"""Files that are not in an index, or only in part, and why.
 
-    INDEX/left_out.json    {"left_out": [{"name", "reason"}], "partial": […]}
+    INDEX/left_out.json    {"left_out": [{"name", "reason"}], "partial": […], "copies": […]}
 
 The file only informs: a damaged or missing file counts as empty, and a damaged note is dropped.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,10 +16,11 @@ from typing import Any
 from holmes.base.files import read_json, write_json
 from holmes.base.validation import build
 from holmes.errors import HolmesError
+from holmes.index.ingest.file_identity import Duplicate
 from holmes.index.storage.store import SKIPPED
 from holmes.media.extraction import Failure
 
-KINDS = ("left_out", "partial")
+KINDS = ("left_out", "partial", "copies")
 MOST = 10_000  # notes kept of each kind
 
 Notes = dict[str, list[dict[str, str]]]
@@ -49,14 +51,36 @@ def _sound_notes(values: Any) -> Iterator[Note]:
 
 
 def record_skipped(
-    index: Path, failures: Iterable[Failure], partial: Iterable[Failure], held: Collection[str]
+    index: Path,
+    failures: Iterable[Failure],
+    partial: Iterable[Failure],
+    held: Collection[str],
+    copies: Iterable[Duplicate] = (),
 ) -> None:
-    """Add what an attempt skipped; videos that the index holds by now (`held`) are no longer listed."""
+    """Add what an attempt skipped.
+
+    Videos that the index holds by now (`held`) are no longer listed as skipped, nor are files that are gone.
+    """
     notes = read_skipped(index)
-    for kind, new in zip(KINDS, (failures, partial), strict=True):
+    news = {
+        "left_out": [Note(str(file.source), file.reason) for file in failures],
+        "partial": [Note(str(file.source), file.reason) for file in partial],
+        "copies": [Note(str(copy.source), f"the same as {copy.same_as}") for copy in copies],
+    }
+    skipped = {note.name for kind in ("left_out", "copies") for note in news[kind]}
+    for kind, new in news.items():
         by_name = {note["name"]: note for note in notes[kind]}
-        by_name |= {str(file.source): asdict(Note(str(file.source), file.reason)) for file in new}
+        if kind != "partial":  # a file is left out or a copy, not both
+            by_name = {
+                name: note for name, note in by_name.items() if not (name in skipped or _is_gone(name))
+            }
+        by_name |= {note.name: asdict(note) for note in new}
         kept = [note for name, note in by_name.items() if (name in held) == (kind == "partial")]
         notes[kind] = kept[-MOST:]
     if any(notes.values()) or (index / SKIPPED).exists():
         write_json(index / SKIPPED, notes)
+
+
+def _is_gone(name: str) -> bool:
+    """Whether a file was deleted or moved; where its folder is missing too, its disk may only be away."""
+    return os.path.isdir(os.path.dirname(name)) and not os.path.lexists(name)

@@ -104,7 +104,8 @@ export class Library {
     this.tree.hidden = about.folders.length < 2;
     this.element.querySelector(".library-body").classList.toggle("alone", this.tree.hidden);
     this.tree.replaceChildren(h("summary", {}, "Folders"), folderTree(about.folders, about.videos, this.filters.values.folder, (folder) => this.filters.set({ folder })));
-    this.left.replaceChildren(...[["left out", about.left_out], ["read in part", about.partial]].filter(([, files]) => files?.length).map(([what, files]) => reasons(what, files)));
+    this.left.replaceChildren(...[["file", "left out", about.left_out], ["file", "read in part", about.partial], ["duplicate file", "left out", about.copies]]
+      .filter(([, , files]) => files?.length).map(([what, why, files]) => reasons(`${counted(files.length, what)} ${why}`, files)));
     this.facts.replaceChildren(h("summary", {}, "About this index"), facts(about));
   }
 
@@ -142,7 +143,7 @@ function modelName(model) {
   return model?.kind ? `${name} (${model.kind})` : name;
 }
 
-function reasons(what, files) {
-  return h("details", { class: "left" }, h("summary", {}, `${counted(files.length, "file")} ${what}`),
+function reasons(summary, files) {
+  return h("details", { class: "left" }, h("summary", {}, summary),
     h("ul", {}, files.map((file) => h("li", {}, h("b", {}, file.name), ` ${file.reason}`))));
 }
