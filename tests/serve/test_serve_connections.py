@@ -213,3 +213,28 @@ def test_connections_fit_into_the_open_files_of_the_process(monkeypatch: pytest.
     assert within_open_files(Limits(connections=1000)).connections == 1024 - 200
     assert allowed["limits"] == (1024, 1024)
     assert within_open_files(Limits(connections=50)).connections == 50
+
+
+@pytest.mark.parametrize("bad", [b"GET / HTTP/1.1\r\nX: " + b"x" * 40_000, b"no request at all\r\n\r\n"])
+def test_who_misbehaves_again_and_again_is_refused_before_anything_is_read(
+    started: Callable[[Limits], int], bad: bytes
+) -> None:
+    port = started(replace(PLENTY, faults=5, fault_rate=0.001))
+    for _ in range(5):
+        assert status(port, source="127.0.0.9") == 200
+        with connected(port, "127.0.0.9") as hostile:
+            hostile.sendall(bad)
+            assert ended(hostile)
+    with connected(port, "127.0.0.9") as hostile:  # nothing was sent, and the answer is here
+        assert hostile.recv(1 << 16).startswith(b"HTTP/1.1 429 ")
+    assert status(port, source="127.0.0.9") == 429
+    assert status(port, source="127.0.0.8") == 200
+
+
+def test_bodies_that_are_refused_count_as_faults(started: Callable[[Limits], int]) -> None:
+    port = started(replace(PLENTY, faults=3, fault_rate=0.001))
+    for _ in range(3):
+        with connected(port, "127.0.0.9") as hostile:
+            hostile.sendall(b"POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999\r\n\r\n")
+            assert b" 413 " in hostile.recv(1 << 16)
+    assert status(port, source="127.0.0.9") == 429 and status(port, source="127.0.0.8") == 200

@@ -18,8 +18,9 @@ from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient
 
 from holmes.index.answer.searcher import Index
-from holmes.serve.guard import Guard, Rates
+from holmes.serve.guard import Guard
 from holmes.serve.metrics import Metrics
+from holmes.serve.rates import Rates
 from holmes.serve.settings import ServeSettings, is_loopback
 from holmes.serve.streams import follow_ranges
 from index_fakes import FakeJoint, known_encoders

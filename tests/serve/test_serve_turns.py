@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from holmes.index.answer.searcher import Index
-from holmes.serve.batching import Batcher, ServedQuestion
+from holmes.serve.batching import Batcher, ServedQuestion, rate_cost
 from holmes.serve.metrics import Metrics
+from holmes.serve.routes_search import unless_gone
 from holmes.serve.settings import Limits, ServeSettings
 from holmes.serve.turns import BusyError, Caller, Turns
 from serve_fakes import PLENTY, build, client_of, open_fake
@@ -181,6 +182,43 @@ def test_every_sentence_counts_as_a_request(index: Index) -> None:
         refused = post(client, 1)
         assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 1000
         assert "too many requests" in refused.json()["error"]
+
+
+def test_long_sentences_and_many_hits_count_as_several_requests(index: Index) -> None:
+    with client_of(index, ServeSettings(limits=replace(PLENTY, rate=0.001, burst=100))) as client:
+        flood = {"sentences": ["dog ".ljust(500, "x")] * 8, "top": 100}  # as much work as 144 questions
+        codes = [client.post("/api/search", json=flood).status_code for _ in range(2)]
+        assert codes == [200, 429]
+    assert rate_cost(ServedQuestion("a dog runs on a beach", 10)) == 1
+    assert rate_cost(ServedQuestion("x" * 500, 100)) == 18
+
+
+def test_sentences_of_a_client_that_went_away_are_not_searched() -> None:
+    """A flood that nobody waits for any more would delay everybody until the last of it is answered."""
+    index = SlowIndex()
+
+    async def scenario() -> None:
+        async with Batcher(index, Limits(), Metrics()) as batcher:  # type: ignore[arg-type]
+            gone = asyncio.Event()
+
+            async def receive() -> dict[str, str]:
+                await gone.wait()
+                return {"type": "http.disconnect"}
+
+            long = [ServedQuestion(f"{n} ".ljust(500, "x"), 10) for n in range(64)]
+            request = SimpleNamespace(receive=receive)
+            asked = asyncio.create_task(
+                unless_gone(request, batcher.ask(long, Caller("flood")))  # type: ignore[arg-type]
+            )
+            await asyncio.to_thread(index.entered.acquire)
+            gone.set()
+            with pytest.raises(BusyError):
+                await asked
+            index.gate.release(10_000)
+            await batcher.ask([ServedQuestion("a dog", 10)], Caller("other"))
+
+    asyncio.run(scenario())
+    assert len(index.batches) == 2 and index.batches[1] == ["a dog"]
 
 
 def test_sentences_count_wherever_they_are_given(index: Index) -> None:

@@ -256,6 +256,16 @@ def test_a_file_that_is_not_what_it_claims_is_dropped(client: TestClient, tmp_pa
     assert (tmp_path / "in" / PARTS / f"{long['id']}.part").stat().st_size == 0
 
 
+def test_a_file_that_is_not_what_it_claims_uses_up_its_senders_requests(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a client could have the server receive and hash the same megabytes for ever."""
+    monkeypatch.setattr(client.app.state.server.rates, "rate", 0.001)  # type: ignore[attr-defined]
+    wrong = announce(client, FILM[:1000], sha256="0" * 64)
+    assert piece(client, wrong, FILM[:1000], 0).status_code == 409
+    assert client.get("/api/uploads").status_code == 429
+
+
 def test_a_file_that_is_dropped_while_its_last_piece_arrives_is_kept_or_gone(
     client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

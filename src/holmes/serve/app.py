@@ -26,10 +26,11 @@ from holmes.serve import (
     routes_uploads,
     routes_videos,
 )
-from holmes.serve.guard import Guard, Rates
+from holmes.serve.guard import Guard
 from holmes.serve.jobs import Jobs
 from holmes.serve.metrics import Metrics
 from holmes.serve.neighbours import Neighbours
+from holmes.serve.rates import Rates
 from holmes.serve.responses import add_error_handlers
 from holmes.serve.settings import ServeSettings
 from holmes.serve.state import ServerState

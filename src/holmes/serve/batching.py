@@ -26,6 +26,7 @@ HIT_COST, TIMELINE_COST = 2.0, 10.0  # of a hit's moments, and of its timeline
 SCAN_COST = 100.0  # of a pass over the index
 FEW = 10  # hits
 LONG, LONG_COST = 100, 4.0  # characters of a sentence, and what each costs: few long ones share a scan
+ORDINARY_COST = LONG + FEW * HIT_COST  # of the largest question that counts as one request
 ALWAYS_READ = 60  # characters that no model cuts off
 
 
@@ -75,6 +76,11 @@ class ServedQuestion:
     def cost(self) -> float:
         hit = HIT_COST + TIMELINE_COST * self.timelines
         return reading_cost(self.sentence) + self.top * hit
+
+
+def rate_cost(question: ServedQuestion) -> int:
+    """As how many requests a question counts: one, unless it is long, has many hits or timelines."""
+    return max(1, round(question.cost / ORDINARY_COST))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 The parser is h11, which bounds the bytes of a header; uvicorn does the rest. A connection over a cap takes
 the place of the one that has waited longest without a complete request, so half-open connections lock nobody
-out.
+out. A client whose connections end by its own fault again and again is refused before anything is read, which
+costs more than the refusal.
 """
 
 from __future__ import annotations
@@ -17,11 +18,17 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from holmes.serve.rates import Rates
 from holmes.serve.settings import Limits, TrustedProxies
 
 REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n"
     b'retry-after: 1\r\ncontent-length: 46\r\n\r\n{"error": "too many connections are open now"}'
+)
+BARRED = (
+    b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    b'retry-after: 10\r\ncontent-length: 76\r\n\r\n{"error": "too many requests of yours could not be read; '
+    b'wait ten seconds."}'
 )
 
 
@@ -44,10 +51,15 @@ class Connections:
         self.limits, self.proxies = limits, TrustedProxies(proxies)
         self.open: Counter[str] = Counter()
         self.waiting: dict[LimitedProtocol, None] = {}  # without a complete request, the oldest first
+        self.faults = Rates(limits.fault_rate, limits.faults)
 
     def protocol(self) -> Callable[..., LimitedProtocol]:
         """What uvicorn makes a connection with."""
         return partial(LimitedProtocol, registry=self)
+
+    def is_barred(self, client: str) -> bool:
+        """Whether a client has misbehaved too often lately; a proxy has many clients, and is never barred."""
+        return self.faults.is_spent(client) and client not in self.proxies
 
     def admit(self, client: str) -> bool:
         """Whether one more connection may stay; it may displace an older one that waits."""
@@ -67,7 +79,7 @@ class Connections:
 
 
 class LimitedProtocol(H11Protocol):
-    """One connection; `scope["state"]["abort"]` lets the application end it."""
+    """One connection; `scope["state"]` lets the application end it ("abort") and count a fault ("fault")."""
 
     def __init__(self, *args: Any, registry: Connections, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -78,9 +90,13 @@ class LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.app_state = {**self.app_state, "abort": transport.abort}
+        self.app_state = {**self.app_state, "abort": transport.abort, "fault": self._fault}
         self.address = client_name(self.client[0] if self.client else None)
         self.registry.open[self.address] += 1
+        if self.registry.is_barred(self.address):
+            transport.write(BARRED)
+            self._close_soon()
+            return
         if not self.registry.admit(self.address):
             transport.write(REFUSAL)
             self._close_soon()
@@ -110,6 +126,7 @@ class LimitedProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         super().send_400_response(msg)
+        self._fault()
         self._close_soon()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -146,7 +163,17 @@ class LimitedProtocol(H11Protocol):
         if seconds is None:
             self._deadline.clear()
         else:
-            self._deadline.set(seconds, self.transport.abort)
+            self._deadline.set(seconds, self._too_slow)
+
+    def _too_slow(self) -> None:
+        if (
+            self._phase == "body" or self.conn.trailing_data[0]
+        ):  # browsers open connections that they never use
+            self._fault()
+        self.transport.abort()
+
+    def _fault(self) -> None:
+        self.registry.faults.spend(self.address)
 
     def _close_soon(self) -> None:
         """Send what is left, but do not wait for a client that does not read it."""

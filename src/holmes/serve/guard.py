@@ -18,7 +18,6 @@ import math
 import re
 import socket
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import SplitResult, urlsplit
@@ -28,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holmes.serve.connections import client_name
 from holmes.serve.metrics import Metrics
+from holmes.serve.rates import Rates
 from holmes.serve.settings import ServeSettings, TrustedProxies, is_loopback
 from holmes.serve.turns import Caller
 
@@ -59,9 +59,11 @@ HEADERS = {
 OPEN_PATHS = {"/api", "/api/health", "/api/session"}  # allowed without a token, like the page itself
 COOKIE = "holmes_session"
 LONGEST_PATH = 200  # characters of a path that are logged
-ADDRESSES = 10_000  # clients whose rates are remembered
 DEFAULT_PORTS = {"http": 80, "https": 443}
 WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
+# Of what is sent, these count against the client's connections (`Connections.faults`). Pages ask for pictures
+# by the hundred, so requests without a body do not.
+REFUSED = {400, 409, 412, 413, 429, 503, 507}
 TOO_MANY = "too many requests; wait a moment."
 
 
@@ -116,6 +118,8 @@ class Guard:
             seconds = time.perf_counter() - began
             route = getattr(scope.get("route"), "path", "other")
             self.metrics.answered(route, status, seconds)
+            if status in REFUSED and scope["method"] not in ("GET", "HEAD"):
+                scope.get("state", {}).get("fault", lambda: None)()
             # Neither what was asked nor any token is logged: only the path, which has at most ids in it.
             path = scope["path"].encode("ascii", "backslashreplace").decode()[:LONGEST_PATH]
             log.info("%s %r %d %.0f ms", scope["method"], path, status, 1e3 * seconds)
@@ -177,27 +181,6 @@ class Guard:
                 return b"", refusal
             if not message.get("more_body"):
                 return body, None
-
-
-class Rates:
-    """How many requests each client has left; the number grows at a steady rate, up to `burst`."""
-
-    def __init__(self, rate: float, burst: int) -> None:
-        self.rate, self.burst = rate, burst
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def wait(self, client: str, cost: int = 1) -> float:
-        """Seconds until this client may ask again; 0 if it may now, which is then counted.
-
-        What costs more than is left is allowed once, and what follows waits until it is paid.
-        """
-        now = time.monotonic()
-        left, since = self._left.pop(client, (float(self.burst), now))
-        left = min(self.burst, left + (now - since) * self.rate)
-        self._left[client] = (left - cost if left >= 1 else left, now)
-        if len(self._left) > ADDRESSES:
-            self._left.popitem(last=False)
-        return 0.0 if left >= 1 else (1 - left) / self.rate
 
 
 def own_names(settings: ServeSettings) -> set[str]:

@@ -16,8 +16,8 @@ from starlette.types import Receive, Scope, Send
 
 from holmes.index.answer.base import SearchIndex
 from holmes.serve.app import create_app
-from holmes.serve.guard import Rates
 from holmes.serve.neighbours import Neighbours
+from holmes.serve.rates import Rates
 from holmes.serve.settings import ServeSettings
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
@@ -31,8 +32,11 @@ from holmes.serve.models import (
 )
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.state import BadRequestError, ServerState
+from holmes.serve.streams import disconnected
+from holmes.serve.turns import BusyError
 
 router = APIRouter(tags=["search"])
+Result = TypeVar("Result")
 
 Sentence = Annotated[
     str,
@@ -105,7 +109,7 @@ async def search_many(request: Request, questions: Questions) -> Response:
         )
         for sentence in questions.sentences
     ]
-    replies = await state.ask(each_question, caller_of(request.scope))
+    replies = await unless_gone(request, state.ask(each_question, caller_of(request.scope)))
     return Json({"answers": [answer_json(state, reply, began) for reply in replies]})
 
 
@@ -156,8 +160,21 @@ async def search_by(request: Request, given: ComposedQuestion) -> Response:
 async def encode(request: Request, given: Sentences) -> Response:
     state, caller = state_of(request), caller_of(request.scope)
     state.charge(given.sentences, caller)
-    vectors, read = await state.batcher.encode(given.sentences, caller)
+    vectors, read = await unless_gone(request, state.batcher.encode(given.sentences, caller))
     return Json({"vectors": vectors, "read": read})
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result; the work is dropped when the client goes away, so that nobody waits for its sentences."""
+    working, gone = asyncio.create_task(work), asyncio.create_task(disconnected(request.receive))
+    try:
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise BusyError("the client went away before it was answered.")
+        return working.result()
+    finally:
+        working.cancel()
+        gone.cancel()
 
 
 def searched_videos(state: ServerState, given: Questions | ComposedQuestion) -> frozenset[str] | None:

@@ -27,6 +27,8 @@ class Limits:
     batch_characters: int = 6400  # of these sentences, and what their hits cost besides
     connections: int = 1000
     connections_per_address: int = 100
+    faults: int = 50  # of one address, such as an endless header, before its connections are refused
+    fault_rate: float = 1.0  # faults per second that are forgiven
     header_seconds: float = 10.0  # until a header is complete
     body_seconds: float = 20.0  # until a body is complete
     send_seconds: float = 30.0  # until a client reads on

@@ -19,12 +19,13 @@ from holmes.index.answer.base import SearchIndex
 from holmes.index.answer.request import check_sentence
 from holmes.index.ingest.skipped import Notes, read_skipped
 from holmes.index.storage.store import IndexDescription
-from holmes.serve.batching import Batcher, Reply, ServedQuestion
+from holmes.serve.batching import Batcher, Reply, ServedQuestion, rate_cost
 from holmes.serve.catalogue import Entry, VideoCatalogue, file_date
 from holmes.serve.decoding import Decoders
 from holmes.serve.examples import example_questions
-from holmes.serve.guard import TOO_MANY, Rates
+from holmes.serve.guard import TOO_MANY
 from holmes.serve.metrics import Metrics
+from holmes.serve.rates import Rates
 from holmes.serve.settings import ServeSettings
 from holmes.serve.streams import SendSlots
 from holmes.serve.thumbnails import Thumbnails
@@ -83,15 +84,21 @@ class ServerState:
         await self.decoders.close()
 
     async def ask(self, questions: Sequence[ServedQuestion], caller: Caller) -> list[Reply]:
-        """The replies; the client is charged for each sentence."""
-        self.charge([question.sentence for question in questions], caller)
+        """The replies; the client is charged for each sentence, and for what makes it more work than most."""
+        for question in questions:
+            self.check(question.sentence)
+        self._spend(sum(map(rate_cost, questions)), caller)
         return await self.batcher.ask(questions, caller)
 
     def charge(self, sentences: Sequence[str], caller: Caller) -> None:
-        """Count each sentence against the client's rate; the request itself counted as the first."""
+        """Count each sentence against the client's rate."""
         for sentence in sentences:
             self.check(sentence)
-        if len(sentences) > 1 and (wait := self.rates.wait(caller.client, len(sentences) - 1)):
+        self._spend(len(sentences), caller)
+
+    def _spend(self, cost: int, caller: Caller) -> None:
+        """The request itself was counted as one when it came."""
+        if cost > 1 and (wait := self.rates.wait(caller.client, cost - 1)):
             raise TooManyError(wait)
 
     def check(self, sentence: str) -> None:

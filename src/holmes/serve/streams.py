@@ -109,7 +109,7 @@ class MadeVideo(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self.slots.sending(scope, send) as noted:
-            pieces, gone = self.pieces, asyncio.create_task(_disconnected(receive))
+            pieces, gone = self.pieces, asyncio.create_task(disconnected(receive))
             try:
                 piece = await anext(pieces, b"")  # what cannot be made at all is an error, not an empty video
                 await noted({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -127,7 +127,7 @@ class MadeVideo(Response):
                 await pieces.aclose()
 
 
-async def _disconnected(receive: Receive) -> None:
+async def disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -250,6 +250,7 @@ class Uploads:
             digest = upload.hash or await self._run(self.disk.hash_part, upload.told)
             if digest.hexdigest() != upload.told.sha256:
                 await self._run(self._forget, upload)
+                self.state.rates.spend(upload.client, self.limits.burst)  # all of it was received for nothing
                 raise HolmesError(
                     f"what arrived of {shown(upload.told.name)} is not the file that was announced (its "
                     "SHA-256 differs); it was dropped. Send it again."
