@@ -33,7 +33,7 @@ from holmes.index.storage.manifest import CODES, NAMES, ROWS
 from holmes.index.storage.store import IndexStore
 from holmes.index.storage.writer import IndexWriter
 from holmes.serve.settings import ServeSettings
-from index_fakes import FakeJoint, known_encoders
+from index_fakes import FakeJoint, known_encoders, write_features
 from serve_fakes import PLENTY, client_of
 from shard_fakes import ACTIONS, SENTENCES, THINGS, bits, make_index, scenes_of
 
@@ -556,3 +556,20 @@ def test_on_the_command_line(
     assert capsys.readouterr().err.count("\n") == 1
     assert run(monkeypatch, "index", "build", made / "index", made / "made", "--shards", 2) == 2
     assert "is a single index; make shards of it" in capsys.readouterr().err
+
+
+def test_videos_are_added_and_removed_on_the_command_line(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each command publishes a snapshot; one that is refused publishes none."""
+    more = write_features(tmp_path / "more", {"harbour": [("ship leaves harbour", 8)]}).path
+    assert run(monkeypatch, "index", "add", shards, more) == 0
+    assert f"1 video added, 0 already there, 0 failed: {shards}" in capsys.readouterr().err
+    assert in_shards(shards).search("ship leaves harbour").hits[0].video == "/films/harbour.mp4"
+    assert run(monkeypatch, "index", "remove", shards, "*/harbour.mp4") == 0
+    assert f"1 video removed, 66 left: {shards}" in capsys.readouterr().err
+    assert "/films/harbour.mp4" not in in_shards(shards).durations
+    assert read_shards(Location(shards)).generation == 3
+    assert run(monkeypatch, "index", "remove", shards, "*/harbour.mp4") == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert read_shards(Location(shards)).generation == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,15 +38,25 @@ class SeeingJoint(FakeJoint):
         return np.stack([meaning(scenes[at][0]) for at in nearest])
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index, the same in three shards, and features of one more film."""
-    index = build(tmp_path)
-    split_index(index, tmp_path / "shards", 3)
-    features = FeatureFolder.create(tmp_path / "more", Identity("fake", FakeJoint.digest, WIDTH, True), RATE)
+    place = tmp_path_factory.mktemp("every") / "place"
+    index = build(place)
+    split_index(index, place / "shards", 3)
+    features = FeatureFolder.create(place / "more", Identity("fake", FakeJoint.digest, WIDTH, True), RATE)
     for name, scenes in NEW.items():
-        add_features(features, film(tmp_path / "films" / name, scenes), scenes)
-    return tmp_path
+        add_features(features, film(place / "films" / name, scenes), scenes)
+    place.rename(place.with_name("made"))
+    return place.with_name("made")
+
+
+@pytest.fixture
+def folder(made: Path) -> Path:
+    """As it was before the last test, under the path that its index names."""
+    place = made.with_name("place")
+    shutil.rmtree(place, ignore_errors=True)
+    return Path(shutil.copytree(made, place))
 
 
 @pytest.fixture

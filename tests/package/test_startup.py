@@ -43,11 +43,16 @@ config = replace(preset("tvr"), model=ModelConfig(video_width=12, text_width=8, 
 folder = Path(sys.argv[1])
 save_checkpoint(folder, build_model(config.model), config)
 load_checkpoint(folder)
+
+import torch
+from holmes.evidence.distribution import fit_distribution
+
+fit_distribution(torch.rand(6, 4), torch.arange(6) % 4)
 print(sorted({"torch._dynamo", "sympy"} & set(sys.modules)))
 """
 
 
-def test_a_trained_model_is_loaded_without_torchs_compiler(tmp_path: Path) -> None:
+def test_a_trained_model_is_loaded_and_calibrated_without_torchs_compiler(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", TRAINED, str(tmp_path)], capture_output=True, text=True, check=False
     )

@@ -48,7 +48,5 @@ def forked(command: Sequence[str], *, env: Mapping[str, str], **how: Any) -> sub
 
 @pytest.fixture
 def forked_children(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    import torch._dynamo  # noqa: F401 - optimisers import it: once here, in place of once in each child
-
     monkeypatch.setattr(processes, "subprocess", SimpleNamespace(Popen=forked, PIPE=subprocess.PIPE))
     yield

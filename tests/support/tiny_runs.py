@@ -60,7 +60,6 @@ def logged(run: Path) -> list[dict[str, Any]]:
 # Importing torch takes longer than a tiny run. This process has done it and forks `holmes` after `holmes`.
 FORKER = """
 import json, os, resource, signal, sys
-import torch._dynamo  # which optimisers import
 import holmes.cli.main, holmes.training.experiments, holmes.evaluation.tables
 from holmes.training.run import Run
 

@@ -105,14 +105,20 @@ def add(
     fast: Fast = False,
     workers: Workers = None,
 ) -> None:
-    """Add videos to an index; those that have changed since they were added are renewed."""
-    from holmes.index.embedders.loading import recorded_embedder
+    """Add videos to an index, sharded or not; those that have changed since they were added are renewed."""
+    from holmes.cluster.write import writer_of
     from holmes.index.ingest.builder import add_videos
-    from holmes.index.storage.manifest import read_manifest
 
-    embedder = recorded_embedder(read_manifest(index).model, model)
-    hearing = words.hearing()
-    summary = add_videos(index, videos, embedder, fast=fast, workers=workers, progress=True, hearing=hearing)
+    summary = add_videos(
+        index,
+        videos,
+        model=model,
+        writer=writer_of(index),
+        fast=fast,
+        workers=workers,
+        progress=True,
+        hearing=words.hearing(),
+    )
     report(index, summary)
 
 
@@ -138,12 +144,13 @@ def sync(
     model: ModelOfIndex = None,
     workers: Workers = None,
 ) -> None:
-    """Make an index match folders: it follows new, changed, moved and deleted videos.
+    """Make an index, sharded or not, match folders: it follows new, changed, moved and deleted videos.
 
     Moved and renamed files are recognised by their content and not extracted again. Videos on a disk or
     share that is not connected are kept, and videos from other folders are left alone. New videos that match
     a saved search ('holmes searches') are reported.
     """
+    from holmes.cluster.write import writer_of
     from holmes.index.answer.notify import make_notifier
     from holmes.index.ingest.sync import sync_index, watch_folders
 
@@ -153,7 +160,14 @@ def sync(
     def look() -> SyncSummary:
         shown = sys.stderr.isatty()
         return sync_index(
-            index, folders, model=model, fast=fast, workers=workers, progress=shown, hearing=hearing
+            index,
+            folders,
+            model=model,
+            writer=writer_of(index),
+            fast=fast,
+            workers=workers,
+            progress=shown,
+            hearing=hearing,
         )
 
     if not watch:
@@ -285,10 +299,10 @@ def remove(
         typer.Argument(metavar="VIDEOS…", help="Files, folders, or patterns such as '*/holiday/*'."),
     ],
 ) -> None:
-    """Remove videos from an index; 'compact' frees their space."""
-    from holmes.index.storage.writer import IndexWriter
+    """Remove videos from an index, sharded or not; 'compact' frees their space."""
+    from holmes.cluster.write import writer_of
 
-    with IndexWriter(index) as writer:
+    with writer_of(index)(index) as writer:
         names = {name for pattern in videos for name in writer.store.matching(pattern)}
         writer.remove(names)
         left = len(writer.store)

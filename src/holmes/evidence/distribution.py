@@ -34,6 +34,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from holmes.evidence.descent import descend
 from holmes.evidence.dirichlet import at_least_float32
 from holmes.evidence.film_parts import first_of_each, sum_by_video
 
@@ -362,18 +363,4 @@ def log_vacuity(score_QN: Tensor, evidence: ScoreEvidence) -> Tensor:
 
 def least(loss: Callable[[Tensor], Tensor], starts: Sequence[Tensor]) -> list[float]:
     """The parameters of least loss that a descent reaches from one of these starts."""
-
-    def descend(start: Tensor) -> tuple[float, list[float]]:
-        params = start.clone().requires_grad_()
-        optimizer = torch.optim.LBFGS([params], max_iter=100, line_search_fn="strong_wolfe")
-
-        def closure() -> Tensor:
-            optimizer.zero_grad()
-            value = loss(params)
-            value.backward()
-            return value
-
-        optimizer.step(closure)
-        return loss(params).item(), params.tolist()
-
-    return min(descend(start) for start in starts)[1]
+    return min(descend(loss, start) for start in starts)[1]

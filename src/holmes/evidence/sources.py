@@ -38,6 +38,7 @@ import torch
 from torch import Tensor
 
 from holmes.base.validation import Within, build
+from holmes.evidence.descent import descend
 from holmes.evidence.distribution import CERTAIN, EXPECT_MISSING, GalleryDistribution
 from holmes.records import Scores
 
@@ -330,11 +331,9 @@ def fit_text_evidence(held: Sequence[HeldOut], steps: int = 60) -> TextEvidence:
     """The numbers under which the right answers of held-out queries are most probable."""
     shipped = TextEvidence()
     centre = torch.tensor([getattr(shipped, name) for name in FITTED], dtype=torch.float64)
-    params = centre.clone().requires_grad_()
-    optimizer = torch.optim.LBFGS([params], max_iter=steps, line_search_fn="strong_wolfe")
     total = sum(float(some.weight_Q.sum()) for some in held)
 
-    def numbers() -> Numbers:
+    def numbers(params: Tensor) -> Numbers:
         by_name: dict[str, Any] = {**shipped.to_dict(), **dict(zip(FITTED, params.unbind(), strict=True))}
         at = {name: torch.as_tensor(value, dtype=torch.float64) for name, value in by_name.items()}
 
@@ -350,13 +349,10 @@ def fit_text_evidence(held: Sequence[HeldOut], steps: int = 60) -> TextEvidence:
             at["bare_lead"],
         )
 
-    def closure() -> Tensor:
-        optimizer.zero_grad()
+    def loss(params: Tensor) -> Tensor:
         value = PULL * (params - centre).square().sum() / total
         for some in held:
-            value = value - (some.weight_Q * log_probabilities(some, numbers())).sum() / total
-        value.backward()
+            value = value - (some.weight_Q * log_probabilities(some, numbers(params))).sum() / total
         return value
 
-    optimizer.step(closure)
-    return replace(shipped, **dict(zip(FITTED, params.tolist(), strict=True)))
+    return replace(shipped, **dict(zip(FITTED, descend(loss, centre, steps)[1], strict=True)))

@@ -215,18 +215,20 @@ def add_videos(
     videos: Iterable[Path | str],
     embedder: Embedder | None = None,
     *,
+    model: Model | None = None,
     rate: float | None = None,
     writer: Callable[[Path], Any] = IndexWriter,
     **how: Unpack[IngestOptions],
 ) -> BuildSummary:
     """Extract what is new or changed, embed it and add it, as the videos finish; then hear them.
 
-    `writer` opens the index, or something like one, for writing.
+    Without an embedder it is the index's own; `model` is where that one is now. `writer` opens the index, or
+    something like one, for writing.
     """
     folders, files = _split_sources(videos)
     if (hearing := how.get("hearing")) is not None:
         hearing.check()
-    with open_session(path, embedder, rate=rate, writer=writer, **how) as session:
+    with open_session(path, embedder, model=model, rate=rate, writer=writer, **how) as session:
         for features in folders:
             _check_features(features, session.writer.store.manifest)
         for features in folders:
