@@ -338,27 +338,41 @@ def test_the_kinds_of_answers_stand_beside_the_planted_kinds(monkeypatch: pytest
     sys.modules.pop("uncertainty_page")
 
 
-def test_all_baselines_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("forked_children")
+def test_all_baselines_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
     """One method on a small planted world, both protocols, and a collection shrunk and restored."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import baselines
 
     plant(tmp_path / "work" / "planted-16", PlantSettings(videos=16, **SMALL))
     words = ["--data", tmp_path / "none", "--work", tmp_path / "work", "--json", tmp_path / "found.json"]
-    words += ["--videos", 16, "--epochs", 1, "--seeds", "0", "--jobs", 1, "--device", "cpu"]
+    words += ["--videos", 16, "--epochs", 2, "--seeds", "0,1", "--jobs", 2, "--device", "cpu"]
     words += ["--rows", "GMMFormerV2", "--set", "warm_up_epochs=0", "--set", "width=8"]
     words += ["--set", "batch_videos=8", "--set", "gaussian_widths=none,1"]
-    assert baselines.main([str(word) for word in words]) == 0
+    texts = [str(word) for word in words]
+    assert baselines.main([*texts, "--seconds", "0"]) == 0  # nothing is trained, nothing is there
+    assert read_json(tmp_path / "found.json")["collections"]["planted"] == []
+    assert baselines.main(texts) == 0
+    said = capsys.readouterr().out
+    assert said.count("GMMFormerV2, seed 0: SumR") == 1 and "published protocol" in said
+    assert "| GMMFormerV2 | 0.0" in said and "189.1" in said  # its parameters, and what its paper prints
     rows = read_json(tmp_path / "found.json")["collections"]["planted"]
     assert [(row["row"], row["protocol"]) for row in rows] == [
         (name, protocol)
         for protocol in ("published", "honest")
         for name in ("GMMFormerV2", "GMMFormerV2 + evidence")
     ]
-    assert all(row["parameters"] > 1000 and row["seconds_per_epoch"] > 0 for row in rows)
+    assert all(row["seeds"] == [0, 1] for row in rows)
     assert rows[0]["evidence_adds"] is None and set(rows[1]["evidence_adds"]) == set(METRICS)
     plain, evidence = (row["metrics"]["SumR"]["mean"] for row in rows[:2])
     assert rows[1]["evidence_adds"]["SumR"]["value"] == pytest.approx(evidence - plain)
+    for published, honest in zip(rows[:2], rows[2:], strict=True):  # of the same training
+        assert published["metrics"]["SumR"]["mean"] >= honest["metrics"]["SumR"]["mean"]
+    next((tmp_path / "work" / "runs").rglob("gmmformer_v2-*-seed1.npz")).unlink()
+    assert baselines.main(texts) == 0  # only what is missing is trained again, to the same figures
+    said = capsys.readouterr().out
+    assert "runs left: 1," in said and said.count(": SumR") == 1
+    assert read_json(tmp_path / "found.json")["collections"]["planted"] == rows
 
     planted = next((tmp_path / "work").glob("planted-*"))
     monkeypatch.setattr(baselines, "REAL", {"msvd": ("", "")})
