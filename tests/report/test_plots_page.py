@@ -122,6 +122,12 @@ def test_another_section_finds_its_place(undrawn):
     assert titles.index("Kinds of query") + 1 == titles.index("How sure") < titles.index("Moments")
 
 
+def test_every_picture_moves_the_bar_once(undrawn):
+    data, moved = report_data(), []
+    report_sections(data, advance=moved.append)
+    assert sum(moved) == len(report_pictures(data))
+
+
 def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     target = tmp_path / "new" / "report.html"
     write_page(target, "title", "lead", [Section("one", "<p>text</p>")])

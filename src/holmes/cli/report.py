@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from holmes.base.printing import printable
+from holmes.base.progress import progress_bar
 from holmes.cli.options import Device, say
 from holmes.errors import HolmesError
 
@@ -77,8 +78,11 @@ def report(
         confidence = unmeasured("scores alone give no probability; --held-out FILE gives one.")
     else:
         confidence = confidence_of_run(one_run(run), store, split, device)
-    write_page(target, data.title, data.lead, report_sections(data, [confidence.section]))
+    pictures = report_pictures(data)
+    with progress_bar("drawing", len(pictures)) as advance:
+        sections = report_sections(data, [confidence.section], advance)
+    write_page(target, data.title, data.lead, sections)
     if figures is not None:
-        for picture in (*report_pictures(data).values(), *confidence.pictures):
+        for picture in (*pictures.values(), *confidence.pictures):
             picture.save(figures)
     typer.echo(printable(str(target)))

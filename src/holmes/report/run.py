@@ -77,7 +77,6 @@ def report_data(
         raise HolmesError("--video and --query choose what is drawn of a model; a file of scores has none.")
     accounts = [reported_run(one) for one in seen]
 
-    say("drawing")
     found = accounts[0].evaluation
     names = [f"this run, {kind_of(seen[0])}"]
     names += [f"{one.run.path.name}, {kind_of(one)}" for one in seen[1:]]

@@ -112,5 +112,7 @@ def _grouped(key_Q: Floats, mark_Q: NDArray[np.bool_], counts_BQ: Counts) -> tup
     sorted_Q = key_Q[order_Q]
     starts_G = np.flatnonzero(np.concatenate([[True], sorted_Q[1:] != sorted_Q[:-1]]))
     counts_BQ, mark_Q = counts_BQ[:, order_Q], mark_Q[order_Q]
-    marked_BG = np.add.reduceat(counts_BQ * mark_Q, starts_G, 1)
-    return marked_BG, np.add.reduceat(counts_BQ, starts_G, 1) - marked_BG
+    marked_BG, every_BG = counts_BQ * mark_Q, counts_BQ
+    if len(starts_G) < len(sorted_Q):  # without equals, the sums would copy everything slowly
+        marked_BG, every_BG = (np.add.reduceat(some_BQ, starts_G, 1) for some_BQ in (marked_BG, every_BG))
+    return marked_BG, every_BG - marked_BG

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -110,12 +110,21 @@ class ReportData:
         return ("this run", "other run")
 
 
-def report_sections(data: ReportData, more: Sequence[Section] = ()) -> list[Section]:
-    """The page from top to bottom; `more` is for what else is known, such as how sure the answers are."""
+def report_sections(
+    data: ReportData, more: Sequence[Section] = (), advance: Callable[[int], None] = lambda pictures: None
+) -> list[Section]:
+    """The page from top to bottom; `more` is for what else is known, such as how sure the answers are.
+
+    `advance` is told of every picture that is drawn, since that takes longest.
+    """
     pictures = report_pictures(data)
 
     def shown(name: str, why_not: str = "") -> str:
-        return pictures[name].html() if name in pictures else omitted(why_not)
+        if name not in pictures:
+            return omitted(why_not)
+        html = pictures[name].html()
+        advance(1)
+        return html
 
     recall = (shown("recall") if "recall" in pictures else "") + unknown_groupings(data)
     if data.figures is None:
