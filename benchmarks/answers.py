@@ -167,9 +167,9 @@ def figures(
         "ECE of none": weighted_error((there["none"], gone["none"]), (wrong_Q, ~wrong_Q)),
         "precise, share": share(precise_Q),
         "precise, right": share(right_Q[precise_Q]),
-        "precise, right, with a fifth missing": THERE
-        * (right_Q & precise_Q).sum().item()
-        / (THERE * precise_Q.sum() + GONE * gone_precise_Q.sum()).item(),
+        "precise, right, with a fifth missing": (
+            THERE * (right_Q & precise_Q).sum() / (THERE * precise_Q.sum() + GONE * gone_precise_Q.sum())
+        ).item(),
         "absent called precise": of_never(AnswerKind.PRECISE),
         "there, called not here": share(there["kind"] == AnswerKind.NOT_HERE),
         "taken away, called not here": share(gone["kind"] == AnswerKind.NOT_HERE),

@@ -9,6 +9,7 @@ partition agrees with the planted kinds; how much aligned mass falls inside the 
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -128,15 +129,21 @@ def study(
     result: str,
     protocol: Protocol,
     measure: Callable[[Job, str], dict[str, Any]] = measure,
+    more: Sequence[ArgumentParser] = (),
 ) -> None:
-    """Train every row with every seed on every world, print the table and write it down."""
-    parser = study_parser(description, 400, ["batch_videos=32", "warm_up_epochs=20"], result)
+    """Train every row with every seed on every world, print the table and write it down.
+
+    `more` are parsers of further options, which are accepted and listed.
+    """
+    torch.set_num_threads(1)
+    parser = study_parser(description, 400, ["batch_videos=32", "warm_up_epochs=20"], result, more=more)
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side (%(default)s)")
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="seconds after which none is started"
     )
     parser.add_argument("--rows", help="only rows whose title contains one of these, separated by commas")
     options = parser.parse_args()
+    device = choose_device(options.device)
     seeds = [int(seed) for seed in options.seeds.split(",")]
     wanted = options.rows.split(",") if options.rows else [""]
     chosen = [row for row in rows if any(part in row.title for part in wanted)]
@@ -154,13 +161,15 @@ def study(
         found = run_jobs(jobs, measure, results, options.workers, options.device, options.seconds)
     done = {(entry["key"][1], entry["key"][0]) for entry in found}
     table = [summary(name, row.title, found) for name in stores for row in rows if (name, row.title) in done]
-    device = choose_device(options.device)
     settings = "".join(f", {change}" for change in options.set)
     title = f"{options.preset}{settings}, {options.epochs} epochs, last epoch, on {machine(device)}"
     print_table(title, [shown(row) for row in table])
     save_json(options.json, {"title": title, "seeds": seeds, "rows": table})
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
+def main() -> None:
     study(__doc__, ROWS, "method.json", Protocol.PUBLISHED)
+
+
+if __name__ == "__main__":
+    main()

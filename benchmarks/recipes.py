@@ -11,10 +11,9 @@ needed code of their own and were dropped are in docs/log.md.
 
 from __future__ import annotations
 
-import sys
+from argparse import ArgumentParser
 from typing import Any
 
-import torch
 from many_runs import Job, train_to_the_end
 from method import study
 
@@ -70,10 +69,14 @@ def measure_on_test(job: Job, device: str) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    if "--final" in sys.argv:
-        sys.argv.remove("--final")
-        study(__doc__, FINAL_ROWS, "final_recipe.json", Protocol.HONEST, measure_on_test)
+def main() -> None:
+    first = ArgumentParser(add_help=False)
+    first.add_argument("--final", action="store_true", help="the full method and `plus`, on the test split")
+    if first.parse_known_args()[0].final:
+        study(__doc__, FINAL_ROWS, "final_recipe.json", Protocol.HONEST, measure_on_test, [first])
     else:
-        study(__doc__, ROWS, "recipes.json", Protocol.HONEST)
+        study(__doc__, ROWS, "recipes.json", Protocol.HONEST, more=[first])
+
+
+if __name__ == "__main__":
+    main()

@@ -32,6 +32,7 @@ from search_rivals import (
     timed,
 )
 
+from holmes.base.devices import device_named
 from holmes.index.engine.gallery import Gallery
 from holmes.index.engine.nearest import nearest_videos
 from holmes.index.engine.scan import make_probes, scan
@@ -53,7 +54,7 @@ def main(
     index: Annotated[Path | None, typer.Option(help="Keep the CPU's index here and use it again.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the JSON file.")] = Path("benchmarks/results"),
 ) -> None:
-    name = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    name = str(device_named(device))
     torch.manual_seed(0)
     result: dict[str, Any] = {
         "machine": machine(torch.device(name)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from pathlib import Path
 
 import h5py
@@ -63,10 +64,17 @@ def restore(file: Path, folder: Path) -> None:
 
 
 def study_parser(
-    description: str | None, videos: int, changes: list[str], result: str, epochs: int = 60
+    description: str | None,
+    videos: int,
+    changes: list[str],
+    result: str,
+    epochs: int = 60,
+    more: Sequence[ArgumentParser] = (),
 ) -> ArgumentParser:
     """The options of a study that trains models with several seeds on every world."""
-    parser = ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, parents=more
+    )
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder with the real data")
     parser.add_argument("--preset", default="charades")
     parser.add_argument(

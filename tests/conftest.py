@@ -34,6 +34,7 @@ SLOW = (
     "test_demo",
     "test_soak",
     "test_reproduce",
+    "test_benchmark_flags",
     "test_serve_cli",
     "test_every_index",
     "test_docstring_examples",

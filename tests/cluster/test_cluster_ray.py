@@ -10,11 +10,12 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 pytest.importorskip("ray")
 pytest.importorskip("av")
@@ -22,6 +23,7 @@ import ray
 from small_cluster import SmallCluster, children_of
 
 import holmes
+from holmes.base.files import read_json
 from holmes.cli.main import main
 from holmes.cluster import hedging
 from holmes.cluster.actors import RayClient
@@ -457,3 +459,25 @@ def test_processes_are_found_while_threads_and_processes_end() -> None:
         lasting.wait()
         for thread in busy:
             thread.join()
+
+
+def test_what_a_cluster_costs_is_measured(
+    cluster: SmallCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The benchmark, small, on these nodes."""
+    import cluster as benchmark
+
+    ray.cloudpickle.register_pickle_by_value(benchmark)  # as if it were the program, which nodes do not have
+    monkeypatch.setattr(benchmark, "SmallCluster", lambda nodes: nullcontext(cluster))
+    monkeypatch.setattr(benchmark, "WARM", 1)
+    monkeypatch.setattr(ray, "init", lambda **how: None)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    words = ["--shards", "1", "--videos", "8", "--queries", "3", "--stubs", "4", "--processes", "1"]
+    words += ["--part", "calls", "--part", "search", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["cluster.py", *words])
+    with pytest.raises(SystemExit) as ended:
+        typer.run(benchmark.main)
+    assert not ended.value.code
+    found = read_json(tmp_path / "cluster.json")
+    assert found["videos"] == 8 and {row["way"] for row in found["search"]} >= {"direct", "on Ray"}
+    assert [row["sentences"] for row in found["calls"]] == [1, 64]

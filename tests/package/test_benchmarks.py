@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import io
-import runpy
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
@@ -28,6 +25,7 @@ from holmes.data.check import check_store
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.evidence.calibration import Calibration
+from holmes.heard.hearing import Hearing
 from holmes.results import METRICS
 from holmes.training.setup import fit_to_store
 from holmes.worlds.planted import PlantSettings, plant
@@ -36,29 +34,6 @@ from spoken_films import film
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"val_videos": 4, "test_videos": 8, "video_width": 16, "text_width": 12}  # of planted worlds
-# Those with options: hostile.py takes four words, and soak.py starts it.
-COMMANDS = sorted(
-    path.stem
-    for path in (ROOT / "benchmarks").glob("*.py")
-    if '__name__ == "__main__"' in (text := path.read_text()) and ("argparse" in text or "typer" in text)
-)
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Runs a benchmark as its command line does; its modules are forgotten afterwards."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    before = {*sys.modules}
-
-    def run(name: str, *words: object) -> None:
-        monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, words)])
-        import_module(name).main()
-
-    yield run
-    ours = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
-    for name in {*sys.modules} - before:
-        if name in ours:
-            del sys.modules[name]
 
 
 def test_a_synthetic_store_is_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,25 +90,19 @@ def test_searches_are_timed_with_every_flag(
     million = import_module("million")
 
     def check_output(words: list[str], **how: Any) -> str:
-        _, file, _, step, _, folder, _, videos = words
+        _, file, flag, step, *_ = words
         if step == "build":
             return subprocess.check_output(words, **how)
-        assert file == million.__file__
+        assert (file, flag) == (million.__file__, "--step")
         with redirect_stdout(io.StringIO()) as said:
-            million.main(sizes=videos, folder=Path(folder), step=step)
+            command("million", *words[2:])
         return said.getvalue()
 
     monkeypatch.setattr(million, "subprocess", SimpleNamespace(check_output=check_output))
-    for name, how in {
-        "search": {
-            "videos": 120, "width": 16, "batch": 3, "tokens": 2, "top": 2, "repeats": 1,
-            "device": "cpu", "numpy": True, "index": tmp_path / "index", "out": tmp_path,
-        },
-        "million": {"sizes": "8", "folder": tmp_path, "out": tmp_path, "step": ""},
-    }.items():  # fmt: skip
-        main = import_module(name).main
-        assert [*how] == [*inspect.signature(main).parameters]
-        main(**how)
+    words = ["--videos", 120, "--width", 16, "--batch", 3, "--tokens", 2, "--top", 2, "--repeats", 1]
+    words += ["--device", "cpu", "--numpy", "--index", tmp_path / "index", "--out", tmp_path]
+    command("search", *words)
+    command("million", "--sizes", 8, "--folder", tmp_path, "--out", tmp_path)
     assert read_json(tmp_path / "search-cpu.json")["videos"] == 120
     steps = {row["step"] for row in read_json(tmp_path / "million.json")["rows"]}
     assert {"build", "search", "compact"} <= steps
@@ -180,8 +149,10 @@ def test_encoders_are_timed_beside_their_libraries(
     pytest.importorskip("sentence_transformers", reason="pip install '.[encoders]'")
     benchmark = import_module("encoders")
     monkeypatch.setattr(benchmark, "B16", benchmark.SMALL)
-    how = ("--device", "cpu", "--frames", 2, "--only", "transformers, ViT", "--json", tmp_path / "found.json")
-    command("encoders", *how)
+    monkeypatch.setattr(benchmark.precision, "_multiplies_bfloat16", lambda: True)  # and back again
+    words = ["--device", "cpu", "--frames", 2, "--only", "transformers, ViT", "--rounds", 3, "--float32"]
+    command("encoders", *words, "--work", tmp_path, "--json", tmp_path / "found.json")
+    assert not benchmark.precision._multiplies_bfloat16()
     rows = read_json(tmp_path / "found.json")["rows"]
     names = ["transformers, ViT-B/16", "sentence-transformers, ViT-B/16"]
     assert [row["loader and model"] for row in rows] == names
@@ -197,7 +168,8 @@ def test_several_models_are_tested_as_one(command: Any, tmp_path: Path, capsys: 
     words = ["--data", tmp_path / "data", "--work", tmp_path / "work", "--json", tmp_path / "found.json"]
     words += ["--only", "msvd", "--device", "cpu", "--jobs", 2, "--epochs", 2, "--set", "width=8"]
     words += ["--set", "gaussian_widths=none", "--set", "batch_videos=16", "--set", "warm_up_epochs=0"]
-    words += ["--set", "held_out=0.3"]
+    words += ["--set", "held_out=0.3", "--preset", "charades_plus", "--weight", 1, "--seconds", 500]
+    words += ["--videos", 16]
     command("members", *words, "--seeds", "0,1,2,3")
     rows = read_json(tmp_path / "found.json")["collections"]["msvd"]
     assert [row["row"] for row in rows] == [
@@ -274,7 +246,8 @@ def test_passages_are_searched_at_scale(command: Any, tmp_path: Path, capsys: An
 def test_the_cost_of_hearing_is_measured(command: Any, tmp_path: Path) -> None:
     clip = film(tmp_path / "key.mp4", 4.0, said=[(0.3, "We found a silver key.")])
     (tmp_path / "right.json").write_text('{"key.mp4": "we found a silver key"}')
-    command("heard_speed", clip, "--transcripts", tmp_path / "right.json", "--json", tmp_path / "speed.json")
+    words = ["--transcripts", tmp_path / "right.json", "--speech", Hearing().speech]
+    command("heard_speed", clip, *words, "--json", tmp_path / "speed.json")
     rows = {row["source"]: row for row in read_json(tmp_path / "speed.json")}
     assert set(rows) == {"subtitles", "speech", "screen"} and all(row["ratio"] > 0 for row in rows.values())
     assert rows["speech"]["errors"] == "0 of 5"
@@ -287,27 +260,13 @@ def test_fused_sources_are_measured_beside_each_alone(
 ) -> None:
     """The smallest world whose films can share facts, seen by the model that needs no training."""
     monkeypatch.setattr("fact_films.SIZE", (128, 96))
-    small = ["--films", 15, "--given-words", "--model", "pocket", "--fit"]
+    small = ["--films", 15, "--seed", 2, "--given-words", "--model", "pocket", "--fit"]
     command("heard", tmp_path / "world", *small, "--json", tmp_path / "heard.json")
     found = read_json(tmp_path / "heard.json")
     assert found["videos"] == 15 and found["queries"] == 8 * 11 + 21
     assert found["R@1"]["written"]["written"] == 1.0 and found["R@1"]["written"]["fused"] == 1.0
     assert 0 <= found["ECE of fused"] <= 1
     assert "said and written" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_benchmark_says_what_it_takes(name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """It can be imported, and its flags can be parsed."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--help"])
-    before = {*sys.modules}
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(ROOT / "benchmarks" / f"{name}.py"), run_name="__main__")
-    assert ended.value.code in (0, None) and "--help" in capsys.readouterr().out
-    for each in {*sys.modules} - before:
-        if (ROOT / "benchmarks" / f"{each}.py").exists():
-            del sys.modules[each]
 
 
 def test_the_kinds_of_answers_stand_beside_the_planted_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +306,8 @@ def test_all_baselines_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     plant(tmp_path / "work" / "planted-16", PlantSettings(videos=16, **SMALL))
     words = ["--data", tmp_path / "none", "--work", tmp_path / "work", "--json", tmp_path / "found.json"]
     words += ["--videos", 16, "--epochs", 2, "--seeds", "0,1", "--jobs", 2, "--device", "cpu"]
-    words += ["--rows", "GMMFormerV2", "--set", "warm_up_epochs=0", "--set", "width=8"]
+    words += ["--rows", "GMMFormerV2", "--set", "warm_up_epochs=0", "--set", "width=8", "--only", "planted"]
+    words += ["--preset", "charades"]
     words += ["--set", "batch_videos=8", "--set", "gaussian_widths=none,1"]
     texts = [str(word) for word in words]
     assert baselines.main([*texts, "--seconds", "0"]) == 0  # nothing is trained, nothing is there
@@ -377,7 +337,7 @@ def test_all_baselines_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     planted = next((tmp_path / "work").glob("planted-*"))
     monkeypatch.setattr(baselines, "REAL", {"msvd": ("", "")})
     monkeypatch.setattr(baselines, "world_stores", lambda *_: {"msvd": planted})
-    baselines.shrink(tmp_path, tmp_path / "small", tmp_path / "work")
+    assert baselines.main([*texts, "--shrink", str(tmp_path / "small")]) == 0
     worlds = sys.modules["worlds"]
     monkeypatch.setattr(worlds, "REAL", {"msvd": (None, None)})
     (packed,) = worlds.world_stores(tmp_path / "again", tmp_path / "small", 2, "msvd").values()
