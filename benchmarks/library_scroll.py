@@ -37,7 +37,7 @@ from browser import launched, serving
 WINDOW = {"width": 1400, "height": 900}
 SPEEDS = (600, 2400, 12_000)  # pixels a second
 HEADER = "pixels/s  scrolled     frames/s  of empty  median ms  99% ms   late"
-EMPTY = """<style>ul { display: grid; grid-template-columns: repeat(5, 1fr); gap: 16px; margin: 0 20px 0 270px }
+EMPTY = """<style>ul { display: grid; grid-template-columns: repeat(5, 1fr); gap: 16px; margin-left: 270px }
 li { height: 180px; background: #ddd; list-style: none }</style><ul>"""
 SCROLL = """([speed, seconds]) => new Promise((done) => {
     const times = []; let most = 0; const began = performance.now(); const from = scrollY;
@@ -133,8 +133,8 @@ def main(
                         np.quantile(gap, 0.99),
                     )
                     print(
-                        f"{speed:8d}  {way:11s}  {1000 / gap.mean():8.1f}  {share:8.3f}  {middle:9.1f}  {high:6.1f}"
-                        f"  {(gap > 25).mean():5.1%}"
+                        f"{speed:8d}  {way:11s}  {1000 / gap.mean():8.1f}  {share:8.3f}  {middle:9.1f}"
+                        f"  {high:6.1f}  {(gap > 25).mean():5.1%}"
                     )
                 page, trace = library(browser, address), Path(folder) / "trace.json"
                 browser.start_tracing(page=page, path=trace, categories=["toplevel", "devtools.timeline"])
@@ -143,8 +143,8 @@ def main(
                 page.close()
                 spent, drawing = work(trace)
                 print(
-                    f"{speed:8d}  page {spent.mean():.1f} ms a frame, 99% below {np.quantile(spent, 0.99):.1f}; "
-                    f"drawing {drawing:.1f} ms; at most {most} tiles in the document",
+                    f"{speed:8d}  page {spent.mean():.1f} ms a frame, 99% below "
+                    f"{np.quantile(spent, 0.99):.1f}; drawing {drawing:.1f} ms; at most {most} tiles in the document",
                     flush=True,
                 )
 
