@@ -349,6 +349,14 @@ def test_older_calibrations_open_with_what_they_lack_at_its_default():
         assert said.here == pytest.approx(0.8), "what it never learned of missing videos is the prior"
 
 
+def test_a_calibration_is_fitted_on_the_device_of_its_scores():
+    """As on a GPU: a tensor made without naming a device would land on another one than the scores."""
+    scores, owner_Q, _ = world_of_kinds(100, 30, seed=0)
+    with torch.device("meta"):
+        there = fit_calibration(scores, owner_Q, *WEIGHTS, "m")
+    assert there == fit_calibration(scores, owner_Q, *WEIGHTS, "m")
+
+
 def test_too_few_queries_teach_nothing():
     scores, owner_Q, _ = world_of_kinds(5, 10, seed=0)
     assert fit_calibration(scores, owner_Q, *WEIGHTS, "m") is None

@@ -1,5 +1,5 @@
 """What only a GPU can show: the fused kernels equal their plain twins, bf16 stays close to float32, a
-recorded step equals a plain one, and search is exact. Without a GPU the kernels are checked in Triton's
+recorded step equals a plain one, search is exact, and calibration runs there. Without a GPU the kernels are checked in Triton's
 interpreter instead (test_kernels.py, test_index_kernel.py)."""
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from holmes.config.schema import with_changes
 from holmes.encoders.attention_kernel import attend_fused
 from holmes.encoders.gaussian import attend, gaussian_weights
 from holmes.encoders.model import HolmesModel
+from holmes.evidence.fitting import fit_calibration
 from holmes.index.engine.gallery import Gallery, GallerySlab
 from holmes.index.engine.nearest import nearest_videos
 from holmes.index.engine.scan import make_probes, scan
 from holmes.index.storage.segments import pack_parts
 from holmes.losses.objective import QueryOwners
-from holmes.records import Batch, QueryEmbedding, Stage
+from holmes.records import Batch, QueryEmbedding, Scores, Stage
 from holmes.training.optimizer import FlatAdam
 from holmes.training.setup import build_objective
 from holmes.training.step import STEPS_BEFORE, GraphedStep, TrainStep
@@ -243,3 +244,15 @@ def test_search_is_exact(dual: bool) -> None:
         for same in (nearest_videos(on_cpu, probes.to("cpu"), 10), nearest_videos(rows_on_host, probes, 10)):
             assert torch.equal(found.parts_QK.cpu(), same.parts_QK.cpu())
             assert torch.equal(found.score_QK.cpu(), same.score_QK.cpu()), "exact, so equal bit for bit"
+
+
+def test_a_calibration_is_fitted_where_the_scores_are() -> None:
+    torch.manual_seed(0)
+    owner_Q, branches = torch.randint(0, 40, (200,)), 0.2 + 0.06 * torch.randn(2, 200, 40)
+    branches[:, torch.arange(200), owner_Q] += 0.2
+    fitted = [
+        fit_calibration(Scores(*branches.to(device)), owner_Q.to(device), 0.4, 0.6, "m")
+        for device in ("cpu", "cuda")
+    ]
+    on_cpu, on_gpu = (torch.tensor([one.score_temperature, one.score_offset]) for one in fitted if one)
+    torch.testing.assert_close(on_gpu, on_cpu, atol=1e-3, rtol=1e-2)

@@ -27,7 +27,8 @@ def descend(loss: Callable[[Tensor], Tensor], start: Tensor, steps: int = 100) -
 
     params_P = start.detach().clone()
     value, slope_P = at(params_P)
-    inverse_PP = torch.eye(len(start), dtype=start.dtype) / slope_P.abs().sum().clamp(min=1)
+    identity_PP = torch.eye(len(start), dtype=start.dtype, device=start.device)
+    inverse_PP = identity_PP / slope_P.abs().sum().clamp(min=1)
     for step in range(steps):
         if slope_P.abs().max() <= FLAT:
             break
@@ -52,7 +53,7 @@ def descend(loss: Callable[[Tensor], Tensor], start: Tensor, steps: int = 100) -
             break
         if (curved := float(moved_P @ bent_P)) > 0:
             if step == 0:
-                inverse_PP = torch.eye(len(start), dtype=start.dtype) * (curved / (bent_P @ bent_P))
-            aside_PP = torch.eye(len(start), dtype=start.dtype) - torch.outer(moved_P, bent_P) / curved
+                inverse_PP = identity_PP * (curved / (bent_P @ bent_P))
+            aside_PP = identity_PP - torch.outer(moved_P, bent_P) / curved
             inverse_PP = aside_PP @ inverse_PP @ aside_PP.T + torch.outer(moved_P, moved_P) / curved
     return value, params_P.tolist()
