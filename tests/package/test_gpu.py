@@ -1,6 +1,6 @@
 """What only a GPU can show: the fused kernels equal their plain twins, bf16 stays close to float32, a
-recorded step equals a plain one, search is exact, and calibration runs there. Without a GPU the kernels are checked in Triton's
-interpreter instead (test_kernels.py, test_index_kernel.py)."""
+recorded step equals a plain one, search is exact, and calibration runs there. Without a GPU the kernels are
+checked in Triton's interpreter instead (test_kernels.py, test_index_kernel.py)."""
 
 from __future__ import annotations
 
