@@ -25,7 +25,7 @@ from common import by_group
 from fact_films import FactFilm, FactQuery, plan_facts, render_facts
 
 from holmes.cli import demo
-from holmes.evidence.distribution import gallery_distribution
+from holmes.evidence.distribution import EXPECT_MISSING, gallery_distribution
 from holmes.evidence.judging import CalibratedJudge
 from holmes.evidence.sources import ClauseKind, HeldOut, fit_text_evidence, log_posterior, numbers_of
 from holmes.heard.hearing import Hearing
@@ -54,7 +54,7 @@ KINDS = (
     "said, bare",
     "written, bare",
 )
-SIZES = (104, 10, 4)  # of the galleries to fit on
+SIZES = (104, 40, 10, 4)  # of the galleries to fit on
 RRF = 60.0
 LOST = 0.2  # of the words that are said, with --given-words
 BINS = 10
@@ -165,7 +165,9 @@ def weighted(rows: Sequence[dict[str, float]], weights: Sequence[float]) -> dict
 def held_out(
     index: Index, queries: Sequence[FactQuery], seed: int, sizes: Sequence[int] = SIZES
 ) -> list[HeldOut]:
-    """Queries as the fit wants them: in galleries of several sizes, with their film and without it."""
+    """Queries in galleries of several sizes: of each size those with their film, the same without it (which
+    have no weight: they are reported on), and those that are about no film.
+    """
     names = sorted(index.videos)
     number = {name_of(name): at for at, name in enumerate(names)}
     film_Q = [-1 if query.film is None else number[query.film] for query in queries]
@@ -178,8 +180,7 @@ def held_out(
             others = [at for at in rng.permutation(len(names)).tolist() if at != film]
             there[q] = sorted(others[: size - (film >= 0)] + [film] * (film >= 0))
         gone = {q: [at for at in there[q] if at != film_Q[q]] for q in present}
-        # 80% have their film, 10% lost it, of 10% there never was one.
-        weights = (0.8 / len(present), 0.1 / len(present), 0.1 / len(absent))
+        weights = ((1 - EXPECT_MISSING) / len(present), 0.0, EXPECT_MISSING / len(absent))
         for asked, galleries, weight in zip(
             (present, present, absent), (there, gone, there), weights, strict=True
         ):
@@ -322,17 +323,17 @@ def report(index: Index, queries: Sequence[FactQuery], weights: tuple[float, ...
 
 def in_fewer_films(index: Index, queries: Sequence[FactQuery], seed: int, size: int) -> dict[str, float]:
     """The probabilities in collections of this many films, drawn for each query."""
-    present, _, absent = held_out(index, queries, seed, (size,))
-    first, right, here = list[float](), list[bool](), []
-    for some in (present, absent):
+    first, right, here = list[list[float]](), list[list[bool]](), list[float]()
+    for some in held_out(index, queries, seed, (size,)):
         log_QV, log_none_Q = log_posterior(some, numbers_of(index.text_evidence))
-        first += log_QV.amax(1).exp().tolist()
-        right += (log_QV.argmax(1) == some.owner_Q).tolist()
+        first.append(log_QV.amax(1).exp().tolist())
+        right.append((log_QV.argmax(1) == some.owner_Q).tolist())
         here.append(1 - log_none_Q.exp().mean().item())
     return {
-        "ECE": calibration_error(first, right),
+        "ECE": calibration_error(first[0] + first[2], right[0] + right[2]),
         "P(here) of present": here[0],
-        "P(here) of absent": here[1],
+        "P(here) of taken away": here[1],
+        "P(here) of absent": here[2],
     }
 
 
@@ -371,10 +372,11 @@ def halves(queries: Sequence[FactQuery]) -> tuple[list[FactQuery], list[FactQuer
     films = sorted({query.film for query in queries if query.film is not None})
     odd = set(films[1::2])
     absent = [query for query in queries if query.film is None]
-    fitting = [query for query in queries if query.film in odd] + absent[1::2]
-    return fitting, [query for query in queries if query.film is not None and query.film not in odd] + absent[
-        ::2
-    ]
+    # Sentences about no film are written and said by turns: pairs of them go to one half.
+    halved = [[query for at, query in enumerate(absent) if at // 2 % 2 == half] for half in (1, 0)]
+    fitting = [query for query in queries if query.film in odd]
+    reported = [query for query in queries if query.film is not None and query.film not in odd]
+    return fitting + halved[0], reported + halved[1]
 
 
 def main() -> None:
@@ -391,7 +393,8 @@ def main() -> None:
     index, queries = world(asked.world, asked.films, asked.seed, asked.given_words, model)
     to_fit, to_report = halves(queries)
     if asked.fit:
-        fitted = fit_text_evidence(held_out(index, to_fit, asked.seed))
+        held = held_out(index, to_fit, asked.seed)
+        fitted = fit_text_evidence([some for some in held if some.weight_Q.sum() > 0])
         print(fitted)
         index.__dict__["text_evidence"] = fitted
     texts = [query.text for query in to_fit]

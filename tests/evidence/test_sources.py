@@ -39,6 +39,16 @@ def dempster(one: dict[int, float], other: dict[int, float]) -> dict[int, float]
     return {video: mass / whole for video, mass in total.items()}
 
 
+def mended(found: dict[int, float], prior: dict[int, float], words: float, videos: int) -> dict[int, float]:
+    """The odds of "none of them" moved by the number of videos, and ratios among videos raised to a power."""
+    shipped = TextEvidence()
+    odds = found[NONE] / (1 - found[NONE]) * (videos / 40) ** (words * shipped.size)
+    power = math.exp(words * shipped.power)
+    raised = {v: prior[v] * (p / prior[v]) ** power for v, p in found.items() if v != NONE}
+    whole = sum(raised.values()) * (1 + odds)
+    return {**{v: p / whole for v, p in raised.items()}, NONE: odds / (1 + odds)}
+
+
 def opinion(ratios: dict[int, float], lost: float) -> dict[int, float]:
     """Masses under which each video is as possible as its ratio says, and every other one as `lost` does.
 
@@ -90,6 +100,7 @@ def test_the_fusion_is_dempsters_rule_written_out() -> None:
     expected = dempster(prior, opinion(*ratios[0]))
     expected = dempster(expected, opinion(*ratios[1]))
     expected = dempster(expected, {video: (0.95 * p / prior[video] + 0.05) for video, p in pictures.items()})
+    expected = mended(expected, prior, 1.0, videos)  # each clause of words is surely about words
     log = {n: math.log(n) for n in (9.0, 2.0, 0.5, 30.0)}
     told = told_of(
         [1, 4],
@@ -177,9 +188,15 @@ def test_the_stated_share_of_missing_videos_shifts_the_odds() -> None:
 def planted(queries: int, videos: int, slope: float, rng: np.random.Generator) -> HeldOut:
     """Pictures know nothing; the right answer is drawn as one passage of each video makes it probable."""
     meaning = rng.uniform(0, 1, (queries, videos))
-    ratio = np.exp(slope * meaning + TextEvidence().said) + math.exp(TextEvidence().lost_said)
-    weight = np.concatenate([0.8 / videos * ratio, np.full((queries, 1), EXPECT_MISSING)], 1)
-    owner = np.array([rng.choice(videos + 1, p=row / row.sum()) for row in weight])
+    shipped, sure = TextEvidence(), 0.95  # of which pictures have the rest
+    ratio = sure * (np.exp(slope * meaning + shipped.said) + math.exp(shipped.lost_said)) + 1 - sure
+    owner = []
+    prior = dict.fromkeys(range(videos), 0.8 / videos) | {NONE: EXPECT_MISSING}
+    for row in ratio:
+        found = dict(enumerate(0.8 / videos * row)) | {NONE: EXPECT_MISSING}
+        whole = sum(found.values())
+        found = mended({v: p / whole for v, p in found.items()}, prior, sure, videos)
+        owner.append(rng.choice(list(found), p=list(found.values())))
     features = torch.zeros(queries, 1, videos, 5, dtype=torch.float64)
     features[:, 0, :, 3] = torch.from_numpy(meaning)
     return HeldOut(
@@ -189,20 +206,24 @@ def planted(queries: int, videos: int, slope: float, rng: np.random.Generator) -
         features,
         (2 * torch.arange(videos)).expand(queries, videos),
         torch.full((queries, 1), int(ClauseKind.SAID)),
-        torch.from_numpy(np.where(owner == videos, -1, owner)),
+        torch.from_numpy(np.where(np.array(owner) == NONE, -1, owner)),
         torch.ones(queries, dtype=torch.float64),
     )
 
 
 def test_the_fit_finds_how_much_meaning_tells() -> None:
-    held = planted(1500, 12, 5.0, np.random.default_rng(0))
-    fitted = fit_text_evidence([held])
+    rng = np.random.default_rng(0)
+    galleries = [planted(1500, videos, 5.0, rng) for videos in (4, 12, 40)]
+    fitted = fit_text_evidence(galleries)
+    assert fitted.size == pytest.approx(TextEvidence().size, abs=0.15)
+    assert fitted.power == pytest.approx(TextEvidence().power, abs=0.15)
     assert fitted.meaning_said == pytest.approx(5.0, abs=0.6)
     assert fitted.said == pytest.approx(TextEvidence().said, abs=0.5)
     assert fitted.words == TextEvidence().words
 
     def likelihood(numbers: TextEvidence) -> float:
-        return float(log_probabilities(held, numbers_of(numbers)).mean())
+        found = [log_probabilities(held, numbers_of(numbers)).mean() for held in galleries]
+        return float(sum(found))
 
     assert likelihood(fitted) > likelihood(TextEvidence())
 

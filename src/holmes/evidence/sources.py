@@ -15,12 +15,17 @@ the cosine of MiniLM's vectors. ε is for words that no recogniser found.
 A clause c is about source s with probability a_cs: its form tells (someone says …, a sign reads …, quotation
 marks), and where the form tells nothing, how well the best passage fits. Its opinion is
 
-    F_c(i) = Σ_s a_cs r_cs(i),    P(i) ∝ P₀(i) Π_c F_c(i),    P(none) ∝ π Π_c F_c(none),
+    F_c(i) = Σ_s a_cs r_cs(i),    F(i) = Π_c F_c(i),    P(i) ∝ P₀(i) F(i),    P(none) ∝ π F(none),
 
 where "none of them" has the ratio 1 by words and P(none) / π by pictures. This is Dempster's rule with "none
-of them" as one of the answers: what each source leaves possible multiplies. The number of videos counts in P₀
-alone. What a source that heard nothing at all was to tell is left to pictures, so an index without words
-answers as before.
+of them" as one of the answers: what each source leaves possible multiplies. Two numbers mend what held-out
+queries show to be wrong with it, w being how far the query is about words: in a collection of N
+
+    logit P(none) is moved by w · size · log(N / N₀)
+    P(i) ∝ P₀(i) F(i)^κ among videos,    log κ = w · power
+
+The order of videos stays, up to their prior. What a source that heard nothing at all was to tell is left to
+pictures, so an index without words answers as before.
 
 Q queries, V videos, K candidates, M videos that a source speaks of, C clauses, N passages, S sources of words
 (said, written), F features of a passage (m, l, u, z, exact)
@@ -35,6 +40,7 @@ from enum import IntEnum
 from typing import Annotated, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from holmes.base.validation import Within, build
@@ -45,6 +51,8 @@ from holmes.records import Scores
 SAID, WRITTEN = 0, 1
 LARGEST_LOG = 60.0  # of a ratio: far beyond certainty, and the product of some is still a number in float64
 LEAST_OPEN = 1e-6  # that pictures leave to "none of them", however sure they are
+USUAL_VIDEOS = 40  # N₀
+FEWEST_VIDEOS, MOST_VIDEOS = 4, 104  # that were fitted: nothing is known of others, which count like these
 PULL = 0.003  # of each number towards the one that is shipped, as many queries' worth
 Number = Annotated[float, Within(-1e3, 1e3)]
 
@@ -79,21 +87,23 @@ class TextEvidence:
     `words` is not fitted: 104 films that share most of their words do not tell how much a rare word is worth.
     """
 
-    said: Number = -2.74  # offsets
-    written: Number = -6.99
+    said: Number = -3.04  # offsets
+    written: Number = -7.2
     words: Number = 0.15  # for each nat of information
-    missing_said: Number = 1.33  # for each word that other passages have
-    missing_written: Number = 5.71
-    unknown_said: Number = 0.29  # for each word that no passage has
-    unknown_written: Number = 1.71
-    meaning_said: Number = 8.33
-    meaning_written: Number = 11.24
-    exact: Number = 1.86  # a phrase in quotation marks
-    lost_said: Number = -3.89  # log ε
-    lost_written: Number = -6.8
-    bare_said: Number = -0.37  # log odds that a bare clause is about words, if the best ratio is 1
-    bare_written: Number = -2.02
-    bare_lead: Number = 2.23  # how fast they grow with the logarithm of the best ratio
+    missing_said: Number = 0.86  # for each word that other passages have
+    missing_written: Number = 5.86
+    unknown_said: Number = -0.18  # for each word that no passage has
+    unknown_written: Number = 3.29
+    meaning_said: Number = 8.03
+    meaning_written: Number = 11.43
+    exact: Number = 1.62  # a phrase in quotation marks
+    lost_said: Number = -2.72  # log ε
+    lost_written: Number = -6.93
+    bare_said: Number = -0.64  # log odds that a bare clause is about words, if the best ratio is 1
+    bare_written: Number = -2.01
+    bare_lead: Number = 2.74  # how fast they grow with the logarithm of the best ratio
+    power: Number = 0.33  # log κ
+    size: Number = -0.51  # by how much "none of them" gains with log N
 
     @property
     def slopes_SF(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -195,9 +205,17 @@ def fuse_sources(
     unseen_Q1 = (gallery.videos - parts_QK.sum(1, keepdim=True)).clamp(min=0)
     base_QK = (1 - EXPECT_MISSING) * torch.cat([parts_QK, unseen_Q1], 1) / gallery.videos
     text_QKCS = torch.cat([text_QKCS, torch.zeros_like(text_QKCS[:, :1])], 1)
-    about_QC4 = attributed(told.clause_QC, log_ratio_QMCS.amax(1), numbers_of(told.weights))
+    numbers = numbers_of(told.weights)
+    about_QC4 = attributed(told.clause_QC, log_ratio_QMCS.amax(1), numbers)
+    videos_Q = torch.full_like(none_Q1.squeeze(1), gallery.videos)
     log_fused_QK, log_none_Q = combined(
-        torch.cat([seen_QK, rest_Q1], 1), none_Q1.squeeze(1), base_QK, text_QKCS, about_QC4, told.weights.lost
+        torch.cat([seen_QK, rest_Q1], 1),
+        none_Q1.squeeze(1),
+        base_QK,
+        text_QKCS,
+        about_QC4,
+        videos_Q,
+        numbers,
     )
     missing_Q1, strength_Q1 = log_none_Q.exp().unsqueeze(1), gallery.log_strength_Q.double().unsqueeze(1)
     fused = replace(
@@ -240,19 +258,27 @@ def combined(
     base_QV: Tensor,
     text_QVCS: Tensor,
     about_QC4: Tensor,
-    lost: Sequence[float] | Tensor,
+    videos_Q: Tensor,
+    numbers: Numbers,
 ) -> tuple[Tensor, Tensor]:
-    """log P of every video and of "none of them"; -inf where `base_QV`, the prior, is 0."""
-    ratio_QVCS = text_QVCS + torch.as_tensor(lost, dtype=torch.float64).exp()
+    """log P of every video and of "none of them"; -inf where `base_QV`, the prior, is 0.
+
+    A column may stand for several videos that are alike: ratios are raised to the power κ, not probabilities.
+    """
+    ratio_QVCS = text_QVCS + numbers.lost_S.exp()
     seen_QV1 = (seen_QV / base_QV.clamp(min=1e-300)).unsqueeze(2)
     by_words_QVC = (about_QC4[:, None, :, 1:3] * ratio_QVCS).sum(3)
     factor_QVC = about_QC4[:, None, :, 0] * seen_QV1 + by_words_QVC + about_QC4[:, None, :, 3]
     none_QC = about_QC4[..., 0] * (none_Q / EXPECT_MISSING).unsqueeze(1) + about_QC4[..., 1:].sum(2)
-    log_QV = factor_QVC.clamp(min=1e-300).log().sum(2) + base_QV.clamp(min=1e-300).log()
-    log_QV = log_QV.masked_fill(base_QV <= 0, -torch.inf)
+    log_ratio_QV = factor_QVC.clamp(min=1e-300).log().sum(2)
+    log_base_QV = base_QV.clamp(min=1e-300).log().masked_fill(base_QV <= 0, -torch.inf)
     log_none_Q = none_QC.clamp(min=1e-300).log().sum(1) + math.log(EXPECT_MISSING)
-    log_all_Q = torch.logaddexp(log_QV.logsumexp(1), log_none_Q)
-    return log_QV - log_all_Q.unsqueeze(1), log_none_Q - log_all_Q
+    words_Q = about_QC4[..., 1:3].sum(2).amax(1)
+    size_Q = (videos_Q.double().clamp(FEWEST_VIDEOS, MOST_VIDEOS) / USUAL_VIDEOS).log()
+    missing_Q = log_none_Q - (log_base_QV + log_ratio_QV).logsumexp(1) + words_Q * numbers.size * size_Q
+    log_QV = log_base_QV + (words_Q * numbers.power).exp().unsqueeze(1) * log_ratio_QV
+    log_QV = log_QV.log_softmax(1) + F.logsigmoid(-missing_Q).unsqueeze(1)
+    return log_QV, F.logsigmoid(missing_Q)
 
 
 def stated_none(none_Q: Tensor, expect_missing: float) -> Tensor:
@@ -273,10 +299,13 @@ class Numbers:
     lost_S: Tensor
     bare_S: Tensor
     bare_lead: Tensor
+    power: Tensor
+    size: Tensor
 
 
 def numbers_of(weights: TextEvidence) -> Numbers:
-    values = (weights.offsets, weights.slopes_SF, weights.lost, weights.bare, weights.bare_lead)
+    of_each = (weights.offsets, weights.slopes_SF, weights.lost, weights.bare)
+    values = (*of_each, weights.bare_lead, weights.power, weights.size)
     return Numbers(*(torch.tensor(value, dtype=torch.float64) for value in values))
 
 
@@ -311,8 +340,9 @@ def log_posterior(held: HeldOut, numbers: Numbers) -> tuple[Tensor, Tensor]:
     best_QCS = text_QVCS.amax(1)
     leading_QCS = best_QCS.clamp(min=1e-300).log().masked_fill(best_QCS == 0, -torch.inf)
     about_QC4 = attributed(held.clause_QC, leading_QCS, numbers)
-    base_QV = (1 - EXPECT_MISSING) * held.there_QV.double() / held.there_QV.sum(1, keepdim=True)
-    return combined(held.seen_QV, held.none_Q, base_QV, text_QVCS, about_QC4, numbers.lost_S)
+    videos_Q = held.there_QV.sum(1)
+    base_QV = (1 - EXPECT_MISSING) * held.there_QV.double() / videos_Q.unsqueeze(1)
+    return combined(held.seen_QV, held.none_Q, base_QV, text_QVCS, about_QC4, videos_Q, numbers)
 
 
 def log_probabilities(held: HeldOut, numbers: Numbers) -> Tensor:
@@ -347,6 +377,8 @@ def fit_text_evidence(held: Sequence[HeldOut], steps: int = 60) -> TextEvidence:
             torch.stack([at["lost_said"], at["lost_written"]]),
             torch.stack([at["bare_said"], at["bare_written"]]),
             at["bare_lead"],
+            at["power"],
+            at["size"],
         )
 
     def loss(params: Tensor) -> Tensor:
