@@ -144,7 +144,8 @@ def main(
                 spent, drawing = work(trace)
                 print(
                     f"{speed:8d}  page {spent.mean():.1f} ms a frame, 99% below "
-                    f"{np.quantile(spent, 0.99):.1f}; drawing {drawing:.1f} ms; at most {most} tiles in the document",
+                    f"{np.quantile(spent, 0.99):.1f}; drawing {drawing:.1f} ms; "
+                    f"at most {most} tiles in the document",
                     flush=True,
                 )
 
