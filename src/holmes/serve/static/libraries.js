@@ -1,6 +1,6 @@
 // Several libraries of one server: a switch in the header, and what the others answer where they are searched separately.
 
-import { address, pathOf, request, root } from "./api.js";
+import { aboutIndex, address, pathOf, request, root } from "./api.js";
 import { h, percent } from "./dom.js";
 import { addHeaderItem } from "./extensions.js";
 
@@ -14,7 +14,6 @@ addHeaderItem((about) => {
   const names = about.why_separate ? about.libraries : [null, ...about.libraries];
   const options = names.map((name) => h("option", { value: name ?? "", selected: name === about.library }, name ?? ALL));
   const choice = h("select", { "aria-label": "Library", title: about.why_separate ?? "", onchange: () => open(about, choice.value) }, options);
-  if (about.why_separate) document.addEventListener("answered", ({ detail }) => others(about, detail));
   return h("div", { class: "library-choice" }, choice);
 });
 
@@ -28,9 +27,11 @@ function open(about, name) {
 }
 
 // Where models differ, every library has an answer of its own: the others' first hits are named below this one's.
-async function others(about, { query, element }) {
+// An answer may come before the server has said which libraries it has.
+document.addEventListener("answered", async ({ detail: { query, element } }) => {
   element.querySelector(".other-libraries")?.remove();
-  if (!query) return;
+  const about = await aboutIndex().catch(() => null);
+  if (!query || !about?.why_separate) return;
   const { answers } = await request(address("/api/libraries/search", { q: query, top: 1 })).catch(() => ({ answers: [] }));
   const found = answers.filter(({ library, answer }) => library !== about.library && answer?.hits.length);
   if (!found.length || !element.isConnected) return;
@@ -39,4 +40,4 @@ async function others(about, { query, element }) {
     h("ul", {}, found.map(({ library, answer: { hits: [hit], diagnosis } }) => h("li", {},
       h("a", { href: `${base(about)}${library}/?${new URLSearchParams({ q: query })}` }, library),
       `: ${hit.title}${diagnosis.probability === null ? "" : `, ${percent(diagnosis.probability)}`}`)))));
-}
+});
