@@ -181,6 +181,24 @@ def test_the_hash_in_the_browser_is_sha256(browser: Any, address: str) -> None:
     page.context.close()
 
 
+def test_copies_do_not_lengthen_the_time_that_is_left(browser: Any, address: str) -> None:
+    """100 MB sent in 10 s, 50 of them added, 100 to go; a copy of 1 MB was over at once."""
+    page = browser.new_context(base_url=address).new_page()
+    page.goto("/library")
+    seconds = page.evaluate(
+        """async () => {
+          const { secondsLeft } = await import("/static/uploads.js");
+          const of = (size, state, sent) => ({ file: { size }, offset: 0, state, sent });
+          const begun = [of(50, "adding", true), of(50, "waiting", true), of(100, "waits", false)];
+          const copies = [of(1, "same", true), of(1, "there", true)];
+          const half = [of(50, "added", true), ...begun.slice(1)];
+          return [[...begun, ...copies], begun, [...half, ...copies]].map((items) => secondsLeft(items, 10));
+        }"""
+    )
+    assert seconds == [10, 10, 30], "while nothing is added, sending tells; then adding does"
+    page.context.close()
+
+
 def test_the_library_has_the_dialog(browser: Any, address: str) -> None:
     page = browser.new_context(base_url=address).new_page()
     page.goto("/library")

@@ -30,6 +30,16 @@ function styles() {
   if (!document.querySelector(`link[href="${href}"]`)) document.head.append(h("link", { rel: "stylesheet", href }));
 }
 
+const bytesSent = (items) => sum(items, (item) => (item.sent ? item.file.size : item.offset));
+const bytesAdded = (items) => sum(items.filter((item) => OVER.includes(item.state)), (item) => item.file.size);
+
+// Sending and adding go on side by side: the slower of the two says how long the rest takes. Copies cost neither.
+export function secondsLeft(items, seconds) {
+  const work = items.filter((item) => !["same", "there"].includes(item.state));
+  const total = sum(work, (item) => item.file.size);
+  return Math.max(...[bytesSent(work), bytesAdded(work)].map((done) => (done ? (seconds * (total - done)) / done : 0)));
+}
+
 class Uploads {
   constructor() {
     this.items = [];
@@ -180,7 +190,7 @@ class Uploads {
     const over = this.items.filter((item) => OVER.includes(item.state));
     const going = this.items.length > over.length;
     this.bar.hidden = !going;
-    this.words.textContent = going ? this.#progress(over.length) : this.#summary();
+    this.words.textContent = going ? this.#progress() : this.#summary();
     const rank = (item) => (item.state === "failed" ? 0 : OVER.includes(item.state) ? 3 : item.state === "waits" ? 2 : 1);
     const rows = this.items.map((item, at) => ({ item, at })).sort((a, b) => rank(a.item) - rank(b.item) || a.at - b.at).slice(0, SHOWN);
     const held = this.list.contains(document.activeElement) ? document.activeElement.dataset.of : null;
@@ -196,18 +206,16 @@ class Uploads {
       item.state === "sending" ? h("progress", { max: item.file.size, value: item.offset, "aria-label": item.name }) : null);
   }
 
-  // Sending and adding go on side by side: the slower of the two says how long the rest takes.
-  #progress(over) {
+  #progress() {
     const seconds = (performance.now() - this.began) / 1000;
     const meant = this.items.filter((item) => !["skipped", "failed", "cancelled"].includes(item.state));
-    const total = sum(meant, (item) => item.file.size);
-    const sent = sum(meant, (item) => (item.sent ? item.file.size : item.offset));
-    const added = sum(meant.filter((item) => OVER.includes(item.state)), (item) => item.file.size);
-    this.bar.max = 2 * total || 1;
-    this.bar.value = sent + added;
-    const left = Math.max(...[sent, added].map((done) => (done ? (seconds * (total - done)) / done : 0)));
+    this.bar.max = 2 * sum(meant, (item) => item.file.size) || 1;
+    this.bar.value = bytesSent(meant) + bytesAdded(meant);
+    const left = secondsLeft(meant, seconds);
+    const videos = this.items.filter((item) => item.id || item.state !== "skipped"); // others were never sent
+    const over = videos.filter((item) => OVER.includes(item.state)).length;
     const lost = this.items.some((item) => item.state === "lost") ? ". The connection is lost; sending continues when it is back" : "";
-    return `${over} of ${counted(this.items.length, "video")}${seconds > 2 && left && !lost ? `, ${about(left)} left` : ""}${lost}.`;
+    return `${over} of ${counted(videos.length, "video")}${seconds > 2 && left && !lost ? `, ${about(left)} left` : ""}${lost}.`;
   }
 
   #summary() {
