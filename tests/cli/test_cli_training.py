@@ -138,6 +138,17 @@ def test_ablate_prints_and_saves_the_papers_layout(store, folder, capsys):
         holmes(*words, "--table", "transports")
 
 
+def test_ablate_gives_a_table_for_each_protocol(store, folder, capsys):
+    out = folder / "both"
+    words = ["ablate", store.path, "--preset", "charades", "--out", out, "--device", "cpu"]
+    holmes(*words, "--protocol", "both", "--table", "intra", *set_options(epochs=1, warm_up_epochs=0))
+    printed = capsys.readouterr().out
+    for text in (printed, (out / "table.md").read_text(), (out / "table.tex").read_text()):
+        assert text.count("protocol honest") == text.count("protocol published") == 1
+    rows = read_json(out / "table.json")["rows"]
+    assert [row["protocol"] for row in rows] == ["honest", "honest", "published", "published"]
+
+
 def test_sweep_adds_its_curve_to_those_before(store, folder, monkeypatch, capsys):
     short = {name: (setting, values[:2]) for name, (setting, values) in ablations.SWEEPS.items()}
     monkeypatch.setattr(ablations, "SWEEPS", short)

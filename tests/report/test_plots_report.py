@@ -13,6 +13,7 @@ import torch
 from scipy.special import psi
 from typer.testing import CliRunner
 
+from holmes.base.progress import reported_to
 from holmes.cli.main import app
 from holmes.config.presets import PRESETS, preset
 from holmes.config.schema import ScoreConfig, with_changes
@@ -269,6 +270,21 @@ def test_the_command_writes_a_page_and_figures(world, tmp_path, monkeypatch):
     figures = ("progress", "losses", "recall", "plane", "examples", "timeline", "transport")
     assert names == {f"{name}.{suffix}" for name in figures for suffix in ("svg", "pdf")}
     assert sorted(path.name for path in (world / "run").iterdir()) == before
+
+
+def test_progress_is_reported_in_the_order_of_the_work(world, tmp_path, monkeypatch):
+    steps: list[str] = []
+    monkeypatch.setattr("holmes.report.figures.page.data_uri", lambda figure: "data:image/svg+xml,")
+    monkeypatch.setattr("holmes.cli.report.say", lambda line: steps.append(line.split()[0]))
+
+    def report(what: str, done: int, total: int) -> None:
+        steps.append(f"{what} {done}/{total}")
+
+    with reported_to(report):
+        run_report(world / "run", "--out", tmp_path / "page.html")
+    assert steps[:2] == ["evaluating", "measuring the confidence 0/8"], "which this tiny run is too small for"
+    pictures = int(steps[-1].split("/")[1])
+    assert pictures and steps[2:] == [f"drawing {done}/{pictures}" for done in range(pictures + 1)]
 
 
 def test_the_page_lists_changed_settings_and_repeats_warnings(world, store, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.recall import retrieval_metrics
-from holmes.training.experiments import Study, ablate, run_rows, sweep, train_seeds
+from holmes.training.experiments import Study, ablate, grid, run_rows, sweep, train_seeds
 from holmes.training.logbook import Logbook, read_metrics
 from holmes.training.optimizer import FlatAdam
 from holmes.training.protocol import Protocol, choose_splits
@@ -295,6 +296,22 @@ def test_ablations_go_on_row_by_row(store, tmp_path):
     assert (full / "metrics.jsonl").stat().st_mtime_ns == before
 
 
+def test_a_table_of_both_protocols_trains_every_row_by_each(store, tmp_path):
+    said: list[str] = []
+    study = Study(store, tiny_settings(epochs=3), tmp_path, protocols=tuple(Protocol), options=QUIET)
+    rows = ablate(study, "intra", said.append)
+    assert [(row["row"], row["protocol"]) for row in rows] == [
+        (0, "published"), (10, "published"), (0, "honest"), (10, "honest"),
+    ]  # fmt: skip
+    assert said[0] == "row 1 of 2: Holmes, published" and said[3] == "row 2 of 2: w/o L_intra, honest"
+    for row in rows:
+        folder = f"{row['protocol']}-{'full' if row['row'] == 0 else 'intra=0.0'}-seed0"
+        result = read_result(tmp_path / folder / "result.json")
+        assert result.protocol == row["protocol"]
+        assert row["metrics"]["SumR"]["mean"] == result.metrics["SumR"]
+    assert rows[0]["metrics"] != rows[2]["metrics"], "another epoch, of another training"
+
+
 def test_a_sweep_has_the_presets_own_value_and_trains_it_once(store, tmp_path):
     settings = tiny_settings(epochs=1, warm_up_epochs=0, inter_temperature=0.3)
     study = Study(store, settings, tmp_path, options=QUIET)
@@ -311,8 +328,9 @@ def test_rows_that_could_not_differ_are_refused(store, tmp_path):
     with pytest.raises(HolmesError, match="stage 2 is never reached"):
         run_rows(study, [])
     both = Study(store, tiny_settings(), tmp_path, protocols=list(Protocol), options=QUIET)
-    with pytest.raises(HolmesError, match="one protocol"):
-        run_rows(both, [])
+    for refused in (partial(sweep, both, {}), partial(grid, both, {"loss.intra": [0.1]})):
+        with pytest.raises(HolmesError, match="one protocol"):
+            refused()
 
 
 def test_broken_weights_are_not_saved(store, tmp_path, monkeypatch):

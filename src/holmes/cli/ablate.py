@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from holmes.cli.options import Settings, StudyOptions, say, show, study_command
+from holmes.cli.options import Settings, StudyOptions, say, show, study_command, written
 
 
 @study_command
@@ -20,11 +20,11 @@ def ablate(
 ) -> None:
     """Train the rows of the paper's ablation table; run it again to continue.
 
-    Writes table.json, table.md and table.tex.
+    Writes table.json, table.md and table.tex; with --protocol both, a table for each protocol.
     """
     from holmes.base.files import atomic_file, write_json
     from holmes.config.ablations import table as rows_of
-    from holmes.report.experiments import ablation_table
+    from holmes.report.experiments import ablation_tables
     from holmes.training.experiments import ablate as run
     from holmes.training.experiments import leads
 
@@ -32,9 +32,9 @@ def ablate(
     study, out = options.study(settings), options.out
     rows = run(study, table, say if leads() else lambda line: None)
     if leads():
-        grid = ablation_table(study, rows)
+        grids = ablation_tables(study, rows)
         write_json(out / "table.json", {"format": "holmes-ablation", "version": 1, "rows": rows})
-        for name, text in (("table.md", grid.written("md")), ("table.tex", grid.written("latex"))):
+        for name, text in (("table.md", written(grids, "md")), ("table.tex", written(grids, "latex"))):
             with atomic_file(out / name) as file:
                 file.write(text.encode())
-        show(grid, form=options.form)
+        show(*grids, form=options.form)

@@ -18,6 +18,7 @@ from holmes.evaluation.tables import INTERVAL, INTERVAL_NOTE, cells, interval_ro
 from holmes.report.figures.sweep_curves import spelt
 from holmes.results import METRICS
 from holmes.training.experiments import Study
+from holmes.training.protocol import Protocol
 
 FORMAT = FileFormat("holmes-sweep", 2, "a sweep", "sweep again", without_checksum=(1,))
 Name = Annotated[str, AtMost(200)]
@@ -125,10 +126,18 @@ def _check_value(value: Any) -> None:
             build(Number, item, "value")
 
 
-def ablation_table(study: Study, rows: list[dict[str, Any]]) -> Grid:
+def ablation_tables(study: Study, rows: list[dict[str, Any]]) -> list[Grid]:
+    """A table for each protocol."""
+    return [
+        ablation_table(study, protocol, [row for row in rows if row["protocol"] == protocol.value])
+        for protocol in study.protocols
+    ]
+
+
+def ablation_table(study: Study, protocol: Protocol, rows: list[dict[str, Any]]) -> Grid:
     """The paper's layout, each published row under ours."""
     known = published_figures(study.config.name)
-    title = f"{study.config.name} on {study.store.path.name}, protocol {study.protocols[0].value}"
+    title = f"{study.config.name} on {study.store.path.name}, protocol {protocol.value}"
     grid = Grid(title, ["", *METRICS])
     block = None
     for row in rows:

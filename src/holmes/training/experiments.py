@@ -127,21 +127,26 @@ def train_seeds(study: Study) -> dict[str, Any]:
 def run_rows(
     study: Study, rows: Sequence[Ablation], say: Callable[[str], None] = lambda line: None
 ) -> list[dict[str, dict[str, float | None]]]:
-    """Train each row with every seed; the figures of each row over seeds."""
-    if len(study.protocols) > 1:
-        raise HolmesError("a table has one protocol; choose --protocol honest or published.")
+    """Train each row with every seed; the figures of each row over seeds, one protocol after the other."""
     refuse_rows_of_stage_2_only(study.config, rows)
-    folders = [folder_of(row, study.config) for row in rows]
+    folders: list[str] = []
     titles: dict[str, str] = {}
-    for position, (row, folder) in enumerate(zip(rows, folders, strict=True)):
-        titles.setdefault(folder, f"row {position + 1} of {len(rows)}: {row.title}")
-    settings = {
-        folder: (row.apply(study.config), study.protocols[0])
-        for row, folder in zip(rows, folders, strict=True)
-    }
+    settings: dict[str, tuple[HolmesConfig, Protocol]] = {}
+    several = len(study.protocols) > 1
+    for protocol, (position, row) in product(study.protocols, enumerate(rows)):
+        folder = f"{protocol.value}-" * several + folder_of(row, study.config)
+        folders.append(folder)
+        settings[folder] = row.apply(study.config), protocol
+        title = f"row {position + 1} of {len(rows)}: {row.title}" + f", {protocol.value}" * several
+        titles.setdefault(folder, title)
     with process_group(choose_device(study.options.device)):
         runs = study.train(settings, say, titles)
     return [summary_of(study.figures(folder, runs[folder])) for folder in folders]
+
+
+def refuse_several_protocols(study: Study) -> None:
+    if len(study.protocols) > 1:
+        raise HolmesError("a sweep has one protocol; choose --protocol honest or published.")
 
 
 def refuse_rows_of_stage_2_only(config: HolmesConfig, rows: Sequence[Ablation]) -> None:
@@ -170,13 +175,19 @@ def in_file_name(value: Any) -> str:
 
 
 def ablate(study: Study, table: str, say: Callable[[str], None] = lambda line: None) -> list[dict[str, Any]]:
-    """The full method and the rows of a table: row, title, block and figures of each."""
+    """The full method and the rows of a table: row, title, block, protocol and figures of each."""
     block = {row.row: name for name, rows in ablations.TABLES.items() for row in rows}
     rows = [FULL, *ablations.table(table)]
     figures = run_rows(study, rows, say)
     return [
-        {"row": row.row, "title": row.title, "block": block.get(row.row), "metrics": found}
-        for row, found in zip(rows, figures, strict=True)
+        {
+            "row": row.row,
+            "title": row.title,
+            "block": block.get(row.row),
+            "protocol": protocol.value,
+            "metrics": found,
+        }
+        for (protocol, row), found in zip(product(study.protocols, rows), figures, strict=True)
     ]
 
 
@@ -189,6 +200,7 @@ def sweep(
 
     `axes` has a setting and its values for each name; all of them are trained together.
     """
+    refuse_several_protocols(study)
     swept = {}
     for name, (setting, values) in axes.items():
         default = setting_of(study.config, setting)
@@ -213,6 +225,7 @@ def grid(
     study: Study, axes: Mapping[str, Sequence[Any]], say: Callable[[str], None] = lambda line: None
 ) -> dict[str, Any]:
     """Figures at every combination of some settings' values."""
+    refuse_several_protocols(study)
     combinations = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
     rows = [
         Ablation(0, ", ".join(f"{name} = {value}" for name, value in changes.items()), changes)
