@@ -225,6 +225,27 @@ def test_filters_narrow_and_stay_in_the_address(page: Any) -> None:
     until(page, "document.querySelectorAll('.card').length === 8")
 
 
+def test_a_folder_counts_all_below_it(page: Any) -> None:
+    counts = {"/films/home": 5, "/films/trips": 2, "/films/trips/2024": 3, "/films/trips/2024/may": 4}
+
+    def nested(route: Any) -> None:
+        folders = [{"folder": folder, "videos": videos} for folder, videos in counts.items()]
+        route.fulfill(json={**route.fetch().json(), "folders": folders})
+
+    page.route("**/api/index", nested)
+    page.goto("/library")
+    page.wait_for_selector(".tree")
+    assert page.locator("#folder option").all_text_contents() == [
+        "all folders",
+        "/films (14)",
+        "/films/home (5)",
+        "/films/trips (9)",
+        "/films/trips/2024 (7)",
+        "/films/trips/2024/may (4)",
+    ]
+    assert page.locator(".folder-name b").all_text_contents()[1:] == ["5", "9", "7", "4"]
+
+
 def test_everything_by_keys(page: Any) -> None:
     ask(page, "dog runs pier")
     page.evaluate("document.activeElement.blur()")
@@ -258,12 +279,13 @@ def test_more_like_this_moment(page: Any) -> None:
     card(page, "coast.mp4").get_by_role("button", name="More like this").click()
     page.wait_for_selector(".query-shown >> text=coast.mp4 at 0:0")
     page.wait_for_selector(".card h3 >> text=twin.mp4")
+    assert page.locator(".filters").is_hidden(), "look-alikes have no filters"
     assert (
         card(page, "twin.mp4").locator(".rank").inner_text() == "1" and card(page, "coast.mp4").count() == 0
     )
     page.go_back()
     page.wait_for_selector(".diagnosis")
-    assert page.input_value("#q") == "dog runs beach"
+    assert page.input_value("#q") == "dog runs beach" and page.locator(".filters").is_visible()
 
 
 def test_errors_say_why_and_can_be_tried_again(page: Any) -> None:
@@ -690,6 +712,28 @@ def test_a_thumb_hits_what_it_means(browser: Any, address: str) -> None:
         assert small_targets(page) == []
 
 
+ROWS = """[...new Set([...document.querySelectorAll('.controls > :not(.space, .close)')]
+  .filter((one) => one.checkVisibility())
+  .map((one) => one.getBoundingClientRect()).map((box) => Math.round((box.top + box.bottom) / 2)))].length"""
+
+
+def test_a_phone_has_two_rows_of_controls(browser: Any, address: str) -> None:
+    def long(route: Any) -> None:
+        answer = route.fetch().json()
+        moments = [{"start": start, "end": start + 61, "score": 0.5} for start in (36_610.0, 4.0)]
+        answer["hits"][0].update(duration=40_000, moments=moments)
+        route.fulfill(json=answer)
+
+    for page in visit(browser, address, viewport={"width": 390, "height": 844}, has_touch=True):
+        for length in ("short", "long"):
+            if length == "long":
+                page.route("**/api/search?*", long)
+            ask(page, "dog runs pier")
+            page.locator(".poster").first.click()
+            page.wait_for_selector(".controls .moment")
+            assert page.evaluate(ROWS) <= 2 and small_targets(page) == [], length
+
+
 def test_light_and_dark_are_switched_and_kept(browser: Any, address: str) -> None:
     for page in visit(browser, address, color_scheme="light"):
         paper = "getComputedStyle(document.body).backgroundColor"
@@ -729,6 +773,17 @@ def test_a_slow_line_and_a_lost_one(page: Any) -> None:
     page.fill("#q", "dog runs pier")
     page.wait_for_selector(".card.ghost")
     assert page.locator("#status").inner_text() == "Searching…"
+    page.wait_for_selector(".card h3 >> text=pier.mp4")
+    page.get_by_role("link", name="Library").click()
+    page.wait_for_selector("#busy:not([hidden])")
+    page.wait_for_selector(".grid .title")
+    until(page, "document.getElementById('busy').hidden")
+    page.select_option("#sort", label="Name")
+    page.wait_for_selector("#busy:not([hidden])")
+    until(page, "document.querySelector('.grid .title').textContent.startsWith('<b>party')")
+    until(page, "document.getElementById('busy').hidden")
+    page.go_back()
+    page.go_back()
     page.wait_for_selector(".card h3 >> text=pier.mp4")
     line.send("Network.emulateNetworkConditions", {**slow, "offline": True})
     page.fill("#q", "sun sets")

@@ -4,7 +4,7 @@
 import { Problem, aboutIndex, address, at, pathOf, request, thumbnail } from "./api.js";
 import { Card } from "./card.js";
 import { groups, panel } from "./diagnosis.js";
-import { button, clock, counted, h, icon, notice, plain, say } from "./dom.js";
+import { busy, button, clock, counted, h, icon, notice, plain, say } from "./dom.js";
 import { Filters } from "./filters.js";
 import { made } from "./extensions.js";
 import { searches } from "./recent.js";
@@ -47,6 +47,7 @@ export class Answer {
     this.filters.read(parameters);
     aboutIndex().then((about) => { this.about = about; this.filters.folders(about.folders); }).catch(() => {});
     this.like = parameters.get("like");
+    this.filters.element.hidden = Boolean(this.like); // look-alikes are those of the whole collection
     this.at = Number(parameters.get("t") ?? 0) || 0;
     this.wanted = parameters.get("play");
     if (this.query !== (parameters.get("q") ?? "")) this.input.value = parameters.get("q") ?? "";
@@ -241,7 +242,7 @@ export class Answer {
   }
 
   #busy(on) {
-    document.getElementById("busy").hidden = !on;
+    busy(on);
     this.results.setAttribute("aria-busy", String(on));
     clearTimeout(this.waiting);
     const slow = (now) => { this.slow.hidden = !now; this.found.hidden = now; };

@@ -116,6 +116,11 @@ export function bytes(count) {
   return `${count.toLocaleString("en", { maximumFractionDigits: count < 10 && unit ? 1 : 0 })} ${units[unit]}`;
 }
 
+// A bar below the header while the server is asked.
+export function busy(on) {
+  document.getElementById("busy").hidden = !on;
+}
+
 export function say(message) {
   document.getElementById("status").textContent = message;
 }

@@ -71,14 +71,14 @@ export class Filters {
   }
 }
 
-// A folder above several others counts all of theirs.
+// The folders of videos, and those above several of them; each counts the videos in it and below it.
 function withParents(folders) {
-  const counts = new Map();
+  const above = (name) => name.slice(0, Math.max(0, name.lastIndexOf("/")));
+  const counts = new Map(), largest = new Map(); // of the folders in each
   for (const { folder, videos } of folders) {
-    const parent = folder.slice(0, folder.lastIndexOf("/"));
-    for (const name of new Set([folder, parent])) if (name) counts.set(name, (counts.get(name) ?? 0) + videos);
+    for (let name = folder; name; name = above(name)) counts.set(name, (counts.get(name) ?? 0) + videos);
   }
-  const own = new Map(folders.map(({ folder, videos }) => [folder, videos]));
-  return [...counts].filter(([folder, videos]) => own.has(folder) || videos > Math.max(...folders.filter((each) => each.folder.startsWith(`${folder}/`)).map((each) => each.videos)))
+  for (const [name, videos] of counts) largest.set(above(name), Math.max(largest.get(above(name)) ?? 0, videos));
+  return [...counts].filter(([name, videos]) => videos > (largest.get(name) ?? 0))
     .sort(([one], [other]) => (one < other ? -1 : 1)).map(([folder, videos]) => ({ folder, videos }));
 }

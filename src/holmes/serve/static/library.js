@@ -11,7 +11,9 @@ const SORTS = [["added", "", "Newly added"], ["name", "", "Name"], ["date", "", 
   ["length", "", "Longest"], ["length", "up", "Shortest"]];
 
 export class Library {
-  constructor() {
+  // `go(address, { replace })` changes the address and shows what it says.
+  constructor(go) {
+    this.go = go;
     this.filters = new Filters(() => this.#changed());
     this.part = h("input", { type: "search", id: "part", placeholder: "Part of a name", maxLength: 500,
       oninput: () => { clearTimeout(this.timer); this.timer = setTimeout(() => this.#changed(true), 200); } });
@@ -74,9 +76,7 @@ export class Library {
 
   #changed(replace = false) {
     const { sort, order } = this.#sorting;
-    const target = address("/library", { name: this.part.value.trim(), ...this.filters.values, sort: sort === "added" ? "" : sort, order });
-    history[replace ? "replaceState" : "pushState"](null, "", target);
-    this.read();
+    this.go(address("/library", { name: this.part.value.trim(), ...this.filters.values, sort: sort === "added" ? "" : sort, order }), { replace });
   }
 
   async #load() {
@@ -145,5 +145,5 @@ function modelName(model) {
 
 function reasons(summary, files) {
   return h("details", { class: "left" }, h("summary", {}, summary),
-    h("ul", {}, files.map((file) => h("li", {}, h("b", {}, file.name), ` ${file.reason}`))));
+    h("ul", {}, files.map((file) => h("li", {}, h("b", {}, file.name), `: ${file.reason}`))));
 }

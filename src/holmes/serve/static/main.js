@@ -12,7 +12,7 @@
 
 import { aboutIndex, at, pathOf, request, root, send, takeToken } from "./api.js";
 import { Answer } from "./answer.js";
-import { button, h, plain } from "./dom.js";
+import { busy, button, h, plain } from "./dom.js";
 import "./libraries.js";
 import { Library } from "./library.js";
 import "./picture.js";
@@ -28,10 +28,11 @@ const content = document.getElementById("content");
 const input = document.getElementById("q");
 const views = {}; // made when they are first shown, and kept
 let view = null;
+let reading = null; // what the view asks the server for
 
 function viewOf(address) {
   const pathname = pathOf(address), { search } = address;
-  if (pathname === "/library") return views.library ??= new Library();
+  if (pathname === "/library") return views.library ??= new Library(go);
   if (pathname === "/watch") return views.watch ??= new Watch();
   const asked = new URLSearchParams(search);
   if (asked.get("q") || asked.get("like") || (asked.get("by") && views.answer?.source)) return views.answer ??= new Answer(input, go);
@@ -50,7 +51,8 @@ function show() {
   document.body.dataset.view = pathOf(location) === "/" ? "search" : pathOf(location).slice(1);
   for (const link of document.querySelectorAll(".top nav a")) link.toggleAttribute("aria-current", link.pathname === location.pathname);
   const { scroll = 0 } = history.state ?? {};
-  Promise.resolve(view.read()).then(() => scrollTo(0, scroll));
+  busy(true);
+  const now = reading = Promise.resolve(view.read()).then(() => scrollTo(0, scroll)).finally(() => { if (now === reading) busy(false); });
 }
 
 function go(target, { replace = false } = {}) {

@@ -30,7 +30,7 @@ export class Player {
     this.video.addEventListener("click", () => this.toggle());
     this.video.requestVideoFrameCallback?.((now, shown) => this.#shown(shown));
     this.note = h("p", { class: "note", role: "status" });
-    this.time = h("span", { class: "time" });
+    this.time = h("span", {});
     this.stage = h("div", { class: "stage" }, this.video);
     this.panels = h("div", { class: "panels" });
     this.controls = this.#controls(closed);
@@ -125,9 +125,9 @@ export class Player {
     this.only = button("moment", "Play only the moment (o)", () => this.choose({ only: !chosen.only }), { text: "Only the moment" });
     this.loop = button("loop", "Loop (l)", () => this.choose({ loop: !chosen.loop }));
     this.momentTimes = button("play", "", () => this.play(this.moment.start), { text: " ", class: "action moment" });
-    const about = this.moment ? [this.momentTimes, several ? button("previous", "Previous moment", () => this.jump(-1)) : null,
-      several ? button("next", "Next moment", () => this.jump(1)) : null, this.only] : [];
-    return h("div", { class: "controls" }, this.playButton, this.time, ...about.filter(Boolean), this.loop, h("span", { class: "space" }),
+    const about = this.moment ? [this.momentTimes, several ? button("previous", "Previous moment", () => this.jump(-1), { class: "action only jump" }) : null,
+      several ? button("next", "Next moment", () => this.jump(1), { class: "action only jump" }) : null, this.only] : [];
+    return h("div", { class: "controls" }, this.playButton, h("span", { class: "time" }, this.time, h("span", { class: "total" }, ` / ${clock(this.strip.duration)}`)), ...about.filter(Boolean), this.loop, h("span", { class: "space" }),
       button("frameBack", "One frame back (,)", () => this.step(-1)), button("frameOn", "One frame on (.)", () => this.step(1)), this.speed,
       this.muteButton, this.volume, button("full", "Full screen (f)", () => this.full()),
       closed ? button("close", "Close the player", closed, { class: "action only close" }) : null);
@@ -237,7 +237,7 @@ export class Player {
     setIcon(this.playButton, paused ? "play" : "pause", paused ? "Play" : "Pause");
     setIcon(this.muteButton, muted ? "mute" : "sound", muted ? "Sound on" : "Mute (m)");
     this.stage.classList.toggle("waiting", !paused && (readyState < 3 || seeking));
-    this.time.textContent = `${clock(this.position)} / ${clock(this.strip.duration)}`;
+    this.time.textContent = clock(this.position);
     this.strip.show(this.position);
     this.#end();
     this.element.dispatchEvent(new CustomEvent("position", { detail: this.position }));
