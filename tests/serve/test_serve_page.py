@@ -582,6 +582,35 @@ def test_ten_thousand_videos_are_few_elements(page: Any) -> None:
     assert numbers == sorted(numbers), "the order of the document is that of the grid"
 
 
+MADE = """(step) => new Promise((done) => {
+  const made = []; let count = 0, before = performance.now();
+  const watcher = new MutationObserver((changes) => {
+    count += changes.flatMap(({ addedNodes }) => [...addedNodes])
+      .filter((one) => one.querySelector?.('.open')).length;
+  });
+  watcher.observe(document.querySelector('.grid'), { childList: true });
+  const frame = (now) => {
+    if (now - before < 100) made.push(count);  // after a longer pause, scrolling has ended
+    count = 0; before = now;
+    scrollBy(0, step);
+    if (made.length < 120) requestAnimationFrame(frame); else { watcher.disconnect(); done(made); }
+  };
+  requestAnimationFrame(frame);
+})"""
+
+
+def test_scrolling_makes_few_tiles_in_a_frame(page: Any) -> None:
+    page.route("**/api/videos?*", synthetic)
+    page.route("**/thumbnail?*", lambda route: route.abort())
+    page.goto("/library")
+    page.wait_for_selector(".grid .title >> text=film 0.mp4")
+    page.wait_for_timeout(300)
+    for step in (18, -18):
+        made = page.evaluate(MADE, step)
+        assert sum(made) >= 4 and max(made) <= 2, step
+    until(page, "[...document.querySelectorAll('.grid .title')].some((t) => t.textContent === 'film 0.mp4')")
+
+
 def test_a_video_has_a_view_of_its_own(page: Any) -> None:
     page.goto("/library")
     page.locator(".grid .open", has_text="kitchen.mkv").click()

@@ -7,7 +7,8 @@ const PAGE = 100; // videos of one request
 const MARGIN = 3; // rows above and below the window
 const GAP = 16;
 const TEXT = 56; // pixels of the lines below a picture
-const FAST = 3; // pixels a millisecond: above it nothing can be read, so tiles are left empty
+const FAST = 1.5; // pixels a millisecond: above it nothing can be read, so tiles are left empty
+const SPREAD = 2; // tiles that are made in one frame while scrolling: a whole row at once would delay the frame
 const REST = 120; // milliseconds without scrolling until all are filled
 
 export class Grid {
@@ -59,10 +60,11 @@ export class Grid {
 
   #scrolled() {
     const now = performance.now();
+    this.upwards = scrollY < (this.before ?? 0);
     this.speed = Math.abs(scrollY - (this.before ?? scrollY)) / Math.max(1, now - (this.when ?? 0));
     this.before = scrollY;
     this.when = now;
-    this.waiting ||= requestAnimationFrame(() => { this.waiting = 0; this.#draw(); });
+    this.#drawSoon();
     clearTimeout(this.resting);
     this.resting = setTimeout(() => { this.speed = 0; this.#draw(); }, REST);
   }
@@ -75,23 +77,34 @@ export class Grid {
     for (const [at, element] of this.shown) {
       if ((at < first || at >= last) && !element.contains(document.activeElement)) { element.remove(); this.shown.delete(at); }
     }
-    for (let at = first; at < last; at += 1) this.#fill(at);
-    if (!(this.speed > FAST)) for (const element of this.shown.values()) element.firstChild?.showPicture?.();
+    let left = this.speed ? SPREAD : Infinity;
+    for (let at = first; at < last; at += 1) {
+      const place = this.upwards ? first + last - 1 - at : at; // what is scrolled to comes last in either direction
+      if (this.#fill(place)) left -= 1;
+      if (!left) break;
+    }
+    if (!left) this.#drawSoon();
   }
 
+  #drawSoon() {
+    this.waiting ||= requestAnimationFrame(() => { this.waiting = 0; this.#draw(); });
+  }
+
+  // Says whether a tile was made.
   #fill(at) {
     const page = this.pages.get(Math.floor(at / PAGE));
     const video = Array.isArray(page) ? page[at % PAGE] : null;
     const before = this.shown.get(at);
-    if (before && (before.video === video || !video || this.speed > FAST)) return;
+    if (before && (before.video === video || !video || this.speed > FAST)) return false;
     if (!page && !(this.speed > FAST)) this.#ask(Math.floor(at / PAGE));
     const element = h("li", { "aria-posinset": String(at + 1), "aria-setsize": String(this.total) },
-      video && !(this.speed > FAST) ? tile(video, { picture: false, extra: this.extra(video) }) : h("div", { class: "tile ghost" }));
+      video && !(this.speed > FAST) ? tile(video, { extra: this.extra(video) }) : h("div", { class: "tile ghost" }));
     element.video = element.querySelector(".ghost") ? null : video;
     this.#position(element, at);
     if (before) before.replaceWith(element);
     else this.element.insertBefore(element, this.#following(at));
     this.shown.set(at, element);
+    return Boolean(element.video);
   }
 
   // The element that comes next, so that the order of the document is that of the grid.

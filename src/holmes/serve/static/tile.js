@@ -6,20 +6,14 @@ import { previewOnHover } from "./preview.js";
 
 export const watchAddress = (video, more = {}) => address("/watch", { video: video.id, ...more });
 
-// `picture: false` leaves the picture out until `showPicture` is called: a list that scrolls fast loads none.
-export function tile(video, { picture = true, extra = null, link = {} } = {}) {
-  const box = h("span", { class: "picture" }, h("span", { class: "length" }, clock(video.duration)), mark(video));
+export function tile(video, { extra = null, link = {} } = {}) {
+  const image = h("img", { src: thumbnail(video.id, link.t ? Number(link.t) : video.duration / 2, 320), alt: "", width: 320, height: 180 });
+  image.addEventListener("error", () => image.replaceWith(h("span", { class: "nothing" }, "no picture")), { once: true });
+  const box = h("span", { class: "picture" }, image, h("span", { class: "length" }, clock(video.duration)), mark(video));
   const name = h("span", { class: "title", title: video.name }, video.title);
   const facts = [video.date, video.folder.split("/").pop()].filter(Boolean).join(" · ");
   const element = h("div", { class: "tile" },
     h("a", { class: "open", href: watchAddress(video, link), "data-link": true }, box, name), h("span", { class: "facts", title: video.folder }, facts), extra);
-  element.showPicture = () => {
-    if (box.querySelector("img, .nothing")) return;
-    const image = h("img", { src: thumbnail(video.id, link.t ? Number(link.t) : video.duration / 2, 320), alt: "", width: 320, height: 180 });
-    image.addEventListener("error", () => image.replaceWith(h("span", { class: "nothing" }, "no picture")), { once: true });
-    box.prepend(image);
-  };
-  if (picture) element.showPicture();
   previewOnHover(box, video);
   return element;
 }
