@@ -56,6 +56,7 @@ class TrainingResult:
     split: str
     metrics: Figures
     calibrated: bool | None = None  # whether it can say how sure it is; None for older runs
+    parameters: Count | None = None  # of the model; None for older runs
 
     def __post_init__(self) -> None:
         missing = [name for name in METRICS if name not in self.metrics]

@@ -133,7 +133,7 @@ def test_ablate_prints_and_saves_the_papers_layout(store, folder, capsys):
     printed, saved = capsys.readouterr().out, (out / "table.md").read_text()
     assert "Efficacy of flexible optimal transport" in printed
     assert "| (11) w/ softmax |" in saved
-    assert "| published | 2.3 | 8.6 | 14.2 | 53.5 | 78.6 |" in saved, "row 11 of the paper, Charades-STA"
+    assert "| published † | 2.3 | 8.6 | 14.2 | 53.5 | 78.6 |" in saved, "row 11 of the paper, Charades-STA"
     with pytest.raises(HolmesError, match="unknown ablation table 'transports'"):
         holmes(*words, "--table", "transports")
 

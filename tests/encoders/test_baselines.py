@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from holmes.config.schema import to_dict
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.build import build_model
+from holmes.encoders.checkpoint import load_checkpoint
 from holmes.encoders.gaussian import gaussian_weights, gaussian_windows
 from holmes.encoders.slim_blocks import SlimBlocks
 from holmes.errors import HolmesError
@@ -22,8 +24,10 @@ from holmes.evaluation.runs.folders import find_runs
 from holmes.evaluation.scoring import encode_split, score_all
 from holmes.losses.diversity import pooled_diversity_loss
 from holmes.records import QueryEmbedding, VideoEmbedding
+from holmes.report.experiments import ablation_tables
 from holmes.similarity import guided_cosine_and_dot, window_means
 from holmes.training.experiments import Study, ablate
+from holmes.training.logbook import read_metrics
 from holmes.training.run import train
 from small import assert_close, embedded, features, tiny_config
 from tiny_runs import QUIET, tiny_settings, tiny_world
@@ -276,6 +280,20 @@ def test_the_table_of_baselines_is_one_call(store, tmp_path):
         "DreamPRVR", "DreamPRVR + evidence", "base objective (L_sim + L_div)",
     ]  # fmt: skip
     assert (tmp_path / "gmmformer+evidence-seed0" / "result.json").exists()
+    logged = [epoch["speed"]["train_seconds"] for epoch in read_metrics(tmp_path / "ms_sl-seed0")]
+    assert rows[1]["seconds_per_epoch"] == pytest.approx(sum(logged) / 2), "the median of two epochs"
+    trained = load_checkpoint(tmp_path / "ms_sl-seed0" / "best").model
+    assert rows[1]["parameters"] == sum(parameter.numel() for parameter in trained.parameters())
+
+    named = replace(study, config=replace(study.config, name="tvr"))
+    (table,) = ablation_tables(named, rows)
+    assert table.columns[-3:] == ["SumR", "million parameters", "s/epoch"]
+    names = [row[0] for row in table.rows]
+    ours, _, published = table.rows[names.index("MS-SL") :][:3]
+    assert ours[-2:] == [f"{rows[1]['parameters'] / 1e6:.2f}", f"{rows[1]['seconds_per_epoch']:.3f}"]
+    assert published == ["published †", "13.5", "32.1", "43.4", "83.4", "172.4", "", ""]
+    after = names[names.index("MS-SL + evidence") :]
+    assert after[1:3] == ["  95%", "GMMFormer"], "no paper has printed figures of it"
 
 
 @pytest.mark.parametrize("method", METHODS)

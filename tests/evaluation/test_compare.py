@@ -253,6 +253,8 @@ def test_commands_print_tables_in_every_form(form, runs, store, folder, capsys):
             assert text.count(r"\begin{table}") == text.count(r"\bottomrule") >= 1
         else:
             assert ("| --- |" if form == "md" else "block,") in text
+            gap = " | " if form == "md" else ","
+            assert f"R@10 ‡{gap}R@100 ‡" in text and f"R@10{gap}R@100" not in text, "8 videos: all are marked"
     if form == "latex":
         assert r"TRACE $^\dagger$" in evaluated and r"194.6 \\" in evaluated, (
             "published rows stand beside ours"

@@ -69,8 +69,9 @@ def sweep(
     every["sweeps"] = {name: every["sweeps"][name] for name in sorted(every["sweeps"], key=order_in_paper)}
     write_sweeps(out / "sweep.json", every)
     save_sweeps(every["sweeps"], every["grids"], out)
-    tables = [sweep_table(swept) for swept in found["sweeps"].values()]
-    tables += [grid_table(points) for points in found["grids"].values()]
+    videos = len(study.store.split("test").videos)
+    tables = [sweep_table(swept, videos) for swept in found["sweeps"].values()]
+    tables += [grid_table(points, videos) for points in found["grids"].values()]
     with atomic_file(out / "sweep.tex") as file:
         file.write("\n".join(table.written("latex") for table in tables).encode())
     show(*tables, form=options.form)

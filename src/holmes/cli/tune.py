@@ -64,6 +64,7 @@ def tune(
     """
     from holmes.api import tune as search
     from holmes.base.files import read_json
+    from holmes.data.store import Store
     from holmes.evaluation.tables import results_grid
     from holmes.report.figures.tuning import save_tuning
     from holmes.report.tuning import settings_table, trials_table
@@ -82,6 +83,7 @@ def tune(
     if found.test is not None:
         title = f"{found.config.name} on {store.name}, test split"
         row = {f"tuned, {len(chosen)} seed{'s' * (len(chosen) > 1)}": found.test}
-        tables.append(results_grid(title, row, None, found.collection))
+        videos = len(Store.open(store).split("test").videos)
+        tables.append(results_grid(title, row, None, found.collection, videos))
     show(*tables, form=form)
     say(f"the best settings: {out / BEST}")

@@ -50,10 +50,10 @@ def far_cutoffs(videos: int | None) -> list[str]:
     return [f"R@{cutoff}" for cutoff in CUTOFFS if videos is not None and 3 * cutoff > videos]
 
 
-def marked_columns(videos: int | None) -> list[str]:
+def marked_columns(videos: int | None, names: Sequence[str] = METRICS) -> list[str]:
     """R@1 … SumR, those beyond a third of the gallery marked."""
     far = far_cutoffs(videos)
-    return [f"{name}{FAR}" if name in far else name for name in METRICS]
+    return [f"{name}{FAR}" if name in far else name for name in names]
 
 
 def far_notes(videos: int | None) -> list[str]:
@@ -126,7 +126,12 @@ def report_grids(title: str, report: dict[str, Any]) -> Iterator[Grid]:
         ):
             rows.append([name, *cells(report[figures])])
             rows.append([INTERVAL, *(bounds(*report[interval][metric]) for metric in METRICS)])
-        yield Grid(f"{title}: which video counts as right", ["", *marked_columns(videos)], rows)
+        yield Grid(
+            f"{title}: which video counts as right",
+            ["", *marked_columns(videos)],
+            rows,
+            notes=far_notes(videos),
+        )
     for name, heading in (
         ("localisation", "Moment localisation within the right video, %"),
         ("aligned_mass", "Aligned mass inside the true moment, %"),
@@ -175,7 +180,9 @@ def figures_grid(found: Found, where: str) -> Grid:
 
 
 def fitting_grid(found: Found) -> Grid:
-    grid = Grid("Recall if any video that fits counts as right", ["", *METRICS])
+    videos = found.get("videos")
+    title = "Recall if any video that fits counts as right"
+    grid = Grid(title, ["", *marked_columns(videos)], notes=far_notes(videos))
     for system in found["systems"]:
         metrics = system["metrics_fitting"]
         grid.rows.append([system["name"], *(f"{metrics[name]['value']:.1f}" for name in METRICS)])
@@ -187,7 +194,9 @@ def fitting_grid(found: Found) -> Grid:
 
 def difference_grid(found: Found) -> Grid:
     first, *others = found["systems"]
-    grid = Grid(f"Difference to {first['name']}, on the same draws", ["", *METRICS])
+    videos = found.get("videos")
+    title = f"Difference to {first['name']}, on the same draws"
+    grid = Grid(title, ["", *marked_columns(videos)], notes=far_notes(videos))
     for system in others:
         parts = [system["difference"][name] for name in METRICS]
         grid.rows.append([system["name"], *(f"{part['value']:+.1f}{star(part)}" for part in parts)])
@@ -203,9 +212,10 @@ def group_grids(found: Found) -> Iterator[Grid]:
     """R@1, R@10 and SumR of each group, the systems under each other, with their differences."""
     first = found["systems"][0]
     names = ("R@1", "R@5", "R@10", "SumR")
+    columns = ["", *marked_columns(found.get("videos"), names), "Δ SumR", "p"]
     for breakdown, groups in first["by"].items():
         heading = breakdown.replace("_", " ")
-        grid = Grid(f"By {heading}: figures, and difference to {first['name']}", ["", *names, "Δ SumR", "p"])
+        grid = Grid(f"By {heading}: figures, and difference to {first['name']}", columns)
         for group, about in groups.items():
             grid.rows.append([f"{group}, {about['queries']:,} queries"])
             for system in found["systems"]:

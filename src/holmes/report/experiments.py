@@ -14,9 +14,17 @@ from holmes.config.ablations import SWEEPS, TABLE_TITLES
 from holmes.errors import HolmesError
 from holmes.evaluation.grid import Grid
 from holmes.evaluation.literature import published_figures
-from holmes.evaluation.tables import INTERVAL, INTERVAL_NOTE, cells, interval_row, published_notes
+from holmes.evaluation.tables import (
+    INTERVAL,
+    INTERVAL_NOTE,
+    MARK,
+    cells,
+    far_notes,
+    interval_row,
+    marked_columns,
+    published_notes,
+)
 from holmes.report.figures.sweep_curves import spelt
-from holmes.results import METRICS
 from holmes.training.experiments import Study
 from holmes.training.protocol import Protocol
 
@@ -135,19 +143,30 @@ def ablation_tables(study: Study, rows: list[dict[str, Any]]) -> list[Grid]:
 
 
 def ablation_table(study: Study, protocol: Protocol, rows: list[dict[str, Any]]) -> Grid:
-    """The paper's layout, each published row under ours."""
+    """The paper's layout, each published row under ours; with baselines, what each method costs."""
     known = published_figures(study.config.name)
     title = f"{study.config.name} on {study.store.path.name}, protocol {protocol.value}"
-    grid = Grid(title, ["", *METRICS])
+    videos = len(study.store.split("test").videos)
+    costs = ["million parameters", "s/epoch"] if any(row["block"] == "baselines" for row in rows) else []
+    grid = Grid(title, ["", *marked_columns(videos), *costs], notes=far_notes(videos))
     block = None
     for row in rows:
         if row["block"] != block:
             block = row["block"]
             grid.rows.append([TABLE_TITLES[block]])
         number = f"({row['row']}) " if row["row"] >= 0 else ""  # the paper's
-        grid.rows += [[f"{number}{row['title']}", *cells(row["metrics"])], *interval_row(row["metrics"])]
-        if known and row["row"] in known.ablation:
-            grid.rows.append(["published", *cells(known.ablation[row["row"]])])
+        found = [[f"{number}{row['title']}", *cells(row["metrics"])], *interval_row(row["metrics"])]
+        printed = (known.ablation.get(row["row"]) or known.methods.get(row["title"])) if known else None
+        if printed is not None:
+            found.append([f"published{MARK}", *cells(printed)])
+        if costs:
+            found = [found[0] + cost_cells(row), *(each + [""] * len(costs) for each in found[1:])]
+        grid.rows += found
+    if costs:
+        grid.notes.append(
+            "s/epoch: the median over the epochs of all seeds, without evaluation. Runs that train side by "
+            "side slow each other."
+        )
     if any(row[0] == INTERVAL for row in grid.rows):
         grid.notes.append(INTERVAL_NOTE)
     if known:
@@ -156,25 +175,35 @@ def ablation_table(study: Study, protocol: Protocol, rows: list[dict[str, Any]])
     return grid
 
 
-def sweep_table(swept: dict[str, Any]) -> Grid:
-    """One setting, a row for each of its values."""
+def cost_cells(row: dict[str, Any]) -> list[str]:
+    """Parameters and seconds an epoch; of runs of an earlier version the parameters are not known."""
+    parameters, seconds = row["parameters"], row["seconds_per_epoch"]
+    return [
+        "–" if parameters is None else f"{parameters / 1e6:.2f}",
+        "–" if seconds is None else f"{seconds:.3f}",
+    ]
+
+
+def sweep_table(swept: dict[str, Any], videos: int | None = None) -> Grid:
+    """One setting, a row for each of its values; `videos` of the gallery."""
     name, default = swept["parameter"], swept["default"]
     rows = []
     for point in swept["points"]:
         label = f"{spelt(point['value'])}{' (preset)' * (point['value'] == default)}"
         rows += [[label, *cells(point["metrics"])], *interval_row(point["metrics"])]
     title = f"Recall over {name}" + (f" ({swept['setting']})" if name != swept["setting"] else "")
-    return Grid(title, [name, *METRICS], rows)
+    return Grid(title, [name, *marked_columns(videos)], rows, far_notes(videos))
 
 
-def grid_table(found: dict[str, Any]) -> Grid:
-    """Several settings, a row for each combination of their values."""
+def grid_table(found: dict[str, Any], videos: int | None = None) -> Grid:
+    """Several settings, a row for each combination of their values; `videos` of the gallery."""
     rows, others = [], [""] * (len(found["settings"]) - 1)
     for point in found["points"]:
         labels = [spelt(point["values"][name]) for name in found["settings"]]
         rows.append([*labels, *cells(point["metrics"])])
         rows += [[row[0], *others, *row[1:]] for row in interval_row(point["metrics"])]
-    return Grid(f"Recall over {' and '.join(found['settings'])}", [*found["settings"], *METRICS], rows)
+    columns = [*found["settings"], *marked_columns(videos)]
+    return Grid(f"Recall over {' and '.join(found['settings'])}", columns, rows, far_notes(videos))
 
 
 def order_in_paper(name: str) -> tuple[int, str]:

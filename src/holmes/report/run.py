@@ -133,6 +133,7 @@ def compared(names: list[str], seen: list[EvaluatedRun]) -> list[Grid]:
     systems = [System(name, one.seen.rank_Q[None]) for name, one in zip(names, seen, strict=True)]
     split = seen[0].seen.split
     found = compare_systems(systems[::-1], split.owner, groups_of(seen[0].store, split))
+    found["videos"] = len(split.videos)
     return [difference_grid(found), *group_grids(found)]
 
 

@@ -7,6 +7,7 @@ on with by the same call.
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -25,6 +26,7 @@ from holmes.data.store import Store
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import over_seeds, read_ranks
 from holmes.results import Interval, TrainingResult, summary_of
+from holmes.training.logbook import read_metrics
 from holmes.training.protocol import Protocol
 from holmes.training.resume import LOCK, RANKS, RUN
 from holmes.training.run import RunOptions
@@ -79,6 +81,16 @@ class Study:
             return over_seeds(metrics)
         return over_seeds(metrics, np.stack([rank_Q for rank_Q, _ in known]), known[0][1])
 
+    def costs(self, name: str, runs: Sequence[TrainingResult]) -> dict[str, float | None]:
+        """Of one setting: parameters, and the seconds that an epoch of its runs takes, without evaluation."""
+        epochs = [epoch for seed in self.seeds for epoch in read_metrics(self.out / f"{name}-seed{seed}")]
+        found = [epoch.get("speed", {}).get("train_seconds") for epoch in epochs]
+        seconds = [value for value in found if isinstance(value, float)]
+        return {
+            "parameters": runs[0].parameters,
+            "seconds_per_epoch": statistics.median(seconds) if seconds else None,
+        }
+
 
 def refuse_foreign_study(folder: Path) -> None:
     """Refuse a folder with other files: many runs go into a new folder, or into one that has some."""
@@ -126,8 +138,8 @@ def train_seeds(study: Study) -> dict[str, Any]:
 
 def run_rows(
     study: Study, rows: Sequence[Ablation], say: Callable[[str], None] = lambda line: None
-) -> list[dict[str, dict[str, float | None]]]:
-    """Train each row with every seed; the figures of each row over seeds, one protocol after the other."""
+) -> list[dict[str, Any]]:
+    """Train each row with every seed: its metrics over seeds and its costs, one protocol after the other."""
     refuse_rows_of_stage_2_only(study.config, rows)
     folders: list[str] = []
     titles: dict[str, str] = {}
@@ -141,7 +153,13 @@ def run_rows(
         titles.setdefault(folder, title)
     with process_group(choose_device(study.options.device)):
         runs = study.train(settings, say, titles)
-    return [summary_of(study.figures(folder, runs[folder])) for folder in folders]
+    return [
+        {
+            "metrics": summary_of(study.figures(folder, runs[folder])),
+            **study.costs(folder, runs[folder]),
+        }
+        for folder in folders
+    ]
 
 
 def refuse_several_protocols(study: Study) -> None:
@@ -175,19 +193,19 @@ def in_file_name(value: Any) -> str:
 
 
 def ablate(study: Study, table: str, say: Callable[[str], None] = lambda line: None) -> list[dict[str, Any]]:
-    """The full method and the rows of a table: row, title, block, protocol and figures of each."""
+    """The full method and the rows of a table: row, title, block, protocol, figures and costs of each."""
     block = {row.row: name for name, rows in ablations.TABLES.items() for row in rows}
     rows = [FULL, *ablations.table(table)]
-    figures = run_rows(study, rows, say)
+    trained = run_rows(study, rows, say)
     return [
         {
             "row": row.row,
             "title": row.title,
             "block": block.get(row.row),
             "protocol": protocol.value,
-            "metrics": found,
+            **found,
         }
-        for (protocol, row), found in zip(product(study.protocols, rows), figures, strict=True)
+        for (protocol, row), found in zip(product(study.protocols, rows), trained, strict=True)
     ]
 
 
@@ -209,13 +227,13 @@ def sweep(
         if all(isinstance(value, int | float) for value in by_value):
             by_value = dict(sorted(by_value.items()))
         swept[name] = (setting, default, by_value)
-    figures = iter(run_rows(study, [row for *_, rows in swept.values() for row in rows.values()], say))
+    trained = iter(run_rows(study, [row for *_, rows in swept.values() for row in rows.values()], say))
     return {
         name: {
             "parameter": name,
             "setting": setting,
             "default": default,
-            "points": [{"value": value, "metrics": next(figures)} for value in rows],
+            "points": [{"value": value, "metrics": next(trained)["metrics"]} for value in rows],
         }
         for name, (setting, default, rows) in swept.items()
     }
@@ -231,13 +249,13 @@ def grid(
         Ablation(0, ", ".join(f"{name} = {value}" for name, value in changes.items()), changes)
         for changes in combinations
     ]
-    figures = run_rows(study, rows, say)
+    trained = run_rows(study, rows, say)
     return {
         "settings": list(axes),
         "default": {setting: setting_of(study.config, setting) for setting in axes},
         "points": [
-            {"values": changes, "metrics": found}
-            for changes, found in zip(combinations, figures, strict=True)
+            {"values": changes, "metrics": found["metrics"]}
+            for changes, found in zip(combinations, trained, strict=True)
         ],
     }
 

@@ -317,6 +317,7 @@ class Run:
             split=self.splits.report.name,
             metrics=recall(ranks_Q),
             calibrated=calibrated,
+            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
         )
         if self.world.leads:
             write_result(self.out, result)
