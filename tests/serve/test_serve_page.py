@@ -539,6 +539,11 @@ def test_a_library_without_videos_says_what_to_do(page: Any) -> None:
         page.goto(path)
         page.wait_for_selector(".empty >> text=There are no videos yet")
         assert "holmes index add" in page.locator(".command").inner_text() and violations(page) == []
+    reason = {"status": 400, "json": {"error": "the index is empty."}}
+    page.route("**/api/search?*", lambda route: route.fulfill(**reason))  # before the index is described
+    page.goto("/?q=dog")
+    page.get_by_role("alert").get_by_role("link", name="Open the library").click()
+    page.wait_for_selector(".empty >> text=There are no videos yet")
 
 
 def test_the_library_is_sorted_and_kept_by_folder(page: Any) -> None:
@@ -693,6 +698,21 @@ def test_moments_play_in_place_under_the_mouse(page: Any) -> None:
     tile.locator(".picture").hover()
     page.wait_for_selector(".picture.alive")
     assert tile.locator("img").get_attribute("src") != before
+
+
+def test_nothing_moves_by_itself_for_people_who_asked_for_that(browser: Any, address: str) -> None:
+    for page in visit(browser, address, reduced_motion="reduce"):
+        ask(page, "dog runs pier")
+        poster = card(page, "pier.mp4").locator(".poster")
+        poster.hover()
+        page.wait_for_timeout(600)
+        assert page.locator(".preview-film, .alive").count() == 0
+        assert poster.evaluate("(one) => getComputedStyle(one, '::after').transitionDuration") == "0s"
+        page.goto("/library")
+        page.wait_for_selector(".grid .tile img")
+        page.locator(".grid .picture").first.hover()
+        page.wait_for_timeout(600)
+        assert page.locator(".alive").count() == 0
 
 
 def test_look_alikes_have_strips_and_exports(page: Any) -> None:

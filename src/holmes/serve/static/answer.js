@@ -100,7 +100,9 @@ export class Answer {
       const { query } = this;
       if (query) this.settling = setTimeout(() => searches.add(query), SETTLED);
     } catch (problem) {
-      if (problem.name !== "AbortError") this.#failed(problem);
+      if (problem.name === "AbortError") return;
+      if (problem.status) this.about = await aboutIndex().catch(() => null); // an index without videos has something else to offer
+      if (!signal.aborted) this.#failed(problem);
     } finally {
       if (!signal.aborted) this.#busy(false);
     }
