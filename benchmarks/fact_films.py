@@ -1,12 +1,13 @@
 """A world of films with three kinds of facts: what is seen, what is said, and what is written.
 
 Every film has a scene, a sentence and a sign of its own, and shares another scene, sentence and sign with
-other films; what it shares is told apart only by two kinds of facts together. All is decided by the seed.
+other films; what it shares is told apart only by two kinds of facts together. A quarter as many films again
+are planned and never made: queries about them are about no film. All is decided by the seed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -22,6 +23,7 @@ SIZE, FRAMES_PER_SECOND = (320, 240), 6
 SCENE_SECONDS = 5.0
 QUERIES = 11  # about each film
 SHARED_BY = 3  # films that share a scene, a sentence or a sign
+ABSENT = 4  # films for each that is planned and not made
 WHO = [
     "my grandfather",
     "her uncle",
@@ -147,7 +149,7 @@ class FactFilm:
 
 @dataclass(frozen=True)
 class FactQuery:
-    kind: str  # what it is about: seen, said, written, two of them; quoted; said or written, bare; absent
+    kind: str  # what it is about: seen, said, written, two of them; quoted; said or written, bare
     text: str
     film: str | None  # None where no film is meant
     start: float = 0.0
@@ -155,38 +157,41 @@ class FactQuery:
 
 
 def plan_facts(films: int, seed: int = 0) -> tuple[list[FactFilm], list[FactQuery]]:
-    """Films and the queries about them; a quarter as many queries again are about no film."""
+    """Films and the queries about them, and queries of the same forms about films that are not there.
+
+    What such a film has of its own, no film has; of what it shares, no film has two.
+    """
     rng = np.random.default_rng(seed)
-    absent = max(1, films * QUERIES // 4)
+    absent = films // ABSENT
     groups = -(-films // SHARED_BY)
-    appearances = _appearances(rng, films + groups)
-    said = _distinct(rng, films + absent, len(WHO), len(DID), len(WHERE))
-    signs = _distinct(rng, films + absent, len(PLACES), len(STATES), 90)
-    shared_appearances = appearances[films:]  # what a film has of its own, no other film shares
+    appearances = _appearances(rng, films + groups + absent)
+    said = _distinct(rng, films + absent + groups, len(WHO), len(DID), len(WHERE))
+    signs = _distinct(rng, films + absent + groups, len(PLACES), len(STATES), 90)
+    shared_appearances = appearances[films : films + groups]  # no film has these of its own
     shared_said = _distinct(np.random.default_rng(seed + 1000), groups, len(WHO), len(DID), len(WHERE))
     shared_signs = _distinct(np.random.default_rng(seed + 2000), groups, len(PLACES), len(STATES), 90)
-    group_of = shared_groups(films)
+    own_appearances = appearances[:films] + appearances[films + groups :]
+    quotable = {one[1:] for one in (*said[:films], *shared_said)}  # a quote does not say who
+    own_said = said[:films] + [one for one in said[films:] if one[1:] not in quotable]
+    own_signs = signs[:films] + [one for one in signs[films:] if one not in shared_signs]
     half, whole = SCENE_SECONDS, 2 * SCENE_SECONDS
     planned = []
-    for at in range(films):
-        group = group_of[at]
+    for at, group in enumerate(shared_groups(films, absent)):
         own = (
-            _seen(appearances[at], 0.0, half, rng),
-            _said(said[at], 0.2, half),
-            _written(signs[at], 0.0, half),
+            _seen(own_appearances[at], 0.0, half, rng),
+            _said(own_said[at], 0.2, half),
+            _written(own_signs[at], 0.0, half),
         )
         shared = (
             _seen(shared_appearances[group[0]], half, whole, rng),
             _said(shared_said[group[1]], half + 0.1, whole),
             _written(shared_signs[group[2]], half, whole),
         )
-        planned.append(FactFilm(f"film{at:03}", (appearances[at], shared_appearances[group[0]]), own, shared))
+        looks = (own_appearances[at], shared_appearances[group[0]])
+        planned.append(FactFilm(f"film{at:03}", looks, own, shared))
     queries = [query for film in planned for query in _queries(film)]
-    for at in range(absent):
-        fact = _said(said[films + at], 0, 0) if at % 2 else _written(signs[films + at], 0, 0)
-        bare = at % QUERIES < 3  # as many as there are about films
-        queries.append(FactQuery("absent", _bare(fact.text) if bare else _asked(fact), None))
-    return planned, queries
+    there = films * QUERIES
+    return planned[:films], queries[:there] + [replace(query, film=None) for query in queries[there:]]
 
 
 def render_facts(folder: Path, films: list[FactFilm], seed: int = 0) -> list[Path]:
@@ -276,23 +281,17 @@ def _written(at: tuple[int, int, int], start: float, end: float) -> Fact:
     return Fact("written", text, f"a sign that reads {text.lower()}", start, end)
 
 
-def shared_groups(films: int) -> list[tuple[int, int, int]]:
-    """For each film, with whom it shares its scene, its sentence and its sign.
+def shared_groups(films: int, absent: int = 0) -> list[tuple[int, int, int]]:
+    """For each film, with whom it shares its scene, its sentence and its sign; last, of those not there.
 
     Any two of these three groups have one film in common at most.
     """
     count = -(-films // SHARED_BY)
+    places = [(film // SHARED_BY, film % SHARED_BY) for film in range(films)]
+    places += [(film, SHARED_BY) for film in range(absent)]
     for step, shift in product(range(1, count), repeat=2):
-        groups = [
-            (
-                film // SHARED_BY,
-                (film // SHARED_BY + step * k) % count,
-                (film // SHARED_BY + shift * k) % count,
-            )
-            for film in range(films)
-            for k in [film % SHARED_BY]
-        ]
-        if all(len({(g[a], g[b]) for g in groups}) == films for a, b in ((0, 1), (0, 2), (1, 2))):
+        groups = [(at, (at + step * k) % count, (at + shift * k) % count) for at, k in places]
+        if all(len({(g[a], g[b]) for g in groups}) == len(groups) for a, b in ((0, 1), (0, 2), (1, 2))):
             return groups
     raise HolmesError(f"{films} films are too few to share facts; plan at least 15.")
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from common import by_group
-from fact_films import FactFilm, FactQuery, plan_facts, render_facts
+from fact_films import QUERIES, FactFilm, FactQuery, plan_facts, render_facts
 
 from holmes.cli import demo
 from holmes.evidence.distribution import EXPECT_MISSING, gallery_distribution
@@ -282,11 +282,13 @@ def report(index: Index, queries: Sequence[FactQuery], weights: tuple[float, ...
         best(weighted([rows[s][q] for s in rows], weights)) for q in range(len(queries))
     ]
     methods["fused"] = [name_of(answer[0].video) for answer in answers]
+    about = {
+        kind: [q for q, query in enumerate(queries) if query.kind == kind and query.film is not None]
+        for kind in KINDS
+    }
     table = {
         kind: {
-            method: float(
-                np.mean([found[q] == queries[q].film for q in range(len(queries)) if queries[q].kind == kind])
-            )
+            method: float(np.mean([found[q] == queries[q].film for q in about[kind]]))
             for method, found in methods.items()
         }
         for kind in KINDS
@@ -302,9 +304,10 @@ def report(index: Index, queries: Sequence[FactQuery], weights: tuple[float, ...
         for answer, query, ok in zip(answers, queries, right, strict=True)
         if ok and query.kind in ("said", "quoted", "written")
     ]
-    absent = [
-        answer.diagnosis.here or 0.0 for answer, q in zip(answers, queries, strict=True) if q.film is None
-    ]
+    here = np.array([answer.diagnosis.here or 0.0 for answer in answers])
+    missed = np.array([answer.diagnosis.kind == "not_here" for answer in answers])
+    absent = np.array([query.film is None for query in queries])
+    of_kind = {kind: np.array([query.kind == kind for query in queries]) for kind in KINDS}
     return {
         "videos": len(index),
         "queries": len(queries),
@@ -313,10 +316,14 @@ def report(index: Index, queries: Sequence[FactQuery], weights: tuple[float, ...
         "ECE of fused": calibration_error(first, right),
         "ECE of pictures alone": calibration_error(alone, alone_right),
         "moments inside": float(np.mean(inside)),
-        "mean P(here) of absent": float(np.mean(absent)),
-        "mean P(here) of present": float(
-            np.mean([a.diagnosis.here or 0.0 for a, q in zip(answers, queries, strict=True) if q.film])
-        ),
+        "mean P(here) of absent": float(here[absent].mean()),
+        "mean P(here) of present": float(here[~absent].mean()),
+        "called not here, absent": float(missed[absent].mean()),
+        "called not here, present": float(missed[~absent].mean()),
+        "called not here by kind": {
+            kind: (float(missed[some & absent].mean()), float(missed[some & ~absent].mean()))
+            for kind, some in of_kind.items()
+        },
         "weights": weights,
     }
 
@@ -345,7 +352,7 @@ def above_best_source(
 ) -> tuple[float, float]:
     """By how much more queries fused sources find first than the best single source: mean, 95% over films."""
     source = max(("seen", "said", "written"), key=shares.__getitem__)
-    asked = [q for q, query in enumerate(queries) if query.kind == kind]
+    asked = [q for q, query in enumerate(queries) if query.kind == kind and query.film is not None]
     right = {name: [methods[name][q] == queries[q].film for q in asked] for name in ("fused", source)}
     films = np.array([str(queries[q].film) for q in asked])
     return by_group(np.array(right["fused"], float) - np.array(right[source], float), films)
@@ -354,16 +361,18 @@ def above_best_source(
 def show(found: dict[str, Any]) -> None:
     methods = ("seen", "said", "written", "RRF", "weighted sum", "fused")
     print(f"{found['videos']} films, {found['queries']} queries; R@1 in percent")
-    columns = (*methods, "fused above the best source")
+    columns = (*methods, "fused above the best source", "not here: absent", "present")
     print("| query | " + " | ".join(columns) + " |\n|" + " --- |" * (len(columns) + 1))
     for kind, row in found["R@1"].items():
         mean, wide = found["fused above the best source"][kind]
         values = [f"{100 * row[method]:.0f}" for method in methods] + [
             f"{100 * mean:+.0f} ± {100 * wide:.0f}"
         ]
+        noticed, wrongly = found["called not here by kind"][kind]
+        values += [f"{100 * noticed:.0f}", f"{100 * wrongly:.0f}"]
         print(f"| {kind} | " + " | ".join(values) + " |")
     for name, value in found.items():
-        if name not in ("R@1", "videos", "queries", "fused above the best source"):
+        if name not in ("R@1", "videos", "queries", "fused above the best source", "called not here by kind"):
             print(f"{name}: {value if isinstance(value, tuple) else round(value, 3)}")
 
 
@@ -372,8 +381,8 @@ def halves(queries: Sequence[FactQuery]) -> tuple[list[FactQuery], list[FactQuer
     films = sorted({query.film for query in queries if query.film is not None})
     odd = set(films[1::2])
     absent = [query for query in queries if query.film is None]
-    # Sentences about no film are written and said by turns: pairs of them go to one half.
-    halved = [[query for at, query in enumerate(absent) if at // 2 % 2 == half] for half in (1, 0)]
+    # Those about one film that is not there follow each other, and go to one half.
+    halved = [[query for at, query in enumerate(absent) if at // QUERIES % 2 == half] for half in (1, 0)]
     fitting = [query for query in queries if query.film in odd]
     reported = [query for query in queries if query.film is not None and query.film not in odd]
     return fitting + halved[0], reported + halved[1]

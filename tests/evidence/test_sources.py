@@ -49,12 +49,14 @@ def mended(found: dict[int, float], prior: dict[int, float], words: float, video
     return {**{v: p / whole for v, p in raised.items()}, NONE: odds / (1 + odds)}
 
 
-def opinion(ratios: dict[int, float], lost: float) -> dict[int, float]:
+def opinion(ratios: dict[int, float], lost: float, videos: int) -> dict[int, float]:
     """Masses under which each video is as possible as its ratio says, and every other one as `lost` does.
 
-    "None of them" has the ratio 1.
+    "None of them" has the ratio 1, and gains by what videos say but for the one that says most.
     """
-    return {**ratios, NONE: 1 - lost, -1: lost}
+    others = sorted(ratios.values())[:-1]
+    gain = math.exp(TextEvidence().shared) * (1 - EXPECT_MISSING) / videos * sum(others)
+    return {**ratios, NONE: 1 + gain - lost, -1: lost}
 
 
 def gallery_of(probabilities: list[float], none: float, videos: int) -> GalleryDistribution:
@@ -97,8 +99,8 @@ def test_the_fusion_is_dempsters_rule_written_out() -> None:
         floor = sure[0] * lost + sure[1] * other_lost
         ratios.append(({v: sure[0] * t for v, t in by_form.items()}, floor))
     prior = {**dict.fromkeys(range(videos), (1 - EXPECT_MISSING) / videos), NONE: EXPECT_MISSING}
-    expected = dempster(prior, opinion(*ratios[0]))
-    expected = dempster(expected, opinion(*ratios[1]))
+    expected = dempster(prior, opinion(*ratios[0], videos))
+    expected = dempster(expected, opinion(*ratios[1], videos))
     expected = dempster(expected, {video: (0.95 * p / prior[video] + 0.05) for video, p in pictures.items()})
     expected = mended(expected, prior, 1.0, videos)  # each clause of words is surely about words
     log = {n: math.log(n) for n in (9.0, 2.0, 0.5, 30.0)}
@@ -189,11 +191,14 @@ def planted(queries: int, videos: int, slope: float, rng: np.random.Generator) -
     """Pictures know nothing; the right answer is drawn as one passage of each video makes it probable."""
     meaning = rng.uniform(0, 1, (queries, videos))
     shipped, sure = TextEvidence(), 0.95  # of which pictures have the rest
-    ratio = sure * (np.exp(slope * meaning + shipped.said) + math.exp(shipped.lost_said)) + 1 - sure
+    text = np.exp(slope * meaning + shipped.said)
+    ratio = sure * (text + math.exp(shipped.lost_said)) + 1 - sure
+    others = 0.8 / videos * (text.sum(1) - text.max(1))
+    missing = EXPECT_MISSING * (1 + sure * math.exp(shipped.shared) * others)
     owner = []
     prior = dict.fromkeys(range(videos), 0.8 / videos) | {NONE: EXPECT_MISSING}
-    for row in ratio:
-        found = dict(enumerate(0.8 / videos * row)) | {NONE: EXPECT_MISSING}
+    for row, none in zip(ratio, missing, strict=True):
+        found = dict(enumerate(0.8 / videos * row)) | {NONE: float(none)}
         whole = sum(found.values())
         found = mended({v: p / whole for v, p in found.items()}, prior, sure, videos)
         owner.append(rng.choice(list(found), p=list(found.values())))

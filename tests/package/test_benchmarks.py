@@ -263,7 +263,7 @@ def test_fused_sources_are_measured_beside_each_alone(
     small = ["--films", 15, "--seed", 2, "--given-words", "--model", "pocket", "--fit"]
     command("heard", tmp_path / "world", *small, "--json", tmp_path / "heard.json")
     found = read_json(tmp_path / "heard.json")
-    assert found["videos"] == 15 and found["queries"] == 8 * 11 + 21
+    assert found["videos"] == 15 and found["queries"] == (8 + 2) * 11
     assert found["R@1"]["written"]["written"] == 1.0 and found["R@1"]["written"]["fused"] == 1.0
     assert 0 <= found["ECE of fused"] <= 1
     assert "said and written" in capsys.readouterr().out

@@ -22,11 +22,20 @@ def test_own_facts_are_unique_and_shared_ones_are_told_apart_by_two(films: int) 
     for one, other in ((0, 1), (0, 2), (1, 2)):
         pairs = Counter((groups[one], groups[other]) for groups in shared_groups(films))
         assert max(pairs.values()) == 1
-    assert {query.kind for query in queries if query.film is None} == {"absent"}
+    there = Counter(query.kind for query in queries if query.film is not None)
+    absent = Counter(query.kind for query in queries if query.film is None)
+    assert {kind: count // films for kind, count in there.items()} == {
+        kind: count // (films // 4) for kind, count in absent.items()
+    }
     said = {fact.text for film in planned for fact in (*film.own, *film.shared)}
     assert not any(
         query.text.removeprefix("someone says ") in said for query in queries if query.film is None
     )
+    asked = {query.text for query in queries if query.film is not None and query.kind != "seen"}
+    assert not any(query.text in asked for query in queries if query.film is None)
+    parts = set(" ".join(asked).split())
+    mixed = [query.text for query in queries if query.film is None and " and " in query.kind]
+    assert all(set(text.split()) <= parts for text in mixed)  # each fact is there, in another film
     assert plan_facts(films, seed=3) == (planned, queries)
 
 

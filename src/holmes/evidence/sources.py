@@ -17,9 +17,11 @@ marks), and where the form tells nothing, how well the best passage fits. Its op
 
     F_c(i) = Σ_s a_cs r_cs(i),    F(i) = Π_c F_c(i),    P(i) ∝ P₀(i) F(i),    P(none) ∝ π F(none),
 
-where "none of them" has the ratio 1 by words and P(none) / π by pictures. This is Dempster's rule with "none
-of them" as one of the answers: what each source leaves possible multiplies. Two numbers mend what held-out
-queries show to be wrong with it, w being how far the query is about words: in a collection of N
+where "none of them" has the ratio P(none) / π by pictures and 1 + shared · Σ_j P₀(j) t_j by words. The sum is
+over all videos but the one that counts most: what several videos say, videos that are not here may say too.
+This is Dempster's rule with "none of them" as one of the answers: what each source leaves possible
+multiplies. Two numbers mend what held-out queries show to be wrong with it, w being how far the query is
+about words: in a collection of N
 
     logit P(none) is moved by w · size · log(N / N₀)
     P(i) ∝ P₀(i) F(i)^κ among videos,    log κ = w · power
@@ -87,23 +89,24 @@ class TextEvidence:
     `words` is not fitted: 104 films that share most of their words do not tell how much a rare word is worth.
     """
 
-    said: Number = -3.04  # offsets
-    written: Number = -7.2
+    said: Number = -3.23  # offsets
+    written: Number = -7.43
     words: Number = 0.15  # for each nat of information
-    missing_said: Number = 0.86  # for each word that other passages have
-    missing_written: Number = 5.86
-    unknown_said: Number = -0.18  # for each word that no passage has
-    unknown_written: Number = 3.29
-    meaning_said: Number = 8.03
-    meaning_written: Number = 11.43
-    exact: Number = 1.62  # a phrase in quotation marks
-    lost_said: Number = -2.72  # log ε
-    lost_written: Number = -6.93
-    bare_said: Number = -0.64  # log odds that a bare clause is about words, if the best ratio is 1
-    bare_written: Number = -2.01
-    bare_lead: Number = 2.74  # how fast they grow with the logarithm of the best ratio
-    power: Number = 0.33  # log κ
-    size: Number = -0.51  # by how much "none of them" gains with log N
+    missing_said: Number = 0.68  # for each word that other passages have
+    missing_written: Number = 5.9
+    unknown_said: Number = -0.19  # for each word that no passage has
+    unknown_written: Number = 3.66
+    meaning_said: Number = 9.16
+    meaning_written: Number = 11.35
+    exact: Number = 1.85  # a phrase in quotation marks
+    lost_said: Number = -2.65  # log ε
+    lost_written: Number = -7.07
+    bare_said: Number = -1.06  # log odds that a bare clause is about words, if the best ratio is 1
+    bare_written: Number = -1.95
+    bare_lead: Number = 2.8  # how fast they grow with the logarithm of the best ratio
+    shared: Number = 0.75  # log of how much "none of them" gains by what several videos say
+    power: Number = 0.27  # log κ
+    size: Number = -0.55  # by how much "none of them" gains with log N
 
     @property
     def slopes_SF(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -269,7 +272,10 @@ def combined(
     seen_QV1 = (seen_QV / base_QV.clamp(min=1e-300)).unsqueeze(2)
     by_words_QVC = (about_QC4[:, None, :, 1:3] * ratio_QVCS).sum(3)
     factor_QVC = about_QC4[:, None, :, 0] * seen_QV1 + by_words_QVC + about_QC4[:, None, :, 3]
-    none_QC = about_QC4[..., 0] * (none_Q / EXPECT_MISSING).unsqueeze(1) + about_QC4[..., 1:].sum(2)
+    expected_QVCS = base_QV[:, :, None, None] * text_QVCS
+    others_QCS = (expected_QVCS.sum(1) - expected_QVCS.amax(1)).clamp(min=0)
+    none_QC = about_QC4[..., 0] * (none_Q / EXPECT_MISSING).unsqueeze(1) + about_QC4[..., 3]
+    none_QC = none_QC + (about_QC4[..., 1:3] * (1 + numbers.shared.exp() * others_QCS)).sum(2)
     log_ratio_QV = factor_QVC.clamp(min=1e-300).log().sum(2)
     log_base_QV = base_QV.clamp(min=1e-300).log().masked_fill(base_QV <= 0, -torch.inf)
     log_none_Q = none_QC.clamp(min=1e-300).log().sum(1) + math.log(EXPECT_MISSING)
@@ -299,13 +305,14 @@ class Numbers:
     lost_S: Tensor
     bare_S: Tensor
     bare_lead: Tensor
+    shared: Tensor
     power: Tensor
     size: Tensor
 
 
 def numbers_of(weights: TextEvidence) -> Numbers:
     of_each = (weights.offsets, weights.slopes_SF, weights.lost, weights.bare)
-    values = (*of_each, weights.bare_lead, weights.power, weights.size)
+    values = (*of_each, weights.bare_lead, weights.shared, weights.power, weights.size)
     return Numbers(*(torch.tensor(value, dtype=torch.float64) for value in values))
 
 
@@ -377,6 +384,7 @@ def fit_text_evidence(held: Sequence[HeldOut], steps: int = 60) -> TextEvidence:
             torch.stack([at["lost_said"], at["lost_written"]]),
             torch.stack([at["bare_said"], at["bare_written"]]),
             at["bare_lead"],
+            at["shared"],
             at["power"],
             at["size"],
         )
