@@ -135,38 +135,32 @@ def _check_value(value: Any) -> None:
 
 
 def ablation_tables(study: Study, rows: list[dict[str, Any]]) -> list[Grid]:
-    """A table for each protocol."""
-    return [
-        ablation_table(study, protocol, [row for row in rows if row["protocol"] == protocol.value])
-        for protocol in study.protocols
-    ]
+    """A table for each protocol; for baselines also what each method costs."""
+    by_protocol = {
+        protocol: [row for row in rows if row["protocol"] == protocol.value] for protocol in study.protocols
+    }
+    grids = [ablation_table(study, protocol, some) for protocol, some in by_protocol.items()]
+    if any(row["block"] == "baselines" for row in rows):
+        grids.append(cost_table(by_protocol[study.protocols[0]]))
+    return grids
 
 
 def ablation_table(study: Study, protocol: Protocol, rows: list[dict[str, Any]]) -> Grid:
-    """The paper's layout, each published row under ours; with baselines, what each method costs."""
+    """The paper's layout, each published row under ours."""
     known = published_figures(study.config.name)
     title = f"{study.config.name} on {study.store.path.name}, protocol {protocol.value}"
     videos = len(study.store.split("test").videos)
-    costs = ["million parameters", "s/epoch"] if any(row["block"] == "baselines" for row in rows) else []
-    grid = Grid(title, ["", *marked_columns(videos), *costs], notes=far_notes(videos))
+    grid = Grid(title, ["", *marked_columns(videos)], notes=far_notes(videos))
     block = None
     for row in rows:
         if row["block"] != block:
             block = row["block"]
             grid.rows.append([TABLE_TITLES[block]])
         number = f"({row['row']}) " if row["row"] >= 0 else ""  # the paper's
-        found = [[f"{number}{row['title']}", *cells(row["metrics"])], *interval_row(row["metrics"])]
+        grid.rows += [[f"{number}{row['title']}", *cells(row["metrics"])], *interval_row(row["metrics"])]
         printed = (known.ablation.get(row["row"]) or known.methods.get(row["title"])) if known else None
         if printed is not None:
-            found.append([f"published{MARK}", *cells(printed)])
-        if costs:
-            found = [found[0] + cost_cells(row), *(each + [""] * len(costs) for each in found[1:])]
-        grid.rows += found
-    if costs:
-        grid.notes.append(
-            "s/epoch: the median over the epochs of all seeds, without evaluation. Runs that train side by "
-            "side slow each other."
-        )
+            grid.rows.append([f"published{MARK}", *cells(printed)])
     if any(row[0] == INTERVAL for row in grid.rows):
         grid.notes.append(INTERVAL_NOTE)
     if known:
@@ -175,13 +169,18 @@ def ablation_table(study: Study, protocol: Protocol, rows: list[dict[str, Any]])
     return grid
 
 
-def cost_cells(row: dict[str, Any]) -> list[str]:
-    """Parameters and seconds an epoch; of runs of an earlier version the parameters are not known."""
-    parameters, seconds = row["parameters"], row["seconds_per_epoch"]
-    return [
-        "–" if parameters is None else f"{parameters / 1e6:.2f}",
-        "–" if seconds is None else f"{seconds:.3f}",
-    ]
+def cost_table(rows: list[dict[str, Any]]) -> Grid:
+    """What each method costs; of runs of an earlier version the parameters are not known."""
+    grid = Grid("What each method costs", ["", "million parameters", "s/epoch"])
+    for row in rows:
+        parameters, seconds = row["parameters"], row["seconds_per_epoch"]
+        shown_parameters = "–" if parameters is None else f"{parameters / 1e6:.2f}"
+        grid.rows.append([row["title"], shown_parameters, "–" if seconds is None else f"{seconds:.3f}"])
+    grid.notes.append(
+        "s/epoch: the median over the epochs of all seeds, without evaluation. Runs that train side by side "
+        "slow each other."
+    )
+    return grid
 
 
 def sweep_table(swept: dict[str, Any], videos: int | None = None) -> Grid:
