@@ -749,6 +749,10 @@ def test_a_thumb_hits_what_it_means(browser: Any, address: str) -> None:
         page.wait_for_selector(".grid .tile")
         page.locator(".folders summary").click()
         assert small_targets(page) == []
+        page.locator(".library-head .found").evaluate(
+            "(one) => { one.textContent = '1,234 of 10,000 videos '.repeat(3); }"
+        )
+        assert page.locator(".library-head h1").bounding_box()["height"] < 40, "a name is not broken"
         page.locator(".grid .open").first.click()
         page.wait_for_selector(".alike .tile")
         assert small_targets(page) == []
