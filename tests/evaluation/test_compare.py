@@ -20,7 +20,7 @@ from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.grid import Grid
-from holmes.evaluation.latex import escaped
+from holmes.evaluation.latex import escaped, points_of
 from holmes.evaluation.recall import retrieval_metrics
 from holmes.evidence.kinds import AnswerKind
 from tiny_runs import set_options, tiny_world
@@ -223,6 +223,10 @@ def test_latex_has_the_structure_of_booktabs():
     wide = Grid("t", ["", *"abcdef"], [["  95%", *["[100.0, 100.0]"] * 6]]).latex()
     assert r"\scriptsize\setlength{\tabcolsep}{2pt}" in wide and r"{lrrrrrr}" in wide
     assert all(ord(char) < 128 for char in text)
+
+
+def test_a_minus_sign_is_as_wide_as_it_is_written():
+    assert points_of("[-11.3, -5.2]") == points_of("[±11.3, ±5.2]") > points_of("[111.3, 15.2]")
 
 
 def test_csv_and_json_and_markdown_hold_the_same_cells():

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 # LaTeX, in points: a line of an article, the least width of a column that is broken, and about how wide its
 # characters are. Fonts, how wide they are, and the gap between columns: the first that fits a line is taken.
 LINE, FILLED, NARROWEST = 345, 338, 70  # widths are estimated: some points stay free
-NARROW, WIDE = {*" .,:;'()[]|ijlft/"}, {*"mwMW±‡†%≥≤"}
+NARROW, WIDE = {*" .,:;'()[]|ijlft/"}, {*"mwMW±−‡†%≥≤"}
 SIZES = (
     ("", 1.0, 6),
     (r"\small", 0.925, 6),
@@ -103,7 +103,8 @@ def points_of(text: str) -> float:
     """About how wide a text is, in ten-point Computer Modern."""
     indent = 8 if text.startswith("  ") else 0
     sizes = (
-        3.2 if char in NARROW else 7.8 if char in WIDE or char.isupper() else 5.0 for char in text.strip()
+        3.2 if char in NARROW else 7.8 if char in WIDE or char.isupper() else 5.0
+        for char in with_minus(text.strip())
     )
     return indent + sum(sizes)
 
@@ -119,5 +120,10 @@ def row_of(cells: Sequence[str]) -> str:
 def escaped(text: str) -> str:
     indent = r"\quad " if text.startswith("  ") else ""
     text = text.strip().replace(">=", "≥").replace("<=", "≤")
-    text = re.sub(r"(?<![\w.])-(?=[\d.])", "−", text)
+    text = with_minus(text)
     return indent + "".join(SPECIAL.get(char, char) for char in text)
+
+
+def with_minus(text: str) -> str:
+    """Hyphens before numbers as minus signs."""
+    return re.sub(r"(?<![\w.])-(?=[\d.])", "−", text)
