@@ -302,8 +302,8 @@ def test_the_page_shows_progress_and_takes_videos_out(folder: Path, monkeypatch:
         page.keyboard.press("Escape")
         until(page, f"document.querySelectorAll('.grid .tile').length === {len(FILMS) + 2}")
         for summary, note in (
-            ("1 file left out", f"{bad} it is broken"),
-            ("1 duplicate file left out", "/x/copy.mp4 the same as /x/film.mp4"),
+            ("1 file left out", f"{bad}: it is broken"),
+            ("1 duplicate file left out", "/x/copy.mp4: the same as /x/film.mp4"),
         ):
             page.get_by_text(summary, exact=True).click()
             assert page.locator(".left[open] li").last.inner_text() == note
