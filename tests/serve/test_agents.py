@@ -130,7 +130,7 @@ def test_clips_are_saved_only_where_that_is_allowed(index: Index, tmp_path: Path
     order = {"video": "coast.mp4", "start": 4.0, "end": 6.0}
     assert "--clips FOLDER" in refused(index, "cut", **order)
     files = [Path(called(index, "cut", tmp_path / "clips", exact=True, **order)["file"]) for _ in range(2)]
-    assert [file.name for file in files] == ["coast-0m04.mp4", "coast-0m04-2.mp4"], "nothing is replaced"
+    assert [file.name for file in files] == ["coast-0m04.mp4", "coast-0m04 (2).mp4"], "nothing is replaced"
     with av.open(str(files[0])) as container:
         assert sum(1 for _ in container.decode(video=0)) == 20
     for wrong in ({"end": 4.0}, {"start": 99.0, "end": 100.0}, {"end": 5000.0}):

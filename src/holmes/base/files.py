@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,6 +25,7 @@ from holmes.errors import HolmesError
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")  # suffixes of files with one JSON object per line
 LARGEST_JSON = 256 << 20  # bytes; the captions of a million videos fit
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 UMASK = os.umask(0)
 os.umask(UMASK)  # the mask can only be read by setting it
 
@@ -74,6 +76,36 @@ def exchange(first: Path, second: Path) -> bool:
     if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
         return False
     raise OSError(code, os.strerror(code), str(second))
+
+
+def take_name(file: Path, wanted: Path) -> bool:
+    """Rename a file; False if the name is taken, so no other file is replaced."""
+    try:
+        os.link(file, wanted, follow_symlinks=False)
+        file.unlink()
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        try:  # a file system without links: reserve the name first
+            os.close(os.open(wanted, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC))
+        except FileExistsError:
+            return False
+        os.replace(file, wanted)
+    return True
+
+
+def numbered(wanted: Path) -> Iterator[Path]:
+    """Names to try in turn: film.mp4, film (2).mp4, film (3).mp4 …"""
+    yield wanted
+    for number in count(2):
+        yield wanted.with_name(f"{wanted.stem} ({number}){wanted.suffix}")
+
+
+def take_free_name(file: Path, wanted: Path) -> Path:
+    """Rename a file to the name it should have, or to the first numbered one that is free."""
+    return next(name for name in numbered(wanted) if take_name(file, name))
 
 
 def write_json(path: Path, value: Any, still_wanted: Callable[[], None] = lambda: None) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from holmes.base.files import UMASK
+from holmes.base.files import UMASK, take_name
 from holmes.base.printing import clock
 from holmes.base.progress import progress_bar
 from holmes.editing.clips import AT_LEAST, FoundClip, check_clips, choose_clips, one_line, slug
@@ -83,7 +83,7 @@ def cut(
     files = [folder / name for name in ([reel_name(answer.query)] if reel else clip_names(clips))]
     for file in files:
         if os.path.lexists(file):
-            raise HolmesError(f"{file} exists; choose another folder, or move the file away.")
+            raise _taken(file)
     folder.mkdir(parents=True, exist_ok=True)
     if reel:
         return _reel(clips, files[0], progress)
@@ -133,6 +133,10 @@ def reel_name(query: str) -> str:
     return f"{slug(query)}-reel{SUFFIX}"
 
 
+def _taken(file: Path) -> HolmesError:
+    return HolmesError(f"{file} exists; choose another folder, or move the file away.")
+
+
 def into_new_file(file: Path, write: Callable[[str], T]) -> T:
     """Let `write` fill a temporary file, which becomes `file` if there is none by then."""
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=f".part{SUFFIX}")
@@ -142,11 +146,8 @@ def into_new_file(file: Path, write: Callable[[str], T]) -> T:
         os.chmod(temporary, 0o666 & ~UMASK)
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
-        try:
-            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-        except FileExistsError:
-            raise HolmesError(f"{file} exists; choose another folder, or move the file away.") from None
-        os.replace(temporary, file)
+        if not take_name(Path(temporary), file):
+            raise _taken(file)
         return result
     except BaseException as error:
         with suppress(FileNotFoundError):

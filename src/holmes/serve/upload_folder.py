@@ -15,13 +15,21 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from holmes.base.files import UMASK, inside, read_json, sha256_file, sync_folder, write_json
+from holmes.base.files import (
+    UMASK,
+    inside,
+    numbered,
+    read_json,
+    sha256_file,
+    sync_folder,
+    take_free_name,
+    write_json,
+)
 from holmes.base.locks import hold
 from holmes.base.printing import shown
 from holmes.base.validation import Sha256, Size, build
@@ -30,7 +38,6 @@ from holmes.serve.file_names import safe_name
 
 log = logging.getLogger("holmes.serve")
 PARTS = ".holmes-uploads"
-NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 
 
 class NoSpaceError(HolmesError):
@@ -162,7 +169,7 @@ class UploadFolder:
                 os.fchmod(descriptor, 0o666 & ~UMASK)
             finally:
                 os.close(descriptor)
-            file = next(path for path in numbered(wanted) if take_name(part, path))
+            file = take_free_name(part, wanted)
             sync_folder(file.parent)
         return file
 
@@ -188,28 +195,3 @@ def out_of_space(name: str) -> Iterator[None]:
                 f"the disk is full; free some space, then go on sending {shown(name)}."
             ) from None
         raise HolmesError(f"{shown(name)} cannot be stored ({error.strerror}).") from None
-
-
-def take_name(part: Path, path: Path) -> bool:
-    """Rename `part` to `path`; False if that name is taken."""
-    try:
-        os.link(part, path, follow_symlinks=False)
-        part.unlink()
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        try:  # a file system without links: reserve the name first
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC))
-        except FileExistsError:
-            return False
-        os.replace(part, path)
-    return True
-
-
-def numbered(path: Path) -> Iterator[Path]:
-    """film.mp4, film (2).mp4, film (3).mp4 …"""
-    yield path
-    for number in count(2):
-        yield path.with_name(f"{path.stem} ({number}){path.suffix}")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holmes.base.files import UMASK
+from holmes.base.files import UMASK, take_free_name
 from holmes.base.printing import clock, printable
 from holmes.editing.clips import slug
 from holmes.errors import HolmesError
@@ -173,8 +173,8 @@ class AgentTools:
                 async for piece in pieces:
                     await asyncio.to_thread(out.write, piece)
             os.chmod(temporary, 0o666 & ~UMASK)
-            file = _new_file(self.clips, f"{slug(Path(entry.title).stem)}-{clock(start).replace(':', 'm')}")
-            os.replace(temporary, file)
+            wanted = f"{slug(Path(entry.title).stem)}-{clock(start).replace(':', 'm')}.mp4"
+            file = take_free_name(Path(temporary), self.clips / wanted)
         except BaseException:
             os.unlink(temporary)
             raise
@@ -295,15 +295,3 @@ def _within(name: str, value: Any, least: float, most: float) -> Any:
     if not least <= value <= most:
         raise HolmesError(f"{name} must lie between {least:g} and {most:g}, not {value!r}.")
     return value
-
-
-def _new_file(folder: Path, stem: str) -> Path:
-    """A new file, with a number where its name is taken: never an existing one."""
-    for number in range(1, 10_000):
-        file = folder / f"{stem}{f'-{number}' if number > 1 else ''}.mp4"
-        try:
-            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-            return file
-        except FileExistsError:
-            continue
-    raise HolmesError(f"{folder} holds too many clips of this moment; move some away.")
