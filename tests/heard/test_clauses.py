@@ -23,6 +23,14 @@ BARE, BESIDE, SAID, WRITTEN, QUOTED, _ = ClauseKind
         ("someone mentions trains while a ball rolls", [(BESIDE, "a ball rolls"), (SAID, "trains")]),
         ("she says hello and a sign reads exit", [(SAID, "hello"), (WRITTEN, "exit")]),
         ('"last train"', [(QUOTED, '"last train"')]),
+        ('"he said no to us"', [(QUOTED, '"he said no to us"')]),
+        ('someone says "that is what it says"', [(SAID, '"that is what it says"')]),
+        ('"what he said" and a sign reads "it is"', [(QUOTED, '"what he said"'), (WRITTEN, '"it is"')]),
+        (
+            'a red ball and "the train says hello"',
+            [(BESIDE, "a red ball"), (QUOTED, '"the train says hello"')],
+        ),
+        ("a man “who said no” at sea", [(BESIDE, "a man"), (BESIDE, "at sea"), (QUOTED, "“who said no”")]),
         ("someone says", [(BARE, "someone says")]),
         ("ein roter Ball", [(BARE, "ein roter Ball")]),
     ],
@@ -30,4 +38,11 @@ BARE, BESIDE, SAID, WRITTEN, QUOTED, _ = ClauseKind
 def test_a_sentence_is_read_as_clauses(sentence: str, expected: list[tuple[ClauseKind, str]]) -> None:
     assert [(clause.kind, clause.text) for clause in WordQuery.of(sentence).clauses] == expected
     beside = [text for kind, text in expected if kind == BESIDE]
-    assert pictured([sentence]) == (beside or [sentence])
+    assert pictured([sentence]) == [" ".join(beside) or sentence]
+
+
+@pytest.mark.parametrize(
+    "sentence", ['"he said no to us"', 'she says "he said no to us"', 'a sea, "he said no to us"']
+)
+def test_quoted_words_are_looked_for_as_they_stand(sentence: str) -> None:
+    assert WordQuery.of(sentence).phrases == ("he said no to us",)

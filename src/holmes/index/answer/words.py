@@ -122,11 +122,11 @@ def word_queries(sentences: Sequence[str], encoder: str) -> tuple[WordQuery, ...
 
 
 def pictured(sentences: Sequence[str]) -> list[str]:
-    """The part of each sentence that is about what is seen, where its form tells; else all of it."""
+    """The parts of each sentence that are about what is seen, where its form tells; else all of it."""
     seen = (
         [text for kind, text in clauses_of(sentence) if kind == ClauseKind.BARE] for sentence in sentences
     )
-    return [found[0] if found else sentence for found, sentence in zip(seen, sentences, strict=True)]
+    return [" ".join(found) or sentence for found, sentence in zip(seen, sentences, strict=True)]
 
 
 def find_speaking(

@@ -84,9 +84,7 @@ class WordQuery:
         clauses = []
         for kind, text in found[:MOST_CLAUSES]:
             phrases = [phrase.strip() for phrase in QUOTED.findall(text) if WORD.search(phrase)]
-            if phrases:
-                kind = ClauseKind.QUOTED
-            elif kind == ClauseKind.BARE and len(kinds) > 1:
+            if kind == ClauseKind.BARE and len(kinds) > 1:
                 kind = ClauseKind.BESIDE
             clauses.append(Clause(kind, text, terms_of(text), tuple(phrases[:MOST_PHRASES])))
         return cls(tuple(clauses))
@@ -105,30 +103,55 @@ class WordQuery:
 
 
 def clauses_of(sentence: str) -> list[tuple[ClauseKind, str]]:
-    """The parts of a sentence: what is not about words, then what follows each word of saying or reading."""
-    matches = list(WORD.finditer(sentence))
-    words = [match.group().casefold() for match in matches]
-    starts = [(-1, ClauseKind.BARE)]
+    """The parts of a sentence: about pictures, in quotation marks, or after a word like says or reads.
+
+    Nothing inside quotation marks ends a clause: "she said no" is quoted as it stands.
+    """
+    words = [match.group().casefold() for match in WORD.finditer(sentence)]
+    spans, quotations = _spans(sentence)
+    quoted = {at for first, end in quotations for at in range(first, end)}
+    clauses, kind, begin = list[tuple[ClauseKind, int, int]](), ClauseKind.BARE, 0
     for at, word in enumerate(words):
+        ended = next((end for first, end in quotations if first == at), None)
         lettered = word in SAYING and not LETTERED.isdisjoint(words[max(0, at - 2) : at])
-        if word in READING or lettered:
-            starts.append((at, ClauseKind.WRITTEN))
-        elif word in SAYING:
-            starts.append((at, ClauseKind.SAID))
-        elif word == "while" and starts[-1][1] != ClauseKind.BARE:  # someone says … while a ball rolls
-            starts.append((at, ClauseKind.BARE))
+        if ended is not None and kind == ClauseKind.BARE:
+            clauses += [(kind, begin, at), (ClauseKind.QUOTED, at, ended)]
+            begin = ended
+        elif at in quoted:
+            continue
+        elif word in READING or word in SAYING:
+            clauses.append((kind, begin, at))
+            kind, begin = ClauseKind.WRITTEN if word in READING or lettered else ClauseKind.SAID, at + 1
+        elif word == "while" and kind != ClauseKind.BARE:  # someone says … while a ball rolls
+            clauses.append((kind, begin, at))
+            kind, begin = ClauseKind.BARE, at + 1
+    clauses.append((kind, begin, len(words)))
     found = []
-    for (start, kind), (end, _) in zip(starts, [*starts[1:], (len(words), ClauseKind.ABSENT)], strict=True):
-        first, last = start + 1, end
-        while start >= 0 and first < last and words[first] in LINKING:
+    for kind, first, end in clauses:
+        while 0 < first < end and first not in quoted and words[first] in LINKING:
             first += 1
-        while end < len(words) and first < last and words[last - 1] in COMMON | FRAME:
-            last -= 1
-        if any(word not in COMMON | FRAME for word in words[first:last]):
-            from_ = matches[first].start() if start >= 0 else 0
-            found.append((kind, sentence[from_ : matches[last - 1].end() if end < len(words) else None]))
+        while first < end < len(words) and end - 1 not in quoted and words[end - 1] in COMMON | FRAME:
+            end -= 1
+        if any(at in quoted or words[at] not in COMMON | FRAME for at in range(first, end)):
+            from_, to = spans[first][0] if first else 0, spans[end - 1][1] if end < len(words) else None
+            found.append((kind, sentence[from_:to]))
     found.sort(key=lambda each: each[0] != ClauseKind.BARE)  # pictures count for the first clause
     return found or [(ClauseKind.BARE, sentence)]
+
+
+def _spans(sentence: str) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Where each word begins and ends, quotation marks included; which words are quoted."""
+    spans = [match.span() for match in WORD.finditer(sentence)]
+    quotations = []
+    for quotation in QUOTED.finditer(sentence):
+        start, stop = quotation.span()
+        inside = [at for at, (from_, to) in enumerate(spans) if start < from_ and to < stop]
+        if inside:
+            first, last = inside[0], inside[-1]
+            spans[first] = (start, spans[first][1])
+            spans[last] = (spans[last][0], stop)
+            quotations.append((first, last + 1))
+    return spans, quotations
 
 
 def terms_of(text: str) -> tuple[str, ...]:
