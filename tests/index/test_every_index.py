@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -215,6 +216,9 @@ def test_videos_are_added_and_removed_through_a_server(tmp_path: Path) -> None:
 def test_a_server_gives_everything_that_an_open_index_gives() -> None:
     done = {name for name in vars(SearchIndex) if not name.startswith("_") and name in vars(Index)}
     assert done - set(vars(holmes.RemoteIndex)) == {"close", "refresh"}  # a server looks by itself
+    for name in done & {name for name in vars(SearchIndex) if callable(getattr(Index, name))}:
+        here, there = (inspect.signature(getattr(kind, name)) for kind in (Index, holmes.RemoteIndex))
+        assert list(here.parameters.values()) == list(there.parameters.values()), name
 
 
 def test_an_index_follows_a_folder(index: SearchIndex, folder: Path) -> None:

@@ -20,8 +20,11 @@ from holmes.evidence.judging import Diagnosis
 from holmes.index.answer.answers import Answer, Hit
 from holmes.index.answer.searcher import Index
 from holmes.index.storage.writer import IndexWriter
+from holmes.serve.catalogue import Entry, VideoCatalogue
+from holmes.serve.decoding import Decoders
 from holmes.serve.examples import SENTENCES, example_questions
-from holmes.serve.scenes import scenes_of
+from holmes.serve.settings import Limits
+from holmes.serve.thumbnails import Thumbnails
 from index_fakes import FakeJoint, known_encoders
 from serve_fakes import FILMS, build, client_of, open_fake
 from waiting import wait_for
@@ -138,7 +141,13 @@ def test_a_video_is_divided_into_its_scenes(client: TestClient) -> None:
     assert scenes[-1]["end"] == 12 and all(
         one["end"] == next["start"] for one, next in itertools.pairwise(scenes)
     )
-    assert scenes_of(None, None, 3.0) == [(0.0, 3.0)]
+
+
+def test_a_video_whose_frames_are_not_kept_is_divided_evenly() -> None:
+    without = Thumbnails(None, VideoCatalogue({}), Decoders(Limits()))
+    assert without.scenes(Entry("id", "a.mp4", 3.0)) == [(0.0, 3.0)]
+    assert without.scenes(Entry("id", "b.mp4", 4.5)) == [(0.0, 2.25), (2.25, 4.5)]
+    assert len(without.scenes(Entry("id", "c.mp4", 4000.0))) == 8
 
 
 class AnsweredIndex:
@@ -284,6 +293,31 @@ def test_the_description_says_that_sentences_are_not_empty(client: TestClient) -
     assert (sentence["minLength"], sentence["maxLength"], sentence["pattern"]) == (1, 500, r"\S")
     (q,) = (each for each in described["paths"]["/api/search"]["get"]["parameters"] if each["name"] == "q")
     assert q["schema"]["pattern"] == r"\S"
+
+
+def test_post_takes_what_get_takes(client: TestClient, folder: Path) -> None:
+    described = client.get("/api/openapi.json").json()
+    names = {each["name"] for each in described["paths"]["/api/search"]["get"]["parameters"]} - {"q"}
+    filters = {
+        "folder": str(folder / "films" / "beach"),
+        "after": "2000-01-01",
+        "before": "2000-01-01",
+        "shortest": 10,
+        "longest": 10,
+    }
+    assert names == {*filters, "top", "timelines"}
+    schemas = described["components"]["schemas"]
+    assert names <= {*schemas["Questions"]["properties"]}
+    assert names - {"timelines"} <= {*schemas["ComposedQuestion"]["properties"]}
+    found = []
+    for name, value in filters.items():
+        got = client.get("/api/search", params={"q": "dog", name: value}).json()["hits"]
+        posted = client.post("/api/search", json={"sentences": ["dog"], name: value}).json()
+        by = client.post("/api/search/by", json={"sentence": "dog", name: value}).json()
+        assert [hit["id"] for hit in posted["answers"][0]["hits"]] == [hit["id"] for hit in got]
+        assert {hit["id"] for hit in by["hits"]} == {hit["id"] for hit in got}
+        found.append(len(got))
+    assert found == [2, 4, 0, 2, 2]
 
 
 def test_every_method_that_is_allowed_is_named(client: TestClient) -> None:

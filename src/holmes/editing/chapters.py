@@ -3,8 +3,6 @@
 A title is what is seen, or else what is said there. What is seen is a caption of the vocabulary whose search
 finds this film, with at least 60%, and this scene. Where an index is not calibrated nothing is said to be
 seen, and a scene without a title is only numbered.
-
-N rows along the film, D width
 """
 
 from __future__ import annotations
@@ -14,27 +12,24 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from math import ceil
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from holmes.base.files import read_file
 from holmes.editing.clips import one_line
 from holmes.editing.formats import vtt_chapters, youtube_chapters
+from holmes.editing.scenes import scene_times
 from holmes.editing.vocabulary import CAPTIONS
 from holmes.errors import HolmesError, unknown
 from holmes.index.answer.base import SearchIndex
 from holmes.index.answer.searcher import Index
 from holmes.index.answer.timeline import frames_in_time, frames_of
-from holmes.index.embedders.scenes import find_scenes
 from holmes.moments import Moment
 from holmes.results import Json
 
 SHORTEST = 10.0  # seconds of a chapter; YouTube shows no shorter ones
-MOST_ROWS = 1500  # in which scenes are looked for; longer films are averaged
-# The price of a scene, in seconds of frames with nothing in common: longer films get fewer chapters an hour.
+# Longer films get fewer chapters an hour.
 PRICE, PRICE_PER_SECOND = 2.0, 1 / 150
 FITS, SEEN = "fits", "seen"
 SURE = 0.6  # the least probability that the film, of all in the index, is the one that a caption means
@@ -85,7 +80,9 @@ def chapters(
         raise HolmesError(f"the index contains no video named '{video}'.")
     stored = index.store[video]
     spans_SF2, kept_SF = frames_in_time(stored)
-    edges = scene_times(frames_of(stored), spans_SF2[kept_SF], index.duration(video), shortest)
+    duration = index.duration(video)
+    price = PRICE + duration * PRICE_PER_SECOND
+    edges = scene_times(frames_of(stored), spans_SF2[kept_SF][:, 0], duration, price, shortest)
     seen = seen_in(index, video, edges, captions)
     said = said_in(index, video, edges)
     found = []
@@ -93,39 +90,6 @@ def chapters(
         title = seen[number] or said[number] or f"Scene {number + 1}"
         found.append(Chapter(start, end, title, seen[number], said[number]))
     return tuple(found)
-
-
-def scene_times(
-    rows_ND: NDArray[np.floating], spans_N2: NDArray[np.floating], duration: float, shortest: float
-) -> list[float]:
-    """When each scene begins, and when the last ends; too short scenes join the side that is more alike."""
-    every = max(1, ceil(len(rows_ND) / MOST_ROWS))
-    starts = range(0, len(rows_ND), every)
-    mean_ND = np.stack([rows_ND[start : start + every].mean(axis=0) for start in starts])
-    mean_ND = mean_ND / np.maximum(np.linalg.norm(mean_ND, axis=1, keepdims=True), 1e-9)
-    times = [float(spans_N2[start, 0]) for start in starts]
-    rate = len(mean_ND) / max(duration, 1e-3)
-    edges = find_scenes(mean_ND, (PRICE + duration * PRICE_PER_SECOND) * rate, len(mean_ND)).tolist()
-    ends = [0.0, *(times[edge] for edge in edges[1:-1]), duration]
-    while len(edges) > 2:
-        lengths = np.diff(ends)
-        shortest_at = int(lengths.argmin())
-        if lengths[shortest_at] >= shortest:
-            break
-        gone = _less_of_an_edge(mean_ND, edges, shortest_at)
-        del edges[gone], ends[gone]
-    return ends
-
-
-def _less_of_an_edge(rows_ND: NDArray[np.floating], edges: list[int], scene: int) -> int:
-    """Which edge of a scene divides it from what looks more like it."""
-    means = [rows_ND[a:b].mean(axis=0) for a, b in pairwise(edges)]
-    likeness = {}
-    if scene > 0:
-        likeness[scene] = float(means[scene] @ means[scene - 1])
-    if scene < len(means) - 1:
-        likeness[scene + 1] = float(means[scene] @ means[scene + 1])
-    return max(likeness, key=lambda edge: likeness[edge])
 
 
 def seen_in(index: Index, video: str, edges: Sequence[float], captions: Sequence[str]) -> list[str | None]:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
+from holmes.editing.scenes import scene_times
 from holmes.errors import HolmesError
 from holmes.index.storage.store import FEATURES
 from holmes.media.feature_folder import FeatureFolder, Thumbnail
 from holmes.serve.catalogue import Entry, NotFoundError, VideoCatalogue
 from holmes.serve.decoding import Decoders
-from holmes.serve.scenes import scenes_of
 from holmes.serve.turns import BusyError, Caller
 
 KEPT_WIDTH = 160  # of the pictures an index keeps
 REMEMBERED = 512
+MOST_SCENES, EVEN_SCENES = 48, 8  # of a video; of one whose frames are not known
+SHORTEST_SCENE = 2.0  # seconds
+SCENE_PRICE, PRICE_PER_SECOND = 0.5, 1 / 600  # see `scene_times`: pictures show smaller scenes than chapters
 
 
 class Thumbnails:
@@ -53,13 +59,19 @@ class Thumbnails:
         return min(kept, key=lambda picture: abs(picture.time - time)).jpeg
 
     def scenes(self, entry: Entry) -> list[tuple[float, float]]:
-        """Where the scenes of a video begin and end, in seconds."""
+        """Where the scenes of a video begin and end, in seconds; equal parts if the index kept no frames."""
         try:
             found = None if self._features is None else self._features[entry.id]
         except HolmesError:
             found = None
-        rows, times = (None, None) if found is None else (found.rows, found.times)
-        return scenes_of(rows, times, entry.duration)
+        end = entry.duration
+        if found is None or not len(found.rows):
+            count = int(min(EVEN_SCENES, max(1, end // SHORTEST_SCENE)))
+            return list(pairwise(np.linspace(0, end, count + 1).tolist()))
+        starts_N = found.times - np.diff(found.times, prepend=0) / 2  # between two frames
+        shortest = max(SHORTEST_SCENE, end / MOST_SCENES)
+        price = SCENE_PRICE + end * PRICE_PER_SECOND
+        return list(pairwise(scene_times(found.rows, starts_N, end, price, shortest)))
 
     def _read_kept(self, entry: Entry) -> tuple[Thumbnail, ...]:
         if self._features is None:
