@@ -25,9 +25,8 @@ import numpy as np
 import torch
 import typer
 from common import machine, print_table, save_json, work_folder
-from directions import Directions
 from small_cluster import SmallCluster
-from synthetic_index import build_index
+from synthetic_index import Directions, build_index
 
 import holmes
 from holmes.cluster.hedging import HedgedCalls, Replica, Replicas

@@ -27,9 +27,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import torch
 import typer
-from clip_figures import calibration_error, overlap, per_sentence
 from common import by_group, machine, print_table, save_json, work_folder
-from spliced_films import FILMS, Film, Piece, features_of, more_clips, place, splice, trained_on
 
 from holmes.index.answer.answering import Found, compose_answers, in_order, judge_answers
 from holmes.index.answer.answers import Answer
@@ -48,6 +46,7 @@ from holmes.media.feature_folder import VideoFeatures
 from holmes.records import CLIPS, QueryEmbedding
 from holmes.worlds.rendered import RenderSettings, render_world
 
+FILMS = 9  # of each length
 MOMENTS = 3  # captions of each clip whose moments are looked for
 ENOUGH = 0.5  # overlap of a moment with the true one
 WRITTEN_AT_ONCE = 256  # videos
@@ -293,6 +292,99 @@ def loss_by_length(
         f"{way}: the loss grows by {100 * slope / (logs**2).sum():+.1f} ± {100 * wide / (logs**2).sum():.1f}"
     )
     return rows, f"{grows} points when films get ten times as long (95%)"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of footage; a name where it is a captioned clip."""
+
+    rows: np.ndarray
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Film:
+    pieces: tuple[Piece, ...]
+
+    @property
+    def starts(self) -> np.ndarray:
+        """The first row of each piece, and where the last one ends."""
+        return np.cumsum([0, *(len(piece.rows) for piece in self.pieces)])
+
+
+def trained_on(splits: Path | None) -> set[str]:
+    """A model knows what it was trained on better than anything it will meet: no fair rival for a clip."""
+    known = json.loads(splits.read_text()) if splits else {}
+    return {name for name, clip in known.items() if clip["split"] == "train"}
+
+
+def more_clips(pocket: Pocket, file: Path, without: set[str]) -> list[Piece]:
+    """Clips of which only the encoder's features are there, one row a second."""
+    arrays = np.load(file)
+    ends = np.cumsum(arrays["lengths"])
+    pieces = []
+    for name, start, end in zip(arrays["ids"].tolist(), ends - arrays["lengths"], ends, strict=True):
+        if str(name) not in without:
+            rows = pocket.see(arrays["features"][start:end].astype(np.float32))
+            pieces.append(Piece(np.repeat(rows, round(pocket.rate), axis=0)))
+    return pieces
+
+
+def splice(
+    asked: list[Piece], other: list[Piece], seconds: float, seed: int, once: bool = False
+) -> list[Film]:
+    """Films of a length: the captioned clips dealt out among them, other footage at random in between.
+
+    A film shows a piece again only when it has shown all, and with `once` no two films show the same.
+    """
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(asked))
+    unseen: list[int] = rng.permutation(len(other)).tolist() if once else []
+    films = []
+    for number in range(FILMS):
+        pieces = [asked[i] for i in order[number::FILMS]]
+        missing = seconds * 2 - sum(len(piece.rows) for piece in pieces)
+        left = unseen
+        while missing > 0:
+            if once and not left:
+                raise SystemExit(
+                    f"the other footage does not fill {FILMS} films of {seconds / 60:g} minutes once"
+                )
+            left = left or rng.permutation(len(other)).tolist()
+            rows = other[left.pop()].rows
+            start = 0 if once else rng.integers(len(rows) // 2)  # not the same stretch of it everywhere
+            pieces.append(Piece(rows[start:][: int(missing)]))
+            missing -= len(pieces[-1].rows)
+        films.append(Film(tuple(pieces[i] for i in rng.permutation(len(pieces)))))
+    return films
+
+
+def features_of(name: str, rows: np.ndarray) -> VideoFeatures:
+    times = (np.arange(len(rows)) + 0.5) / 2
+    return VideoFeatures(name, Path(name), len(rows) / 2, rows, times.astype(np.float32))
+
+
+def place(name: str, films: list[Film]) -> tuple[int, int]:
+    """The film of a hit, and the row where the hit begins in it."""
+    film, _, at = name.removeprefix("film").partition("/")
+    return int(film), int(films[int(film)].starts[int(at)]) if at else 0
+
+
+def per_sentence(found: dict[str, np.ndarray]) -> np.ndarray:
+    """Whether the film came first, sorted by clip; a clip's sentences come in one order everywhere."""
+    order = np.argsort(found["clip"], kind="stable")
+    return found["first"][order]
+
+
+def overlap(one: tuple[float, float], other: tuple[float, float]) -> float:
+    common = min(one[1], other[1]) - max(one[0], other[0])
+    return max(0.0, common) / (max(one[1], other[1]) - min(one[0], other[0]))
+
+
+def calibration_error(sure: np.ndarray, right: np.ndarray, bins: int = 10) -> float:
+    """The mean distance between how sure the answers of a bin were and how often they were right."""
+    order = np.array_split(np.argsort(sure), min(bins, len(sure)))
+    return float(sum(len(part) * abs(sure[part].mean() - right[part].mean()) for part in order) / len(sure))
 
 
 if __name__ == "__main__":

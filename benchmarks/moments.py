@@ -40,7 +40,7 @@ from holmes.index.answer.timeline import find_moments, timeline_of
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.engine.scan import Probes, make_probes
 from holmes.index.ingest.parts import embed_videos
-from holmes.index.storage.segments import StoredVideo, pack_video
+from holmes.index.storage.segments import StoredVideo, pack_parts
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures
 
 AROUND = 5.0  # seconds to either side of the peak: the window to beat
@@ -138,8 +138,9 @@ def stored(encoded: Encoded, store: Store, at: int, number: int, rate: float) ->
     duration = known if np.isfinite(known) else frames / rate
     frames_FD, clips_CD = encoded.videos.frames_VFD[at, :frames], encoded.videos.clips_VCD[at]
     spans_F2, spans_C2 = (even_spans(len(rows), duration) for rows in (frames_FD, clips_CD))
-    return pack_video(
-        store.video_ids[number], duration, frames_FD.numpy(), clips_CD.numpy(), spans_F2, spans_C2
+    frames_SFD, clips_SCD = frames_FD.numpy()[None], clips_CD.numpy()[None]
+    return pack_parts(
+        store.video_ids[number], duration, frames_SFD, clips_SCD, spans_F2[None], spans_C2[None]
     )
 
 

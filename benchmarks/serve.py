@@ -30,18 +30,12 @@ from urllib.parse import quote
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 import typer
 from common import machine, print_table, save_json, work_folder
-from directions import Directions
-
-from holmes.index.storage.manifest import Manifest
-from holmes.index.storage.segments import pack_video
-from holmes.index.storage.writer import IndexWriter, create_index
+from synthetic_index import Directions, build_index
 
 FRAMES, CLIPS, WIDTH = 32, 32, 256
 PEOPLE, HOSTILE = 150, 50
-CHUNK = 4096  # videos generated at once
 PATIENCE = 600.0  # seconds for one answer, on a machine with other work to do
 NOUNS = ("circle", "square", "star", "cross", "triangle", "ring")
 COLOURS = ("red", "green", "blue", "yellow", "purple", "white")
@@ -77,7 +71,7 @@ def main(
     with work_folder(None) as temporary:
         large = index or temporary / "index"
         if not large.exists():
-            write_index(large, videos)
+            build_index(large, videos, FRAMES, CLIPS, WIDTH)
         indexes = {f"{videos:,} synthetic videos": large} | ({"the demo's index": demo} if demo else {})
         for name, path in indexes.items():
             with running(path, 128) as batched, running(path, 1) as alone:
@@ -226,25 +220,6 @@ def run_server(index: Path, port: int, batch: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         uploads = None if batch else Path(folder)  # for clients that misbehave
         serve(opened, ServeSettings(port=port, limits=limits, uploads=uploads), quiet=True)
-
-
-def write_index(path: Path, videos: int) -> None:
-    torch.manual_seed(0)
-    create_index(path, Manifest({"name": "synthetic"}, {}, WIDTH, CLIPS))
-    edges = np.linspace(0, 60, FRAMES + 1)
-    frames, clips = (np.stack([cut[:-1], cut[1:]], 1) for cut in (edges, edges[:: FRAMES // CLIPS]))
-    with IndexWriter(path) as writer:
-        for first in range(0, videos, CHUNK):
-            count = min(CHUNK, videos - first)
-            rows = F.normalize(torch.randn(count, FRAMES + CLIPS, WIDTH), dim=-1).half().numpy()
-            writer.add(
-                [
-                    pack_video(
-                        f"/films/{first + at:07d}.mp4", 60.0, row[:FRAMES], row[FRAMES:], frames, clips
-                    )
-                    for at, row in enumerate(rows)
-                ]
-            )
 
 
 if __name__ == "__main__":

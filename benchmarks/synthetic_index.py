@@ -1,21 +1,26 @@
-"""A large index of synthetic videos, written quickly: each takes its rows from a pool of random unit vectors.
+"""A large index of synthetic videos, written quickly, and a model whose sentences are random directions.
 
-The codes of the pool are made once, with one scale, so that a video costs hardly more than writing it.
+Each video takes its rows from a pool of random unit vectors. The codes of the pool are made once, with one
+scale, so that a video costs hardly more than writing it.
 
 N rows of the pool, S parts, P rows of a part, D width
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 
 from holmes.index.storage.codes import LARGEST, SLACK, rotation
 from holmes.index.storage.manifest import Manifest
 from holmes.index.storage.segments import StoredVideo
 from holmes.index.storage.writer import IndexWriter, create_index
+from holmes.records import QueryEmbedding
 
 POOL = 2**16  # rows
 CHUNK = 4096  # videos added at once
@@ -55,3 +60,19 @@ def synthetic_videos(
                 StoredVideo(name, float(frames), frames, rows_SPD, codes_SPD, numbers, spans_SP2, number)
             )
         yield chunk
+
+
+class Directions:
+    """Stands in for an embedder whose sentences have been encoded already."""
+
+    frame_weight, clip_weight, calibration = 0.4, 0.6, None
+    compares_images = True
+    record: dict[str, Any] = {"name": "synthetic", "digest": ""}  # noqa: RUF012
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def queries(self, sentences: Sequence[str]) -> QueryEmbedding:
+        seeds = [zlib.crc32(sentence.encode()) for sentence in sentences]
+        rows_QD = np.stack([np.random.default_rng(seed).normal(size=self.width) for seed in seeds])
+        return QueryEmbedding(torch.from_numpy(rows_QD.astype(np.float32)))

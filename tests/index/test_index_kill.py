@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from holmes.index.storage.manifest import Manifest
-from holmes.index.storage.segments import StoredVideo, pack_video
+from holmes.index.storage.segments import StoredVideo
 from holmes.index.storage.store import IndexStore
 from holmes.index.storage.writer import IndexWriter, create_index
 from killing import die_before
+from packed import pack_video
 
 KILLS = 40
 MOST_OPERATIONS = 60  # file operations before a writer is killed; a change takes about ten
@@ -25,7 +26,7 @@ def video(name: str, stamp: int) -> StoredVideo:
     rng = np.random.default_rng([stamp, int(name)])
     frames = rng.normal(size=(1 + stamp % 100, 8))
     frame_spans, clip_spans = np.zeros((len(frames), 2)), np.zeros((32, 2))
-    return pack_video(name, 1.0, frames, frames[:1].repeat(32, 0), frame_spans, clip_spans, stamp)
+    return pack_video(name, 1.0, frames, frames[:1].repeat(32, 0), frame_spans, clip_spans, stamp=stamp)
 
 
 def change_for_ever(index: Path, seed: int, say: Callable[..., None]) -> None:

@@ -20,11 +20,12 @@ from holmes.index.engine.nearest import nearest_videos
 from holmes.index.engine.rescoring import score_pairs
 from holmes.index.engine.scan import Probes, make_probes, scan
 from holmes.index.storage.manifest import Manifest
-from holmes.index.storage.segments import StoredVideo, pack_parts, pack_video, video_key
+from holmes.index.storage.segments import StoredVideo, pack_parts, video_key
 from holmes.index.storage.store import IndexStore
 from holmes.index.storage.writer import IndexWriter, create_index
 from holmes.records import QueryEmbedding, VideoEmbedding
 from holmes.similarity import reference_scores
+from packed import pack_video
 
 WIDTH, CLIPS, CPU = 24, 32, torch.device("cpu")
 

@@ -12,9 +12,10 @@ import pytest
 from holmes.errors import HolmesError
 from holmes.index.storage import writer as index_writer
 from holmes.index.storage.manifest import Manifest
-from holmes.index.storage.segments import TILE, StoredVideo, pack_video
+from holmes.index.storage.segments import TILE, StoredVideo
 from holmes.index.storage.store import IndexStore
 from holmes.index.storage.writer import IndexWriter, create_index
+from packed import pack_video
 
 WIDTH, CLIPS = 8, 32
 
@@ -23,7 +24,8 @@ def make_video(name: str, frames: int, seed: int = 0) -> StoredVideo:
     rng = np.random.default_rng([seed, *os.fsencode(name)])
     times = np.sort(rng.uniform(0, 60, (frames, 2)))
     clips = rng.normal(size=(CLIPS, WIDTH))
-    return pack_video(name, 60.0, rng.normal(size=(frames, WIDTH)), clips, times, np.zeros((CLIPS, 2)), seed)
+    frames_FD, clip_spans = rng.normal(size=(frames, WIDTH)), np.zeros((CLIPS, 2))
+    return pack_video(name, 60.0, frames_FD, clips, times, clip_spans, stamp=seed)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from holmes.base.feature_origin import LEAST_RATE, MOST_RATE
+from holmes.base.files import sha256_file
 from holmes.base.manifests import FileEntry, FileFormat
 from holmes.base.printing import shown
 from holmes.base.validation import Count, Matching, Within, build
@@ -44,6 +45,14 @@ class RemovableVideos:
     def check_removed(self) -> None:
         if any(at >= self.videos for at in self.removed) or len(set(self.removed)) < len(self.removed):
             raise HolmesError(f"'removed' names videos that segment {self.name} does not have.")
+
+    def faults(self, folder: Path) -> list[str]:
+        """Files in `folder` whose bytes are not those that were written; reads all of them."""
+        return [
+            f"{folder / name} is damaged (its checksum does not match)"
+            for name, expected in self.files.items()
+            if sha256_file(folder / name) != expected.sha256
+        ]
 
     @property
     def live(self) -> int:

@@ -296,12 +296,7 @@ class PassageSegment:
             raise self._damaged(f"{self.folder / PASSAGES} lacks passages, or has damaged ones") from None
 
     def faults(self) -> list[str]:
-        """What is wrong with the files; reads all of them."""
-        return [
-            f"{self.folder / name} is damaged (its checksum does not match)"
-            for name, expected in self.entry.files.items()
-            if sha256_file(self.folder / name) != expected.sha256
-        ]
+        return self.entry.faults(self.folder)
 
     def _damaged(self, fault: str) -> HolmesError:
         return damaged(self.folder.parent.parent, fault)

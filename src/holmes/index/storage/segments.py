@@ -33,7 +33,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from holmes.base.files import sha256_file, sync_folder
+from holmes.base.files import sync_folder
 from holmes.base.manifests import FileEntry
 from holmes.errors import HolmesError
 from holmes.index.storage.checksums import checksums
@@ -91,22 +91,6 @@ def pack_parts(
     unit_SPD = (rows_SPD / np.maximum(norms_SP1, 1e-12)).astype(np.float16)
     codes_SPD, numbers_S3 = encode_parts(unit_SPD, clips_SCD.shape[1])
     return StoredVideo(name, duration, frames, unit_SPD, codes_SPD, numbers_S3, spans_SP2, stamp)
-
-
-def pack_video(
-    name: str,
-    duration: float,
-    frames_FD: NDArray[Any],
-    clips_CD: NDArray[Any],
-    frame_spans_F2: NDArray[Any],
-    clip_spans_C2: NDArray[Any],
-    stamp: int = 0,
-) -> StoredVideo:
-    """A video of a single part."""
-    frames_SFD, clips_SCD, frame_spans_SF2, clip_spans_SC2 = (
-        np.asarray(array)[None] for array in (frames_FD, clips_CD, frame_spans_F2, clip_spans_C2)
-    )
-    return pack_parts(name, duration, frames_SFD, clips_SCD, frame_spans_SF2, clip_spans_SC2, stamp)
 
 
 def video_key(name: str) -> int:
@@ -273,12 +257,7 @@ class Segment:
         return int(self.parts_V.sum() - self.parts_V[list(entry.removed)].sum())
 
     def faults(self) -> list[str]:
-        """Files whose bytes are not those that were written; reads all of them."""
-        return [
-            f"{self.folder / file} is damaged (its checksum does not match)"
-            for file in self.entry.files
-            if sha256_file(self.folder / file) != self.entry.files[file].sha256
-        ]
+        return self.entry.faults(self.folder)
 
 
 def write_segment(folder: Path, videos: Sequence[StoredVideo]) -> SegmentEntry:
