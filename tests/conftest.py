@@ -17,8 +17,6 @@ from hypothesis import settings
 from browser import chromium
 from holmes.media.backbones.torchvision_import import make_torchvision_importable
 
-make_torchvision_importable()  # tests use transformers, timm and open_clip directly too
-
 settings.register_profile("holmes", max_examples=30, deadline=None, derandomize=True)
 settings.load_profile("holmes")
 
@@ -114,6 +112,12 @@ SLOW = (
 def pytest_collection() -> None:
     """Imports make a million objects that stay: a quarter of the time goes into looking for garbage there."""
     gc.disable()
+
+
+def pytest_pycollect_makemodule() -> None:
+    """Tests use transformers, timm and open_clip directly too. Not at import: this loads torch, which the
+    process that hands out the files to others does not need."""
+    make_torchvision_importable()
 
 
 def pytest_collection_finish() -> None:
