@@ -5,10 +5,8 @@ All of them train in one stage; what is stage 2 here brings them hard negatives,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
-
-from holmes.config.schema import HolmesConfig, with_changes
 
 Settings = dict[str, Any]
 NO_EVIDENCE: Settings = {"loss.inter": 0.0, "loss.intra": 0.0}
@@ -117,14 +115,11 @@ OWN: dict[str, dict[str, Settings]] = {
 }
 
 
-def baseline_presets(presets: dict[str, Callable[[], HolmesConfig]]) -> dict[str, Callable[[], HolmesConfig]]:
-    """`method_dataset` for every method and data set, on top of our preset of the data set."""
-
-    def made(method: str, data: str) -> Callable[[], HolmesConfig]:
-        changes = METHODS[method] | NO_EVIDENCE | OWN[method][data]
-        return lambda: with_changes(presets[data](), changes, f"{method}_{data}")
-
-    return {f"{method}_{data}": made(method, data) for method in METHODS for data in OWN[method]}
+def baseline_changes() -> Iterator[tuple[str, str, Settings]]:
+    """Every method on every data set, and what it changes in our preset of the data set."""
+    for method, of_data in OWN.items():
+        for data, own in of_data.items():
+            yield method, data, METHODS[method] | NO_EVIDENCE | own
 
 
 def for_table(method: str, evidence: bool) -> Settings:

@@ -29,12 +29,12 @@ def require_known(setting: str, name: str) -> None:
         raise unknown(f"value of {setting}", name, NAMES[setting])
 
 
-def weighted_names(setting: str, entries: tuple[str, ...]) -> dict[str, float]:
-    """`name:weight` entries as a dictionary; a name alone has the weight 1."""
+def extra_losses(entries: tuple[str, ...]) -> dict[str, float]:
+    """`name:weight` entries of `loss.extra` as a dictionary; a name alone has the weight 1."""
     found = {}
     for entry in entries:
         name, _, weight = entry.partition(":")
-        require_known(setting, name)
+        require_known("loss.extra", name)
         try:
             found[name] = float(weight or 1)
         except ValueError:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from holmes.base.files import read_json, write_json
-from holmes.config.baseline_presets import baseline_presets
+from holmes.config.baseline_presets import baseline_changes
 from holmes.config.schema import (
     EvidenceConfig,
     HolmesConfig,
@@ -17,6 +18,7 @@ from holmes.config.schema import (
     TrainingConfig,
     from_dict,
     to_dict,
+    with_changes,
 )
 from holmes.errors import HolmesError, unknown
 
@@ -87,72 +89,43 @@ def small() -> HolmesConfig:
     )
 
 
-def plus(base: Callable[[], HolmesConfig]) -> Callable[[], HolmesConfig]:
-    """A preset with what was shown to make a better model than the published one (docs/recipes.md)."""
-
-    def improved() -> HolmesConfig:
-        config = base()
-        return replace(
-            config,
-            name=f"{config.name}_plus",
-            loss=replace(config.loss, contrastive_cosine=0.25, contrastive_temperature=0.07),
-        )
-
-    improved.__doc__ = f"{base.__doc__} Better than published."
-    return improved
-
-
-CLIP_WIDTHS = {"clip_b32": 512, "clip_l14": 768}  # of frames and of sentences
-CLIP_TITLES = {"clip_b32": "CLIP-B/32", "clip_l14": "CLIP-L/14"}
-
-
-def with_clip(base: Callable[[], HolmesConfig], model: str) -> Callable[[], HolmesConfig]:
-    """A data set's preset for features of a CLIP model, which no release has settings for."""
-
-    def clip() -> HolmesConfig:
-        config, width = base(), CLIP_WIDTHS[model]
-        widths = replace(config.model, video_width=width, text_width=width)
-        return replace(config, name=f"{config.name}_{model}", model=widths)
-
-    clip.__doc__ = f"{(base.__doc__ or '').partition(':')[0]}: {CLIP_TITLES[model]} features."
-    return clip
-
-
-PRESETS: dict[str, Callable[[], HolmesConfig]] = {
+Preset = Callable[[], HolmesConfig]
+PRESETS: dict[str, Preset] = {
     "activitynet": activitynet,
     "charades": charades,
     "tvr": tvr,
     "tvr_dual": tvr_dual,
     "small": small,
 }
-PLUS_PRESETS = {f"{name}_plus": plus(base) for name, base in PRESETS.items()}
-CLIP_PRESETS = {
-    f"{name}_{model}": with_clip(PRESETS[name], model)
+# What was shown to make a better model than the published one (docs/recipes.md).
+PLUS = {"loss.contrastive_cosine": 0.25, "loss.contrastive_temperature": 0.07}
+CLIP_WIDTHS = {"clip_b32": 512, "clip_l14": 768}  # of frames and of sentences
+CLIP_TITLES = {"clip_b32": "CLIP-B/32", "clip_l14": "CLIP-L/14"}
+
+
+def changed(name: str, base: Preset, changes: dict[str, Any]) -> Preset:
+    """A preset made of another one."""
+    return lambda: with_changes(base(), changes, name)
+
+
+def of_width(width: int) -> dict[str, Any]:
+    """For features of a joint model, which has frames and sentences of one width."""
+    return {"model.video_width": width, "model.text_width": width}
+
+
+# For features of CLIP the field keeps a data set's settings and changes the widths. Videos of one's own take
+# ActivityNet's settings: its videos are the most general ones.
+VARIANTS = [(f"{name}_plus", base, PLUS) for name, base in PRESETS.items()]
+VARIANTS += [
+    (f"{name}_{model}", PRESETS[name], of_width(width))
     for name in ("activitynet", "charades", "tvr")
-    for model in CLIP_WIDTHS
-}
-# For videos of one's own, extracted with a joint model: the field keeps a data set's settings and changes the
-# widths. ActivityNet's videos are the most general ones.
-JOINT_MODELS = {"clip_b32": ("CLIP-B/32", 512), "clip_l14": ("CLIP-L/14", 768), "siglip2": ("SigLIP 2", 768)}
-
-
-def on_joint_model(name: str) -> Callable[[], HolmesConfig]:
-    """The preset of your own videos for features of a joint model; better than published, as `plus`."""
-    title, width = JOINT_MODELS[name]
-
-    def joint() -> HolmesConfig:
-        config = plus(activitynet)()
-        widths = replace(config.model, video_width=width, text_width=width)
-        return replace(config, name=name, model=widths)
-
-    joint.__doc__ = f"Your own videos: {title} features."
-    return joint
-
-
-PRESETS |= baseline_presets(PRESETS)
-PRESETS |= {name: on_joint_model(name) for name in JOINT_MODELS}
-PRESETS |= CLIP_PRESETS
-PRESETS |= PLUS_PRESETS
+    for model, width in CLIP_WIDTHS.items()
+]
+VARIANTS += [
+    (name, activitynet, PLUS | of_width(width)) for name, width in (CLIP_WIDTHS | {"siglip2": 768}).items()
+]
+VARIANTS += [(f"{method}_{data}", PRESETS[data], changes) for method, data, changes in baseline_changes()]
+PRESETS |= {name: changed(name, base, changes) for name, base, changes in VARIANTS}
 
 
 def preset(name: str) -> HolmesConfig:

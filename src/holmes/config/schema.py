@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 from holmes.base.validation import AtMost, Within, build
-from holmes.config.names import BUILT_IN_ENCODERS, ENCODER_OF_LOSS, require_known, weighted_names
+from holmes.config.names import BUILT_IN_ENCODERS, ENCODER_OF_LOSS, extra_losses, require_known
 from holmes.errors import HolmesError, unknown
 from holmes.records import CLIPS, FRAMES, TOKENS
 
@@ -189,7 +189,7 @@ class LossConfig:
     """Temperature of the term `text_structure`."""
 
     def __post_init__(self) -> None:
-        weighted_names("loss.extra", self.extra)
+        extra_losses(self.extra)
         require(self.hard_pool > 0, f"hard_pool must be positive, not {self.hard_pool}.")
         require(
             self.contrastive_temperature > 0,
@@ -265,7 +265,7 @@ class HolmesConfig:
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def __post_init__(self) -> None:
-        for name in weighted_names("loss.extra", self.loss.extra):
+        for name in extra_losses(self.loss.extra):
             needed = ENCODER_OF_LOSS.get(name)
             require(
                 needed in (None, self.model.encoder) or self.model.encoder not in BUILT_IN_ENCODERS,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from holmes.base.parallel import World
-from holmes.config.names import weighted_names
+from holmes.config.names import extra_losses
 from holmes.config.schema import AlignmentConfig, HolmesConfig
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
@@ -121,7 +121,7 @@ def build_objective(config: HolmesConfig) -> Objective:
         diversify=DIVERSITY_FORMS[loss.diversity_form],
         extra={
             name: (weight, extra_loss(name, config))
-            for name, weight in weighted_names("loss.extra", loss.extra).items()
+            for name, weight in extra_losses(loss.extra).items()
         },
     )
 
