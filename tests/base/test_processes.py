@@ -78,7 +78,7 @@ def by_name(names: list[str], at_once: int = 2, **how: float) -> dict[str, Finis
 
 def test_a_child_that_dies_costs_one_job() -> None:
     names = ["one", "crash", "two", "refused", "leave", "stuck", "broken", "three", "four"]
-    found = by_name(names, silence=5.0)
+    found = by_name(names, timeout=5.0)
     assert set(found) == set(names)
     for name in ("one", "two", "three", "four"):
         assert (found[name].result, found[name].failure) == (f"{name} it was", "")

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import holmes
-from holmes.cluster.write import hear_any
 from holmes.errors import HolmesError
 from holmes.heard import audio
 from holmes.heard.audio import RATE, Piece
 from holmes.heard.folder import HeardFolder
 from holmes.heard.hearing import Hearing
 from holmes.heard.listen import Listener
+from holmes.index.ingest.hearing import hear_index
 from holmes.index.storage.store import IndexStore
 from spoken_films import film
 
@@ -29,7 +29,7 @@ def test_a_file_that_is_gone_or_damaged_is_named_and_the_others_are_heard(tmp_pa
     holmes.build_index(tmp_path / "index", sorted(tmp_path.glob("*.mp4")), hear=False)
     (tmp_path / "gone.mp4").unlink()
     (tmp_path / "cut.mp4").write_bytes(b"\0" * 5000)
-    summary = hear_any(tmp_path / "index", NO_MODELS, workers=1)
+    summary = hear_index(tmp_path / "index", NO_MODELS, workers=1)
     assert summary.heard == 1 and summary.passages == 1
     reasons = {failure.source.stem: failure.reason for failure in summary.failures}
     assert reasons["gone"] == "its file is not there" and "damaged" in reasons["cut"]

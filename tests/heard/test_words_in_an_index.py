@@ -15,10 +15,11 @@ import holmes
 from holmes.cli.main import app
 from holmes.cluster.index import open_index
 from holmes.cluster.publish import split_index
-from holmes.cluster.write import hear_any, set_any_words
+from holmes.cluster.write import ShardsWriter
 from holmes.errors import HolmesError
 from holmes.heard.hearing import Hearing
 from holmes.index.answer import words
+from holmes.index.ingest.hearing import hear_index, set_words
 from holmes.index.storage.maintenance import compact_index, index_faults
 from holmes.index.storage.manifest import PASSAGES
 from holmes.index.storage.store import IndexStore
@@ -58,7 +59,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, films: Path) -> Path:
     with pytest.raises(HolmesError, match="never heard"):
         CliRunner().invoke(app, ["transcript", str(path), "boat.mp4"], catch_exceptions=False)
     features = {file: file.stat().st_mtime_ns for file in (path / "features").rglob("*.safetensors")}
-    summary = hear_any(path, ONLY_SUBTITLES)
+    summary = hear_index(path, ONLY_SUBTITLES)
     assert summary.heard == 4 and summary.passages == 4 and not summary.failures
     assert {file: file.stat().st_mtime_ns for file in features} == features  # pictures were not read again
     return path
@@ -138,16 +139,16 @@ def test_words_go_with_their_video_and_come_back(index: Path) -> None:
     assert IndexStore.open(index).manifest.passages[0].videos == 3
     assert not list((index / "heard").glob("boat*"))
     holmes.open_index(index).add(name)
-    assert hear_any(index, ONLY_SUBTITLES).heard == 1
+    assert hear_index(index, ONLY_SUBTITLES).heard == 1
     assert found(index, "painted the old boat")[0] == "boat"
-    assert hear_any(index, ONLY_SUBTITLES).unchanged == 4
+    assert hear_index(index, ONLY_SUBTITLES).unchanged == 4
 
 
 def test_a_moved_film_keeps_its_words(tmp_path: Path, films: Path) -> None:
     folder, path = tmp_path / "films", tmp_path / "index"
     shutil.copytree(films, folder)
     holmes.build_index(path, folder, hear=False)
-    set_any_words(path, "clock.mp4", films / "clock.srt")
+    set_words(path, "clock.mp4", films / "clock.srt")
     (folder / "clock.mp4").rename(folder / "renamed.mp4")
     holmes.open_index(path).sync(folder)
     assert found(path, "repaired clocks")[0] == "renamed"
@@ -160,13 +161,13 @@ def test_a_correction_is_searched_and_survives_another_hearing(index: Path, tmp_
     right.write_text(
         "WEBVTT\n\n00:01.000 --> 00:02.000\nThe submarine sank\n\n09:00.000 --> 09:01.000\nlate\n"
     )
-    kept = set_any_words(index, "bees.mp4", right)
+    kept = set_words(index, "bees.mp4", right)
     assert kept.notes == ("1 of 2 lines of right.vtt begin after the film ends",)
     assert found(index, "the submarine sank")[0] == "bees"
-    hear_any(index, ONLY_SUBTITLES)
+    hear_index(index, ONLY_SUBTITLES)
     assert found(index, "the submarine sank")[0] == "bees"
     with pytest.raises(HolmesError, match="no video"):
-        set_any_words(index, "nothing.mp4", right)
+        set_words(index, "nothing.mp4", right)
 
 
 def test_shards_answer_as_one_index_does(index: Path, tmp_path: Path) -> None:
@@ -177,7 +178,8 @@ def test_shards_answer_as_one_index_does(index: Path, tmp_path: Path) -> None:
         assert many.search(sentence, 4).to_dict() == one.search(sentence, 4).to_dict()
     video = one.videos[0]
     assert many.transcript(video) == one.transcript(video)
-    assert hear_any(shards, ONLY_SUBTITLES).heard == 4  # the shards keep no files of what was heard
+    # The shards keep no files of what was heard.
+    assert hear_index(shards, ONLY_SUBTITLES, writer=ShardsWriter).heard == 4
 
 
 def test_damage_is_found_and_is_one_line(index: Path) -> None:
@@ -237,7 +239,7 @@ def test_films_that_look_alike_and_say_different_things_are_no_copies(tmp_path: 
         film(tmp_path / f"{name}.mp4", float(seconds), scene=("red", "circle", "sea", "left"))
         subtitle(tmp_path / f"{name}.mp4", WORDS[name])
     holmes.build_index(tmp_path / "index", tmp_path, hear=False)
-    hear_any(tmp_path / "index", ONLY_SUBTITLES)
+    hear_index(tmp_path / "index", ONLY_SUBTITLES)
     answer = open_index(tmp_path / "index", device="cpu").search("my grandfather repaired clocks")
     assert Path(answer[0].video).stem == "clock" and answer.diagnosis.kind == "precise"
     assert answer.diagnosis.group == 1 and "same moment" not in answer.diagnosis.explanation

@@ -10,8 +10,8 @@ from starlette.testclient import TestClient
 
 import holmes
 from browser import chromium, launched, serving, small_targets, violations
-from holmes.cluster.write import hear_any
 from holmes.heard.hearing import Hearing
+from holmes.index.ingest.hearing import hear_index
 from holmes.serve.settings import Limits, ServeSettings
 from serve_fakes import client_of
 from spoken_films import film
@@ -26,7 +26,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
         film(folder / f"{name}.mp4", 4.0)
         (folder / f"{name}.srt").write_text(f"1\n00:00:01,000 --> 00:00:03,000\n{words}\n")
     holmes.build_index(folder / "index", sorted(folder.glob("*.mp4")), hear=False)
-    hear_any(folder / "index", Hearing(speech="", screen=False))
+    hear_index(folder / "index", Hearing(speech="", screen=False))
     return folder / "index"
 
 

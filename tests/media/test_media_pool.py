@@ -36,7 +36,7 @@ def test_a_worker_that_dies_costs_one_video(tmp_path: Path, monkeypatch: pytest.
     signs = []
     outcomes = {
         outcome.source.name: outcome
-        for outcome in extract_in_workers({}, sources, 2, signs.append, target="toy_workers:toy", silence=5.0)
+        for outcome in extract_in_workers({}, sources, 2, signs.append, target="toy_workers:toy", timeout=5.0)
     }
     assert set(outcomes) == {source.name for source in sources}
     for name in ("one", "two", "three"):

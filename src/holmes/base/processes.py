@@ -159,12 +159,12 @@ def run_jobs(
     *,
     begin: Callable[[J], None] = lambda job: None,
     report: Callable[[J, Any], None] = lambda job, value: None,
-    silence: float = math.inf,
+    timeout: float = math.inf,
 ) -> Generator[Finished[J]]:
     """Every job, in the order they finish, by `at_once` children that `start` makes.
 
     A job is a pair: what the caller knows it by, and what the child is sent. A child that says nothing for
-    `silence` seconds is stopped, and its job fails.
+    `timeout` seconds is stopped, and its job fails.
     """
     waiting = iter(jobs)
     messages: SimpleQueue[tuple[Child, Message]] = SimpleQueue()
@@ -188,7 +188,7 @@ def run_jobs(
             give_next_job(None)
         while busy:
             try:
-                received = [messages.get(timeout=min(1.0, silence))]
+                received = [messages.get(timeout=min(1.0, timeout))]
             except Empty:
                 received = []
             for child, message in received:
@@ -201,9 +201,9 @@ def run_jobs(
                     yield _finished(busy.pop(child), message)
                     give_next_job(child if message.kind != "ended" else None)
             for child in [*busy]:
-                if time.monotonic() - last_message[child] > silence:
+                if time.monotonic() - last_message[child] > timeout:
                     child.stop()
-                    failure = f"it made no progress for {silence / 60:.0f} minutes"
+                    failure = f"it made no progress for {timeout / 60:.0f} minutes"
                     yield Finished(busy.pop(child), failure=failure)
                     give_next_job(None)
     finally:
@@ -256,24 +256,36 @@ class Parent:
         os._exit(0)  # the parent is gone, or needs this process no more
 
 
+class Target:
+    """The function behind "module:function". The first job loads it, so what is missing fails that job."""
+
+    def __init__(self, target: str, parent: Any, setup: Mapping[str, Any]) -> None:
+        """`parent` is what the function reports to: a `Parent`, or what has its methods."""
+        self._target, self._parent, self._setup = target, parent, setup
+        self._work: Callable[[Any], Any] | None = None
+
+    def do(self, job: Any) -> tuple[str, Any]:
+        """The kind of message about the job, and its value: a result, or a failure in one line."""
+        try:
+            if self._work is None:
+                module, _, name = self._target.partition(":")
+                self._work = getattr(import_module(module), name)(self._parent, **self._setup)
+            return "result", self._work(job)
+        except HolmesError as error:
+            return "failure", str(error)
+        except Exception as error:
+            traceback.print_exc()
+            return "failure", in_one_line(error)
+
+
 def main() -> None:
     """A child: do the jobs that come, until there is no parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     target, setup = sys.argv[1], json.loads(sys.argv[2])
     parent = Parent()
-    work: Callable[[Any], Any] | None = None
+    work = Target(target, parent, setup)
     while True:
-        job = parent.receive()
-        try:
-            if work is None:
-                module, _, name = target.partition(":")
-                work = getattr(import_module(module), name)(parent, **setup)
-            parent.send("result", work(job))
-        except HolmesError as error:
-            parent.send("failure", str(error))
-        except Exception as error:
-            traceback.print_exc()
-            parent.send("failure", in_one_line(error))
+        parent.send(*work.do(parent.receive()))
 
 
 if __name__ == "__main__":

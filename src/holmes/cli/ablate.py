@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from holmes.cli.options import Settings, StudyOptions, say, show, study_command, written
+from holmes.cli.options import Settings, StudyOptions, say, show, with_options, written
 
 
-@study_command
+@with_options(StudyOptions)
 def ablate(
     options: StudyOptions,
     table: Annotated[

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from holmes.cli.export import AtLeast, Pad, SentenceToFind, Top
-from holmes.cli.filters import VideoFilter, filtered_command
-from holmes.cli.options import IndexFolder, ModelOfIndex, counted, say
+from holmes.cli.filters import VideoFilter
+from holmes.cli.options import IndexFolder, ModelOfIndex, counted, say, with_options
 
 
-@filtered_command
+@with_options(VideoFilter)
 def cut(
     videos: VideoFilter,
     index: IndexFolder,

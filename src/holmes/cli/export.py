@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from holmes.cli.filters import VideoFilter, filtered_command
-from holmes.cli.options import IndexFolder, ModelOfIndex, counted, say
+from holmes.cli.filters import VideoFilter
+from holmes.cli.options import IndexFolder, ModelOfIndex, counted, say, with_options
 
 SentenceToFind = Annotated[
     str, typer.Argument(metavar="SENTENCE", help="What happens in the moments you look for.")
@@ -20,7 +20,7 @@ AtLeast = Annotated[
 Pad = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Added before and after each moment.")]
 
 
-@filtered_command
+@with_options(VideoFilter)
 def export(
     videos: VideoFilter,
     index: IndexFolder,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holmes.base.printing import seconds_of
-from holmes.cli.options import with_options
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
@@ -62,11 +60,6 @@ class VideoFilter:
         if not names:
             raise HolmesError("no video fits the filters; leave one out (--in, --after, --longer …).")
         return names
-
-
-def filtered_command(command: Callable[..., None]) -> Callable[..., None]:
-    """A command `f(videos: VideoFilter, …)` as typer takes it."""
-    return with_options(command, VideoFilter)
 
 
 def parse_time(option: str, text: str | None) -> float | None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holmes.cli.hearing import HearingOptions, hearing_command
 from holmes.cli.index_lines import report, report_sync, say_words
 from holmes.cli.options import (
     Form,
@@ -22,12 +21,13 @@ from holmes.cli.options import (
     say,
     say_files,
     show,
+    with_options,
 )
-from holmes.cli.searches import AllowHost, Command, Webhook, report_matches
+from holmes.cli.searches import AllowHost, Command, Matches, Webhook
+from holmes.errors import HolmesError, missing_packages, unknown
 
 if TYPE_CHECKING:
-    from holmes.index.answer.base import SearchIndex
-    from holmes.index.answer.notify import Notifier
+    from holmes.heard.hearing import Hearing
     from holmes.index.ingest.sync import SyncSummary
 
 app = typer.Typer(help="Make an index of videos and keep it up to date.", no_args_is_help=True)
@@ -49,8 +49,55 @@ Rate = Annotated[float | None, typer.Option(help="Samples per second.", show_def
 Fast = Annotated[bool, typer.Option("--fast", help="Decode only key frames where they are dense enough.")]
 
 
+@dataclass(frozen=True)
+class HearingOptions:
+    """What is recognised, and what is not."""
+
+    speech: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER_OR_NAME",
+            help="A Whisper model of CTranslate2's form, for other languages.",
+            show_default="tiny.en",
+        ),
+    ] = None
+    no_speech: Annotated[bool, typer.Option("--no-speech", help="Do not recognise speech.")] = False
+    no_screen_text: Annotated[bool, typer.Option("--no-screen-text", help="Do not read text on screen.")] = (
+        False
+    )
+    no_subtitles: Annotated[bool, typer.Option("--no-subtitles", help="Leave subtitles alone.")] = False
+
+    def hearing(self, asked: bool = False) -> Hearing | None:
+        """What to listen for: everything that can be recognised here, less what was switched off.
+
+        None where nothing is to be heard. `asked` is for commands that do nothing else.
+        """
+        from holmes.heard import screen, speech
+        from holmes.heard.hearing import Hearing
+
+        if self.speech is not None and self.no_speech:
+            raise HolmesError("--speech and --no-speech contradict each other; leave one out.")
+        chosen = Hearing.default()
+        if chosen is None and (asked or self.speech is not None):
+            chosen = Hearing.available()
+        if chosen is None:
+            return None
+        if asked and not self.no_speech and not speech.is_installed():
+            raise missing_packages("recognising speech (or add --no-speech)", *speech.PACKAGES)
+        if asked and not self.no_screen_text and not screen.is_installed():
+            raise missing_packages("reading text on screen (or add --no-screen-text)", *screen.PACKAGES)
+        wanted = Hearing(
+            subtitles=not self.no_subtitles,
+            speech="" if self.no_speech else self.speech or chosen.speech,
+            screen=chosen.screen and not self.no_screen_text,
+        )
+        if asked and not wanted.any:
+            raise HolmesError("nothing is left to be heard; leave out one of the --no-… options.")
+        return wanted if wanted.any else None
+
+
 @app.command()
-@hearing_command
+@with_options(HearingOptions)
 def build(
     words: HearingOptions,
     index: IndexFolder,
@@ -96,7 +143,7 @@ def build(
 
 
 @app.command()
-@hearing_command
+@with_options(HearingOptions)
 def add(
     words: HearingOptions,
     index: IndexFolder,
@@ -123,7 +170,7 @@ def add(
 
 
 @app.command()
-@hearing_command
+@with_options(HearingOptions)
 def sync(
     words: HearingOptions,
     index: IndexFolder,
@@ -190,34 +237,8 @@ def sync(
         matches.report()
 
 
-@dataclass
-class Matches:
-    """Reports what matches the saved searches of an index; the index is opened once, when it has some."""
-
-    index: Path
-    model: str | None
-    notifier: Notifier
-    opened: SearchIndex | None = None
-
-    def report(self) -> None:
-        from holmes.cluster.index import open_index
-        from holmes.errors import HolmesError
-        from holmes.index.answer.searches import read_searches
-
-        try:
-            if not read_searches(self.index):
-                return
-            if self.opened is None:
-                self.opened = open_index(self.index, device="cpu", model=self.model)
-            else:
-                self.opened.refresh()
-            report_matches(self.opened, self.index, self.notifier)
-        except HolmesError as error:
-            say(f"the saved searches were not asked: {error}")
-
-
 @app.command()
-@hearing_command
+@with_options(HearingOptions)
 def hear(
     words: HearingOptions,
     index: IndexFolder,
@@ -228,10 +249,11 @@ def hear(
     Run it again to continue. Videos whose words are there already are skipped, unless their file, their
     subtitles or these options have changed.
     """
-    from holmes.cluster.write import hear_any
+    from holmes.cluster.write import writer_of
+    from holmes.index.ingest.hearing import hear_index
 
     hearing = words.hearing(asked=True)
-    summary = hear_any(index, hearing, workers=workers, progress=True)
+    summary = hear_index(index, hearing, workers=workers, progress=True, writer=writer_of(index))
     say_words(summary)
     say(f"{counted(summary.heard, 'video')} heard, {summary.unchanged} already heard: {index}")
     if summary.failures:
@@ -251,9 +273,10 @@ def set_transcript(
     ],
 ) -> None:
     """Set the transcript of a video; it is kept when the video is heard again."""
-    from holmes.cluster.write import set_any_words
+    from holmes.cluster.write import writer_of
+    from holmes.index.ingest.hearing import set_words
 
-    kept = set_any_words(index, video, file)
+    kept = set_words(index, video, file, writer=writer_of(index))
     for note in kept.notes:
         say(note)
     said = [passage for passage in kept.passages if not passage.source.is_written]
@@ -318,10 +341,9 @@ def info(
 ) -> None:
     """Show what an index contains and how it was made."""
     from holmes.cli.index_lines import show_index, show_shards
-    from holmes.cluster.location import Location
     from holmes.cluster.manifest import is_sharded
 
-    (show_shards if is_sharded(Location(index)) else show_index)(index, json)
+    (show_shards if is_sharded(index) else show_index)(index, json)
 
 
 @app.command()
@@ -346,14 +368,12 @@ def calibrate(
 @app.command()
 def check(index: IndexFolder) -> None:
     """Verify every byte of an index, sharded or not."""
-    from holmes.cluster.location import Location
     from holmes.cluster.manifest import is_sharded
     from holmes.cluster.publish import check_shards
-    from holmes.errors import HolmesError
     from holmes.index.storage.maintenance import feature_faults, index_faults
     from holmes.index.storage.manifest import damaged
 
-    if is_sharded(Location(index)):
+    if is_sharded(index):
         shards = check_shards(index)
         held = f"{counted(shards.videos, 'video')} in {counted(len(shards.shards), 'shard')}"
         say(f"{held}, all intact: {index}")
@@ -439,7 +459,6 @@ def compare(
 ) -> None:
     """Ask several indexes the same sentences: recall with intervals, differences, and how sure they are."""
     from holmes.cli.index_comparison import compare_indexes
-    from holmes.errors import HolmesError
 
     check_form(form)
     *folders, captions = indexes
@@ -458,7 +477,6 @@ def export(
     to: Annotated[str, typer.Option(metavar="parquet", help="The format.")] = "parquet",
 ) -> None:
     """Write the embeddings of an index as one Parquet table: video, part, kind, start, end, vector."""
-    from holmes.errors import unknown
     from holmes.index.storage.export import export_parquet
 
     if to != "parquet":

@@ -23,9 +23,7 @@ ENOUGH = 40  # sentences that calibrate an index about as well as more do
 def report_sync(index: Path, summary: SyncSummary, quiet: bool) -> None:
     if quiet and not summary.changes and not summary.failures:
         return
-    say_files(summary.partial, summary.failures)
-    _say_known(summary)
-    say_words(summary.words)
+    _say_each(summary)
     for name in summary.removed:
         say(f"removed {name}")
     for name in summary.away:
@@ -40,11 +38,13 @@ def report_sync(index: Path, summary: SyncSummary, quiet: bool) -> None:
     )
 
 
-def _say_known(summary: BuildSummary) -> None:
+def _say_each(summary: BuildSummary) -> None:
+    say_files(summary.partial, summary.failures)
     for move in summary.moved:
         say(f"moved {move.before} → {move.now}")
     for copy in summary.duplicates:
         say(f"left out {copy.source}: it is the same as {copy.same_as}")
+    say_words(summary.words)
 
 
 def _copies(summary: BuildSummary) -> str:
@@ -54,9 +54,7 @@ def _copies(summary: BuildSummary) -> str:
 
 
 def report(index: Path, summary: BuildSummary) -> None:
-    say_files(summary.partial, summary.failures)
-    _say_known(summary)
-    say_words(summary.words)
+    _say_each(summary)
     moved = f"{len(summary.moved)} moved, " if summary.moved else ""
     say(
         f"{counted(summary.added, 'video')} added, {moved}{summary.unchanged} already there, "

@@ -15,6 +15,8 @@ from holmes.base.printing import printable
 from holmes.errors import HolmesError, unknown
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from holmes.config.schema import HolmesConfig
     from holmes.evaluation.grid import Grid
     from holmes.media.extraction import Failure
@@ -166,41 +168,43 @@ class StudyOptions:
         )  # fmt: skip
 
 
-def study_command(command: Callable[..., None]) -> Callable[..., None]:
-    """A command `f(options: StudyOptions, …)` as typer takes it: the options one by one, then its own."""
-    return with_options(command, StudyOptions)
+def with_options(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a command of `f(group, …)`: its own options, and those of the dataclass `group` one by one."""
 
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        shared = signature(group, eval_str=True).parameters
+        own = [*signature(command, eval_str=True).parameters.values()][1:]
 
-def with_options(command: Callable[..., None], group: type[Any]) -> Callable[..., None]:
-    """A command `f(group, …)` as typer takes it: its own options, and those of a dataclass one by one."""
-    shared = signature(group, eval_str=True).parameters
-    own = [*signature(command, eval_str=True).parameters.values()][1:]
+        @wraps(command)
+        def run(**values: Any) -> None:
+            command(group(**{name: values.pop(name) for name in shared if name in values}), **values)
 
-    @wraps(command)
-    def run(**values: Any) -> None:
-        command(group(**{name: values.pop(name) for name in shared if name in values}), **values)
+        required = [each for each in shared.values() if each.default is each.empty]
+        others = [each for each in shared.values() if each.default is not each.empty]
+        both = [each.replace(kind=each.KEYWORD_ONLY) for each in (*required, *own, *others)]
+        run.__signature__ = Signature(both)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in both}
+        return run
 
-    required = [each for each in shared.values() if each.default is each.empty]
-    others = [each for each in shared.values() if each.default is not each.empty]
-    both = [each.replace(kind=each.KEYWORD_ONLY) for each in (*required, *own, *others)]
-    run.__signature__ = Signature(both)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in both}
-    return run
+    return decorated
 
 
 def show(*grids: Grid, form: str | None = None) -> None:
-    """Print tables, drawn or as text in a format; piped into a file they keep their width."""
-    from rich.console import Console
-
+    """Print tables, drawn or as text in a format."""
     if form is not None:
         typer.echo(written(grids, form), nl=False)
         return
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=140)
+    console = wide_console()
     for grid in grids:
         console.print(grid.drawn())
+
+
+def wide_console() -> Console:
+    """Standard output; tables that are piped into a file are not cut to a terminal's width."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=140)
 
 
 def written(grids: Sequence[Grid], form: str) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holmes.base.printing import clock, printable
-from holmes.cli.filters import VideoFilter, filtered_command
-from holmes.cli.options import ModelOfIndex
+from holmes.cli.filters import VideoFilter
+from holmes.cli.options import ModelOfIndex, with_options
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ FIT_COLOURS = {"fits": "green", "may fit": "yellow"}
 COLOURS = {"precise": "green", "several_fit": "yellow", "too_little": "red", "not_here": "magenta"}
 
 
-@filtered_command
+@with_options(VideoFilter)
 def search(
     videos: VideoFilter,
     index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index, sharded or not.")],
@@ -47,7 +47,7 @@ def search(
     ] = None,
     leave_out: Annotated[
         list[str] | None,
-        typer.Option("--not", metavar="SENTENCE", help="What is not to be seen. Repeatable."),
+        typer.Option("--not", metavar="SENTENCE", help="What must not be seen. Repeatable."),
     ] = None,
     then: Annotated[
         str | None, typer.Option(metavar="SENTENCE", help="What happens afterwards in the same video.")
@@ -66,13 +66,16 @@ def search(
             min=0,
             max=1,
             metavar="P",
-            help="Say 'not here' if 'none of them' is the likeliest, and the video here with less than this.",
+            help="Say 'not here' if that is likeliest, and P(the video is here) is below this.",
             show_default="at most 70%",
         ),
     ] = None,
     min_probability: Annotated[float | None, typer.Option(min=0, max=1, hidden=True)] = None,
     expect_missing: Annotated[
-        float, typer.Option(min=0, max=1, metavar="P", help="The share of searches whose video is not there.")
+        float,
+        typer.Option(
+            min=0, max=1, metavar="P", help="The share of searches whose video is not in the index."
+        ),
     ] = 0.2,
     links: Annotated[
         str | None,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json as json_text
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holmes.cli.options import IndexFolder, ModelOfIndex, counted, say
+from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
     from holmes.index.answer.base import SearchIndex
@@ -38,7 +40,7 @@ def add(
     index: IndexFolder,
     sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What happens in the moment.")],
     name: Annotated[str | None, typer.Option(help="A short name.", show_default="the sentence")] = None,
-    least: Annotated[float, typer.Option(min=0, max=1, help="The probability of a match.")] = 0.5,
+    least: Annotated[float, typer.Option(min=0, max=1, help="The least probability of a match.")] = 0.5,
     model: ModelOfIndex = None,
 ) -> None:
     """Save a search; videos that match it now are not reported later."""
@@ -105,11 +107,10 @@ def check(
 
 def check_index(folder: Path) -> None:
     """Refuse a folder that is no index, before a file is written into it."""
-    from holmes.cluster.location import Location
     from holmes.cluster.manifest import is_sharded
     from holmes.index.storage.manifest import read_manifest
 
-    if not is_sharded(Location(folder)):
+    if not is_sharded(folder):
         read_manifest(folder)
 
 
@@ -128,3 +129,28 @@ def report_matches(opened: SearchIndex, folder: Path, notifier: Notifier) -> int
     if told:
         mark_known(folder, told)
     return len(found)
+
+
+@dataclass
+class Matches:
+    """Reports what matches the saved searches of an index; the index is opened once, when it has some."""
+
+    index: Path
+    model: str | None
+    notifier: Notifier
+    opened: SearchIndex | None = None
+
+    def report(self) -> None:
+        from holmes.cluster.index import open_index
+        from holmes.index.answer.searches import read_searches
+
+        try:
+            if not read_searches(self.index):
+                return
+            if self.opened is None:
+                self.opened = open_index(self.index, device="cpu", model=self.model)
+            else:
+                self.opened.refresh()
+            report_matches(self.opened, self.index, self.notifier)
+        except HolmesError as error:
+            say(f"the saved searches were not asked: {error}")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holmes.cli.options import StudyOptions, parse_settings, say, show, study_command
+from holmes.cli.options import StudyOptions, parse_settings, say, show, with_options
 from holmes.errors import HolmesError
 
 SettingsAndValues = Annotated[
@@ -22,7 +22,7 @@ SettingsAndValues = Annotated[
 ]
 
 
-@study_command
+@with_options(StudyOptions)
 def sweep(
     options: StudyOptions,
     parameter: Annotated[

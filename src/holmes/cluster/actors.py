@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 import holmes
-from holmes.cluster.connect import check_version, import_ray, reason_of
+from holmes.cluster.connect import check_version, import_ray, nodes_alive, reason_of
 from holmes.cluster.hedging import HedgedCalls, Latencies, Replica, Replicas
 from holmes.cluster.location import Location
 from holmes.cluster.manifest import ShardEntry, Shards
@@ -179,8 +179,7 @@ class RayClient:
 
     def _start_replicas(self, entries: Sequence[ShardEntry], shards: int) -> dict[str, Replicas]:
         """Actors for the replicas of these shards, of so many in all, which divide the cores."""
-        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        nodes = [node for node in nodes if node.get("CPU", 0)]
+        nodes = [node for node in nodes_alive() if node.get("CPU", 0)]
         count = self.replicas or max(1, min(REPLICAS, len(nodes)))
         if len(nodes) < count:
             raise HolmesError(

@@ -52,6 +52,11 @@ def connect(address: str) -> bool:
     return True
 
 
+def nodes_alive() -> list[dict[str, float]]:
+    """What each node of the cluster has: CPU, GPU, memory."""
+    return [node["Resources"] for node in import_ray().nodes() if node["Alive"]]
+
+
 def make_token_private() -> None:
     """Make the token of a cluster on this machine readable by its user alone.
 

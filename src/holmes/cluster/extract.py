@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import holmes
-from holmes.cluster.connect import check_version, connect, import_ray, reason_of
+from holmes.cluster.connect import check_version, connect, import_ray, nodes_alive, reason_of
 from holmes.errors import HolmesError
 from holmes.media.backbones import VisualBackbone, load_visual
 from holmes.media.encode_video import Outcome, Sign, extract_video, outcome_of
 from holmes.media.extraction import Executor, Work
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures, video_id
-from holmes.media.pool import SILENCE
+from holmes.media.pool import TIMEOUT
 
 RETRIES = 2  # of a video whose worker or node died
 CPUS = 0.95  # CPUs of a node that a task reserves: a core, less what shards on that node have reserved
@@ -38,7 +38,7 @@ def executor_at(address: str) -> Executor:
 
 def _outcomes(work: Work) -> Iterator[Outcome]:
     ray = import_ray()
-    share, slots = _slots(ray)
+    share, slots = _slots()
     task = ray.remote(extract_one).options(
         num_cpus=CPUS, num_gpus=share, max_retries=RETRIES, retry_exceptions=False
     )
@@ -60,9 +60,9 @@ def _outcomes(work: Work) -> Iterator[Outcome]:
             ray.cancel(answer, force=True)
 
 
-def _slots(ray: Any) -> tuple[float, int]:
+def _slots() -> tuple[float, int]:
     """How much of a GPU a task takes, where nodes have GPUs, and how many tasks to have under way."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    nodes = nodes_alive()
     with_gpu = [node for node in nodes if node.get("GPU", 0) and node.get("CPU", 0)]
     per_core = max((node["GPU"] / node["CPU"] for node in with_gpu), default=0.0)
     share = min(1.0, int(per_core * 1e4) / 1e4)
@@ -131,7 +131,7 @@ class _Watch:
 
     def _wait(self) -> None:
         while not self._done.wait(1.0):
-            if time.monotonic() - self._last > SILENCE:
+            if time.monotonic() - self._last > TIMEOUT:
                 os._exit(1)
 
     def __exit__(self, *error: object) -> None:

@@ -18,11 +18,10 @@ from holmes.cluster.client import LocalClient
 from holmes.cluster.connect import LOCAL, connect
 from holmes.cluster.location import Location
 from holmes.cluster.manifest import Shards, is_sharded, read_shards
-from holmes.cluster.query import query_shards
+from holmes.cluster.query import query_shards, search_words, without_shards
 from holmes.cluster.shard import Shard, to_arrays
 from holmes.cluster.snapshots import Snapshot
 from holmes.cluster.wire import call
-from holmes.cluster.words import search_words, without_shards
 from holmes.cluster.write import ShardsWriter, calibrate_shards
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Diagnosis, Judge

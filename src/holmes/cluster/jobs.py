@@ -9,15 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from importlib import import_module
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import holmes
-from holmes.base.processes import Answer, Ending, Finished
-from holmes.cluster.connect import check_version, connect, import_ray, reason_of
+from holmes.base.processes import Answer, Ending, Finished, Target
+from holmes.cluster.connect import check_version, connect, import_ray, nodes_alive, reason_of
 from holmes.cluster.extract import CPUS
-from holmes.errors import HolmesError, in_one_line
+from holmes.errors import HolmesError
 
 J = TypeVar("J")
 PAUSE = 1.0  # seconds that an actor waits for news before it answers without
@@ -30,8 +29,7 @@ class Worker:
         check_version(version)
         self._messages: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._answers: SimpleQueue[Any] = SimpleQueue()
-        self._target, self._setup = target, setup
-        self._work: Callable[[Any], Any] | None = None
+        self._work = Target(target, self, setup)
 
     # What the function knows as its parent.
 
@@ -60,21 +58,13 @@ class Worker:
         return found
 
     def _do(self, order: Any) -> None:
-        try:
-            if self._work is None:
-                module, _, name = self._target.partition(":")
-                self._work = getattr(import_module(module), name)(self, **self._setup)
-            self._messages.put(("result", self._work(order)))
-        except HolmesError as error:
-            self._messages.put(("failure", str(error)))
-        except Exception as error:
-            self._messages.put(("failure", in_one_line(error)))
+        self._messages.put(self._work.do(order))
 
 
 def jobs_at_once(address: str) -> int:
     """How many jobs the cluster at `address` does at once: one per GPU, or one per node without GPUs."""
     connect(address)
-    nodes = [node["Resources"] for node in import_ray().nodes() if node["Alive"]]
+    nodes = nodes_alive()
     gpus = sum(int(node.get("GPU", 0)) for node in nodes)
     found = gpus or sum(node.get("CPU", 0) >= 1 for node in nodes)
     if not found:

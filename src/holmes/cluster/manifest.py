@@ -92,7 +92,8 @@ class Shards:
         )
 
 
-def is_sharded(location: Location) -> bool:
+def is_sharded(path: Path | str | Location) -> bool:
+    location = path if isinstance(path, Location) else Location(path)
     return location.exists(FILE_NAME)
 
 

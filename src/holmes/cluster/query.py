@@ -1,8 +1,10 @@
-"""One query to all shards: the best of each, merged exactly, then the moments of the hits.
+"""One query to all shards: the best of each, merged exactly, then the moments of the hits; and their words.
 
 First every shard is asked for about as many results as it should have if the best ones were spread evenly. A
 shard whose last result might still be among the best is asked again for all it has. So the merged result is
 that of one index, and each shard sends little.
+
+A word's information depends on all passages, so every shard counts words before any searches them.
 
 Q queries, H hits, K best parts, U queries for which some shard may have more
 """
@@ -25,9 +27,12 @@ from holmes.cluster.shard import ProbeArrays, Shard, ShardReply, frames_to_float
 from holmes.cluster.snapshots import Names, Snapshot
 from holmes.cluster.wire import call
 from holmes.errors import HolmesError
+from holmes.evidence.sources import TextEvidence
 from holmes.index.answer.answering import Found
 from holmes.index.answer.duplicates import MomentFrames
+from holmes.index.answer.words import Speaking, Words, word_queries
 from holmes.index.engine.nearest import Nearest
+from holmes.index.engine.passages import MOST_VIDEOS, Counts, best
 from holmes.index.engine.scan import Probes
 from holmes.moments import Moment
 
@@ -260,3 +265,39 @@ def _with_rows(nearest: Nearest, at_U: NDArray[np.int64], better: Nearest) -> Ne
 def _shard_and_part(number: int) -> tuple[int, int]:
     """The number of a shard, and that of one of its parts, from a number of all shards."""
     return number >> BITS, number & ((1 << BITS) - 1)
+
+
+def search_words(
+    snapshot: Snapshot, sentences: Sequence[str], weights: TextEvidence, probes: Probes, names: Names
+) -> Words | None:
+    """What was found in the passages of all shards; None where none has any."""
+    encoders = [each for each in snapshot.word_encoders.values() if each is not None]
+    if not encoders:
+        return None
+    queries = word_queries(sentences, encoders[0])
+    holders = [shard for shard, encoder in snapshot.word_encoders.items() if encoder is not None]
+    counted = snapshot.call({shard: call(Shard.count_words, queries) for shard in holders})
+    counts = reduce(add, counted.values(), Counts())
+    arrays, numbers = to_arrays(probes), {shard: number for number, shard in enumerate(names)}
+    asked = [shard for shard in counted if shard in numbers]
+    replies = snapshot.call(
+        {s: call(Shard.speaking, queries, counts, weights, arrays, names[s]) for s in asked}
+    )
+    speaking = []
+    for q in range(len(queries)):
+        rows = [_numbered(each, numbers[shard]) for shard, found in replies.items() for each in found[q]]
+        by_video = {each.found.video: each for each in rows}
+        kept = best([each.found for each in rows], MOST_VIDEOS)
+        speaking.append(tuple(by_video[found.video] for found in kept))
+    return Words(queries, tuple(speaking), weights)
+
+
+def without_shards(words: Words, gone: Collection[int]) -> Words:
+    """The same without the videos of shards that did not reply, whose moments nobody can find."""
+    kept = (tuple(each for each in row if each.video >> BITS not in gone) for row in words.speaking)
+    return replace(words, speaking=tuple(kept))
+
+
+def _numbered(each: Speaking, number: int) -> Speaking:
+    """Numbers that no other shard has."""
+    return replace(each, video=each.video + (number << BITS), part=each.part + (number << BITS))

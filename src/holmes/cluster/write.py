@@ -1,4 +1,4 @@
-"""Add to sharded indexes, calibrate them, and set their words, as if they were one index."""
+"""Add to sharded indexes and calibrate them as if they were one index."""
 
 from __future__ import annotations
 
@@ -6,30 +6,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 import torch
 
 from holmes.cluster.client import LocalClient
 from holmes.cluster.location import Location
-from holmes.cluster.manifest import (
-    FILE_NAME,
-    is_sharded,
-    read_shards,
-    write_shards,
-)
+from holmes.cluster.manifest import FILE_NAME, is_sharded, read_shards, write_shards
 from holmes.cluster.publish import check_count, create_shards, publish_shards, shard_of
 from holmes.cluster.shard import Shard, to_arrays
 from holmes.cluster.snapshots import Snapshot
 from holmes.errors import HolmesError
-from holmes.heard.folder import HeardFile
-from holmes.heard.hearing import Hearing
 from holmes.index.answer.calibration import CalibrationSummary, learn
 from holmes.index.answer.confidence import FILE, calibration_of, write_values
 from holmes.index.embedders.loading import Model
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.ingest.builder import BuildSummary, IngestOptions, add_videos, first_manifest
-from holmes.index.ingest.hearing import HearSummary, hear_index, set_words
 from holmes.index.storage.manifest import FILE_NAME as INDEX_FILE
 from holmes.index.storage.manifest import Manifest
 from holmes.index.storage.passages import StoredWords
@@ -37,6 +29,8 @@ from holmes.index.storage.segments import StoredVideo
 from holmes.index.storage.store import matching
 from holmes.index.storage.writer import IndexWriter
 from holmes.records import Scores
+
+T = TypeVar("T")
 
 
 class ShardsWriter:
@@ -67,11 +61,8 @@ class ShardsWriter:
 
     def add(self, videos: Sequence[StoredVideo], instead_of: Mapping[str, str] | None = None) -> None:
         """As `IndexWriter.add`. A video that the shards hold stays in its shard."""
-        groups: dict[int, list[StoredVideo]] = {}
-        for video in videos:
-            groups.setdefault(self._number(video.name), []).append(video)
         leaving = {old: new for new, old in (instead_of or {}).items() if new in {v.name for v in videos}}
-        for number, group in sorted(groups.items()):
+        for number, group in self._by_shard(videos, lambda video: video.name):
             added = {video.name for video in group}
             here = {new: old for old, new in leaving.items() if self._holder(old) == number}
             own = {new: old for new, old in here.items() if new in added}
@@ -80,22 +71,21 @@ class ShardsWriter:
 
     def hear(self, videos: Sequence[StoredWords], encoder: str) -> None:
         """As `IndexWriter.hear`; words go to the shard of their video."""
-        groups: dict[int, list[StoredWords]] = {}
-        for video in videos:
-            groups.setdefault(self._number(video.name), []).append(video)
-        for number, group in sorted(groups.items()):
+        for number, group in self._by_shard(videos, lambda video: video.name):
             self._writers[number].hear(group, encoder)
 
     def remove(self, names: Iterable[str]) -> None:
-        groups: dict[int, list[str]] = {}
-        for name in names:
-            groups.setdefault(self._number(name), []).append(name)
-        for number, group in groups.items():
+        for number, group in self._by_shard(names, str):
             self._writers[number].remove(group)
 
-    def _number(self, name: str) -> int:
-        holder = self._holder(name)
-        return shard_of(name, len(self._writers)) if holder is None else holder
+    def _by_shard(self, items: Iterable[T], name_of: Callable[[T], str]) -> list[tuple[int, list[T]]]:
+        """The number of each shard, and the items that belong there."""
+        groups: dict[int, list[T]] = {}
+        for item in items:
+            holder = self._holder(name := name_of(item))
+            number = shard_of(name, len(self._writers)) if holder is None else holder
+            groups.setdefault(number, []).append(item)
+        return sorted(groups.items())
 
     def _holder(self, name: str) -> int | None:
         own = shard_of(name, len(self._writers))  # nearly always the right one
@@ -206,16 +196,4 @@ def calibrate_shards(
 
 def writer_of(path: Path) -> Callable[[Path], Any]:
     """The class that writes to this index, sharded or not."""
-    return ShardsWriter if is_sharded(Location(path)) else IndexWriter
-
-
-def hear_any(
-    path: Path, hearing: Hearing | None = None, *, workers: int | None = None, progress: bool = False
-) -> HearSummary:
-    """Hear the videos of an index, sharded or not; see `hear_index`."""
-    return hear_index(path, hearing, workers=workers, progress=progress, writer=writer_of(path))
-
-
-def set_any_words(path: Path, video: str, file: Path) -> HeardFile:
-    """Set the transcript of a video of an index, sharded or not, by a subtitle file."""
-    return set_words(path, video, file, writer=writer_of(path))
+    return ShardsWriter if is_sharded(path) else IndexWriter

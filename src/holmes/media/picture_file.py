@@ -38,7 +38,7 @@ def read_picture(picture: Picture) -> Image:
     content = picture if isinstance(picture, bytes) else _content(Path(picture))
     order = base64.b64encode(content).decode()
     start = partial(Child, TARGET, environment=ONE_THREAD)
-    for finished in run_jobs(start, [(name, order)], 1, silence=SECONDS):
+    for finished in run_jobs(start, [(name, order)], 1, timeout=SECONDS):
         if finished.failure or finished.ending is not None:
             raise HolmesError(f"{name} cannot be read as a picture ({finished.failure or finished.ending}).")
         return picture_of(finished.result)

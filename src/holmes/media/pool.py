@@ -30,7 +30,7 @@ from holmes.media.shared_encoder import (
 
 # For NumPy's small products. Its threads wait by spinning, and would take the cores from the other workers.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-SILENCE = 600.0  # seconds without a sign of life before a worker counts as stuck
+TIMEOUT = 600.0  # seconds without a sign of life before a worker counts as stuck
 
 
 def extract_in_workers(
@@ -41,7 +41,7 @@ def extract_in_workers(
     shared: VisualBackbone | None = None,
     *,
     target: str = "holmes.media.pool:extraction_worker",
-    silence: float = SILENCE,
+    timeout: float = TIMEOUT,
 ) -> Iterator[Outcome]:
     """What became of each source, in the order they finish. Workers send frames to a `shared` encoder."""
     with ThreadPoolExecutor(SERVED_AT_ONCE) as encoding:
@@ -53,7 +53,7 @@ def extract_in_workers(
             ((source, str(source)) for source in sources),
             workers,
             report=lambda source, value: report(Sign(source, **value)),
-            silence=silence,
+            timeout=timeout,
         )
         with closing(jobs):  # workers end before what answers them
             for finished in jobs:

@@ -28,11 +28,11 @@ from holmes.index.storage.writer import IndexWriter
 from holmes.media.encode_video import Outcome, Sign
 from holmes.media.extraction import Failure
 from holmes.media.film_progress import film_bar
+from holmes.media.pool import ONE_THREAD
 from holmes.results import Json, plainly
 
-SILENCE = 1800.0  # seconds without a sign of life: five minutes of sound on a slow, busy core
+TIMEOUT = 1800.0  # seconds without a sign of life: five minutes of sound on a slow, busy core
 MOST_SECONDS = 20.0  # seconds that finished videos wait at most before they are committed
-ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _heard(
         ((source, str(source)) for source in waiting),
         workers,
         report=lambda source, value: report(Sign(source, **value)),
-        silence=SILENCE,
+        timeout=TIMEOUT,
     )
     with closing(jobs):
         for finished in jobs:
