@@ -18,7 +18,7 @@ import typer
 from holmes.cli.main import app
 
 PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
-HIDDEN = {"help", "install_completion", "show_completion"}
+LEFT_OUT = {"help", "install_completion", "show_completion"}
 KINDS = {Path: "PATH", str: "TEXT", int: "N", float: "X"}
 HEAD = """# Commands
 
@@ -37,7 +37,8 @@ def page() -> str:
 
 def section(command: Any, name: str) -> Iterator[str]:
     """A command and all below it."""
-    parameters = [param for param in command.params if param.name not in HIDDEN]
+    shown = [param for param in command.params if not getattr(param, "hidden", False)]
+    parameters = [param for param in shown if param.name not in LEFT_OUT]
     arguments = [param for param in parameters if param.param_type_name == "argument"]
     options = [param for param in parameters if param.param_type_name == "option"]
     below = getattr(command, "commands", {})
@@ -72,7 +73,7 @@ def default(param: Any) -> str:
     shown = param.show_default if isinstance(param.show_default, str) else param.default
     if param.required:
         return " *Required.*" if param.param_type_name == "option" else ""
-    if shown is None or shown is False or shown == [] or callable(shown):
+    if shown is None or shown is False or shown in ([], "") or callable(shown):
         return ""
     return f" *Default: {escaped(str(shown))}.*"
 

@@ -298,7 +298,7 @@ def test_the_models_that_can_be_used_here_are_listed(monkeypatch, capsys) -> Non
     found = {entry["name"]: entry for entry in json.loads(said)}
     assert code == 0 and found["pocket"]["present"] == found["tint"]["present"] == "yes"
     assert found["pocket"]["width"] == load_visual("pocket").width
-    assert found["open_clip:PE-Core-L-14-336"]["present"] == "no: downloaded when first used"
+    assert found["open_clip:PE-Core-L-14-336"]["present"] == "no: downloaded on first use"
     assert {"parameters", "languages", "licence", "encodes"} <= found["siglip2-base-patch16-224"].keys()
     code, said, _ = shell("models")
     assert code == 0 and "Apache-2.0" in said and "open_clip:ViT-B-16-SigLIP2" in said

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from holmes.cli.options import wide_console
+
 
 def models(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -23,16 +25,13 @@ def models(
     if json:
         typer.echo(json_format.dumps([asdict(entry) for entry in found], indent=1))
         return
-    from rich.console import Console
     from rich.table import Table
 
-    table = Table("model", "encodes", "parameters", "width", "languages", "licence", "present", box=None)
+    table = Table("model", "encodes", "size", "width", "languages", "licence", "present", box=None)
+    table.columns[0].no_wrap = True  # names are copied
     for entry in found:
         size = f"{entry.parameters:,} M" if entry.parameters else ""
         width = f"{entry.width:,}" if entry.width else ""
         about = (entry.encodes, size, width, entry.languages, entry.licence, entry.present)
         table.add_row(entry.name, *about)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=140)
-    console.print(table)
+    wide_console().print(table)

@@ -110,7 +110,7 @@ def _installed(*modules: str) -> str:
 def _presence(repository: str, module: str) -> str:
     if (installed := _installed(module)) != PRESENT:
         return installed
-    return PRESENT if present_folder(repository) is not None else "no: downloaded when first used"
+    return PRESENT if present_folder(repository) is not None else "no: downloaded on first use"
 
 
 def _cached(listed: set[str]) -> Iterator[tuple[str, str]]:
