@@ -55,7 +55,7 @@ SMALLER = (1, 2, 4)  # galleries with all of the other videos, half and a quarte
 USUAL_LEAD_POWER, USUAL_SLOPE, USUAL_SIZE_POWER = 0.3, 0.4, 0.2
 PULL_SCORES, PULL_SPREAD, PULL_LEAD = 0.005, 10.0, 2.5
 PULL_ABSENCE, PULL_SIZE = 0.5, 5.0
-PULL_OWN_LEAD, PULL_OWN_ABSENCE = 20.0, 10.0
+PULL_OWN, PULL_OWN_LEAD = 10.0, 20.0
 STEEPEST = 20.0  # slope b that a fit begins with
 
 
@@ -281,11 +281,14 @@ def fit_evidence(score_QV: Tensor, owner_Q: Tensor, known: ScoreEvidence | None 
     spread = shown.spread_Q.mean().clamp(min=SMALLEST_DEVIATION).item()
     lead = shown.lead_Q.median().clamp(min=SMALLEST_DEVIATION).item()
     log_wide_Q, log_lead_Q = bounded(shown.spread_Q / spread).log(), bounded(shown.lead_Q / lead).log()
-    lead_power, pull_lead = (
-        (USUAL_LEAD_POWER, PULL_LEAD) if known is None else (known.lead_power, PULL_OWN_LEAD)
-    )
-    centre_4 = z_QV.new_tensor([0.0, -0.5, 0.0, lead_power])
-    pull_4 = z_QV.new_tensor([PULL_SCORES, PULL_SCORES, PULL_SPREAD, pull_lead]) / queries
+    # s₀ and log T₀, in deviations, γ and δ: what they are pulled towards, and how strongly.
+    centre, pulls = (0.0, -0.5, 0.0, USUAL_LEAD_POWER), (PULL_SCORES, PULL_SCORES, PULL_SPREAD, PULL_LEAD)
+    if known is not None:
+        per_deviation = known.sharpness(Contrast(deviation * spread, score_QV.new_tensor(lead))) * deviation
+        offset = (known.offset - mean) / deviation
+        centre = (float(offset), -math.log(per_deviation), known.spread_power, known.lead_power)
+        pulls = (PULL_OWN, PULL_OWN, PULL_OWN, PULL_OWN_LEAD)
+    centre_4, pull_4 = z_QV.new_tensor(centre), z_QV.new_tensor(pulls) / queries
 
     def loss(params_4: Tensor) -> Tensor:
         offset, log_temperature, spread_power, lead_power = params_4
@@ -294,8 +297,9 @@ def fit_evidence(score_QV: Tensor, owner_Q: Tensor, known: ScoreEvidence | None 
         own_Q = log_alpha_QV.gather(1, owner_Q.unsqueeze(1)).squeeze(1) - log_alpha_QV.logsumexp(1)
         return (pull_4 * (params_4 - centre_4).square()).sum() - own_Q.mean()
 
-    starts = [z_QV.new_tensor([offset, wide, 0.0, lead_power]) for offset, wide in STARTS]
-    offset, log_temperature, spread_power, lead_power = least(loss, starts)
+    starts = STARTS if known is None else (centre[:2],)
+    found = least(loss, [centre_4.new_tensor([*start, *centre[2:]]) for start in starts])
+    offset, log_temperature, spread_power, lead_power = found
     return ScoreEvidence(
         temperature=float(deviation) * math.exp(log_temperature),
         offset=float(mean + deviation * offset),
@@ -336,7 +340,7 @@ def fit_absence(
     prior = math.log(expect_missing / (1 - expect_missing))
     slope, size_power, pull = USUAL_SLOPE, USUAL_SIZE_POWER, PULL_ABSENCE
     if known is not None and known.slope > 0:  # 0: an early version learned nothing of missing videos
-        slope, size_power, pull = min(known.slope, STEEPEST), known.size_power, PULL_OWN_ABSENCE
+        slope, size_power, pull = min(known.slope, STEEPEST), known.size_power, PULL_OWN
     centre_3 = score_QV.new_tensor([0.0, math.log(math.expm1(slope)), size_power])
     pull_3 = score_QV.new_tensor([pull, pull, PULL_SIZE]) / queries
 
