@@ -20,8 +20,8 @@ from holmes.heard.passages import WordSource
 from holmes.heard.screen import Screen
 from holmes.heard.speech import Recogniser, doubt, model_folder
 from holmes.media.encode_video import Sign
-from holmes.worlds.rendered.spoken import RATE as SPOKEN_RATE
-from holmes.worlds.rendered.spoken import spoken
+from holmes.worlds.rendered.film import RATE as SPOKEN_RATE
+from holmes.worlds.rendered.film import spoken
 from spoken_films import SpokenLine, film
 
 SENTENCE = "We found a silver key under the floor of the library."

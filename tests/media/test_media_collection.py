@@ -12,8 +12,7 @@ from holmes.errors import HolmesError
 from holmes.media.collection import VideoCaption, write_collection
 from holmes.media.extraction import extract
 from holmes.media.feature_folder import FeatureFolder, video_id
-from holmes.worlds.rendered import RenderSettings, render_world
-from holmes.worlds.rendered.scene_captions import world_captions
+from holmes.worlds.rendered import RenderSettings, render_world, world_captions
 from mean_colour import MeanColour, seconds_of_gray
 
 

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,47 +42,15 @@ SAID = (
 QUESTION = "someone talks about a key in the library"
 
 
-@dataclass(frozen=True)
 class Demo:
     """The folders of the demonstration."""
 
-    folder: Path
-
-    @property
-    def world(self) -> Path:
-        return self.folder / "videos"
-
-    @property
-    def features(self) -> Path:
-        return self.folder / "features"
-
-    @property
-    def collection(self) -> Path:
-        return self.folder / "collection"
-
-    @property
-    def store(self) -> Path:
-        return self.folder / "store"
-
-    @property
-    def run(self) -> Path:
-        return self.folder / "run"
-
-    @property
-    def base_run(self) -> Path:
-        return self.folder / "run-base"
-
-    @property
-    def index(self) -> Path:
-        return self.folder / "index"
-
-    @property
-    def spoken(self) -> Path:
-        return self.folder / "spoken"
-
-    @property
-    def heard_index(self) -> Path:
-        return self.folder / "spoken-index"
+    def __init__(self, folder: Path) -> None:
+        self.world, self.features = folder / "videos", folder / "features"
+        self.collection, self.store = folder / "collection", folder / "store"
+        self.run, self.base_run = folder / "run", folder / "run-base"
+        self.index, self.heard_index = folder / "index", folder / "spoken-index"
+        self.spoken = folder / "spoken"
 
 
 def demo(
@@ -154,8 +121,7 @@ def pack_store(parts: Demo) -> None:
     from holmes.media.backbones import load_text
     from holmes.media.collection import write_collection
     from holmes.media.feature_folder import FeatureFolder
-    from holmes.worlds.rendered import RenderedWorld
-    from holmes.worlds.rendered.scene_captions import world_captions
+    from holmes.worlds.rendered import RenderedWorld, world_captions
 
     if not parts.collection.exists():
         features = FeatureFolder.open(parts.features)
@@ -281,8 +247,8 @@ def render_spoken(folder: Path) -> list[Path]:
     """The spoken films; those that are there are kept."""
     import numpy as np
 
+    from holmes.worlds.rendered.film import SpokenLine, write_spoken_film
     from holmes.worlds.rendered.paint import paint_scene
-    from holmes.worlds.rendered.spoken import SpokenLine, write_spoken_film
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"film{number}.mp4" for number in range(1, len(SAID) + 1)]

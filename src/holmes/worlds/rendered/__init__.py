@@ -22,11 +22,13 @@ import numpy as np
 from holmes.base.manifests import FileFormat
 from holmes.base.progress import progress_bar
 from holmes.errors import HolmesError
+from holmes.media.collection import VideoCaption
+from holmes.media.feature_folder import FeatureFolder
 from holmes.worlds.rendered.film import write_film
 from holmes.worlds.rendered.paint import paint_scene
 from holmes.worlds.rendered.plan import Caption, RenderSettings, Scene, Video, plan_captions, plan_videos
 
-__all__ = ["Caption", "RenderSettings", "RenderedWorld", "Scene", "Video", "render_world"]
+__all__ = ["Caption", "RenderSettings", "RenderedWorld", "Scene", "Video", "render_world", "world_captions"]
 
 FORMAT = FileFormat("holmes-rendered-world", 2, "a rendered world", "render it again", without_checksum=(1,))
 
@@ -98,6 +100,25 @@ def render_world(
     FORMAT.write(growing / "world.json", asdict(WorldRecord(wanted, tuple(videos), tuple(captions))))
     os.replace(growing, folder)
     return RenderedWorld.open(folder)
+
+
+def world_captions(world: RenderedWorld, features: FeatureFolder) -> list[VideoCaption]:
+    """The rendered world's captions, for the videos that were extracted from it."""
+    at = {video.source: video.id for video in features}
+    id_of = {video.id: at[path] for video in world.videos if (path := world.path(video).absolute()) in at}
+    return [
+        VideoCaption(
+            video=id_of[caption.video],
+            text=caption.text,
+            split=group,
+            moment=(caption.start, caption.end),
+            kind=caption.kind.name.lower(),
+            also_fits=tuple(id_of[other] for other in caption.also_fits if other in id_of),
+        )
+        for group in ("train", "val", "test")
+        for caption in world.captions_of(group)
+        if caption.video in id_of
+    ]
 
 
 def _render(video: Video, settings: RenderSettings, path: Path) -> None:

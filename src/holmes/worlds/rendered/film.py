@@ -1,17 +1,41 @@
-"""Frames to a video file, the same bytes every time."""
+"""Frames to video files: alone, the same bytes every time; or with spoken sentences and drawn signs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
 from holmes.errors import missing_packages
+from holmes.worlds.rendered.voice import VOICES, speak
+
+RATE = 22_050  # samples per second of eSpeak NG
+BLOCK = 1024  # samples encoded at once
 
 
-def write_film(path: Path, frames_FHWC: npt.NDArray[np.uint8], frames_per_second: int) -> None:
+@dataclass(frozen=True)
+class SpokenLine:
+    """A sentence that is spoken from `start` seconds on."""
+
+    start: float
+    text: str
+    voice: str = VOICES[1]
+
+
+@dataclass(frozen=True)
+class DrawnSign:
+    """Letters that are shown from `start` to `end`."""
+
+    start: float
+    end: float
+    text: str
+
+
+def write_film(path: Path, frames_FHWC: NDArray[np.uint8], frames_per_second: int) -> None:
     """An H.264 file of these RGB frames; `path` ends in .mp4, .mkv or another container's name."""
     try:
         import av
@@ -33,3 +57,82 @@ def write_film(path: Path, frames_FHWC: npt.NDArray[np.uint8], frames_per_second
         for image in frames_FHWC:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         container.mux(stream.encode(None))
+
+
+def write_spoken_film(
+    path: Path,
+    frames_FHWC: NDArray[np.uint8],
+    frames_per_second: int,
+    lines: Sequence[SpokenLine] = (),
+    signs: Sequence[DrawnSign] = (),
+    sound: NDArray[np.int16] | None = None,
+) -> None:
+    """An H.264 file with these pictures, the signs in them, and what is said; or any other sound."""
+    try:
+        import av
+    except ImportError:
+        raise missing_packages("writing videos", "av") from None
+    frames_FHWC = frames_FHWC.copy()
+    for sign in signs:
+        draw_sign(
+            frames_FHWC[round(sign.start * frames_per_second) : round(sign.end * frames_per_second)],
+            sign.text,
+        )
+    if sound is None and lines:
+        sound = spoken(lines, len(frames_FHWC) / frames_per_second)
+    with av.open(str(path), "w", options={"fflags": "+bitexact", "movflags": "+faststart"}) as container:
+        pictures: Any = container.add_stream("libx264", rate=frames_per_second)
+        pictures.height, pictures.width = frames_FHWC.shape[1:3]
+        pictures.pix_fmt = "yuv420p"
+        pictures.options = {"preset": "veryfast", "crf": "23", "threads": "1"}
+        track: Any = container.add_stream("aac", rate=RATE, layout="mono") if sound is not None else None
+        for image in frames_FHWC:
+            container.mux(pictures.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(pictures.encode(None))
+        if sound is not None:
+            for at in range(0, len(sound), BLOCK):
+                block: Any = av.AudioFrame.from_ndarray(
+                    sound[None, at : at + BLOCK], format="s16", layout="mono"
+                )
+                block.sample_rate, block.pts = RATE, at
+                container.mux(track.encode(block))
+            container.mux(track.encode(None))
+
+
+def spoken(lines: Sequence[SpokenLine], seconds: float) -> NDArray[np.int16]:
+    """Sentences at their times, in a sound of so many seconds."""
+    whole = np.zeros(round(seconds * RATE), np.int16)
+    for line in lines:
+        first = round(line.start * RATE)
+        said = speak(line.text, line.voice)[0][: max(0, len(whole) - first)]
+        whole[first : first + len(said)] = said
+    return whole
+
+
+def draw_sign(frames_FHWC: NDArray[np.uint8], text: str) -> None:
+    """Draw dark letters on a light board into the lower part of every frame, in lines that fit."""
+    try:
+        from PIL import Image, ImageDraw, ImageFont
+    except ImportError:
+        raise missing_packages("drawing signs", "pillow") from None
+    if not len(frames_FHWC):
+        return
+    height, width = frames_FHWC.shape[1:3]
+    font = ImageFont.load_default(max(12, height // 12))
+    board = ImageDraw.Draw(Image.new("RGB", (width, height)))
+    lines: list[str] = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and board.textlength(longer, font=font) > width - 24:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    line_height = height // 9
+    wide = int(max(board.textlength(line, font=font) for line in lines))
+    top = height - line_height * len(lines) - 12
+    picture = Image.new("RGB", (wide + 16, line_height * len(lines) + 8), (250, 250, 240))
+    drawn = ImageDraw.Draw(picture)
+    for number, line in enumerate(lines):
+        drawn.text((8, 4 + number * line_height), line, fill=(12, 12, 12), font=font)
+    sign = np.asarray(picture)[: height - top, : width - 8]
+    frames_FHWC[:, top : top + len(sign), 8 : 8 + sign.shape[1]] = sign
