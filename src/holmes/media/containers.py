@@ -85,6 +85,11 @@ def sound_stream(container: Any) -> Any:
     return next((stream for stream in container.streams.audio if stream.codec_context is not None), None)
 
 
+def even(length: float) -> int:
+    """The nearest even number of pixels: a colour sample of H.264 covers two pixels by two."""
+    return max(2, round(length / 2) * 2)
+
+
 def check_size(picture: Any) -> None:
     if picture.width * picture.height > LARGEST_FRAME:
         raise VideoError(f"its frames are too large ({picture.width}×{picture.height})")

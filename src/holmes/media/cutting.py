@@ -19,6 +19,7 @@ import numpy as np
 from holmes.media.containers import (
     VideoError,
     av_library,
+    even,
     file_start,
     open_container,
     pixel_aspect,
@@ -211,8 +212,7 @@ class _Encoding:
                 sound = sound or sound_stream(container) is not None
         width, height = max(sizes, key=lambda size: size[0] * size[1])
         scale = 1.0 if largest is None else min(1.0, largest[0] / width, largest[1] / height)
-        # Even numbers: a colour sample of H.264 covers two pixels by two.
-        self.size = max(2, round(width * scale / 2) * 2), max(2, round(height * scale / 2) * 2)
+        self.size = even(width * scale), even(height * scale)
         self.output = av.open(out, "w", format="mp4", options=IN_PIECES if pieces else WHOLE)
         self.picture = self.output.add_stream("libx264", rate=min(240, max(1, round(rate))), options=QUALITY)
         self.picture.width, self.picture.height = self.size
@@ -325,7 +325,7 @@ class _Encoding:
         stamp = max(self.last + 1, round(time / CLOCK))
         width, height = self.size
         scale = min(width / frame.width, height / frame.height)
-        inner = max(2, round(frame.width * scale / 2) * 2), max(2, round(frame.height * scale / 2) * 2)
+        inner = even(frame.width * scale), even(frame.height * scale)
         if abs(inner[0] - width) <= 2 and abs(inner[1] - height) <= 2:
             fitted = frame.reformat(width=width, height=height, format="yuv420p")
         else:

@@ -17,6 +17,7 @@ import numpy as np
 from holmes.media.containers import (
     VideoError,
     av_library,
+    even,
     file_start,
     open_container,
     pixel_aspect,
@@ -166,8 +167,7 @@ class _Encode:
         codec = stream.codec_context
         aspect = pixel_aspect(stream)
         scale = min(1.0, TALLEST / max(min(codec.width * aspect, codec.height), 1))
-        # Even numbers: a colour sample of H.264 covers two pixels by two.
-        self.size = [max(2, round(side * scale / 2) * 2) for side in (codec.width * aspect, codec.height)]
+        self.size = [even(side * scale) for side in (codec.width * aspect, codec.height)]
         self.track.width, self.track.height = self.size[::-1] if turns % 2 else self.size
         self.track.pix_fmt = "yuv420p"
         self.track.options = {"preset": "ultrafast", "crf": "24", "g": str(2 * rate), "tune": "zerolatency"}

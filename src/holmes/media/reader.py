@@ -324,8 +324,8 @@ class VideoReader:
         if self.largest_side:
             short = min(width, height)
             side = self.largest_side if short <= self.largest_side else self.scaled_side or self.largest_side
-            room = math.sqrt(LARGEST_SHAPE / (width * height)) * side
-            if (scale := min(side / short, room)) < 1:
+            largest = math.sqrt(LARGEST_SHAPE / (width * height)) * side
+            if (scale := min(side / short, largest)) < 1:
                 width, height = max(1, round(width * scale)), max(1, round(height * scale))
         # The display matrix says how far to turn anticlockwise, which is NumPy's direction too.
         upright = np.rot90(self._scaler.rgb(frame, width, height), round(frame.rotation / 90))

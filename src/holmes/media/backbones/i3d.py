@@ -22,6 +22,7 @@ from holmes.base.devices import device_named
 from holmes.base.files import sha256_file
 from holmes.errors import HolmesError, missing_packages
 from holmes.media.backbones.base import Image, Matrix, encode_in_batches
+from holmes.media.backbones.pretrained import limit_threads
 from holmes.media.pictures import square
 
 SIDE = 224
@@ -49,8 +50,7 @@ class I3D:
     window = WINDOW
 
     def __init__(self, threads: int | None = None, device: str = "auto") -> None:
-        if threads:
-            torch.set_num_threads(threads)
+        limit_threads(threads)
         self.device = device_named(device)
         path = weights_path()
         self.digest = sha256_file(path)

@@ -15,6 +15,7 @@ import numpy as np
 
 from holmes.errors import HolmesError, first_sentence, missing_packages
 from holmes.media.backbones.base import Image, Matrix, encode_in_batches
+from holmes.media.backbones.pretrained import limit_threads
 from holmes.media.backbones.torchvision_import import make_torchvision_importable
 from holmes.media.pictures import square
 
@@ -38,12 +39,10 @@ class ImageModel:
     window = 1
 
     def __init__(self, name: str, threads: int | None = None, device: str = "auto") -> None:
-        import torch
 
         from holmes.base.devices import device_named
 
-        if threads:
-            torch.set_num_threads(threads)
+        limit_threads(threads)
         library, _, wanted = name.partition(":")
         model_name, _, file = wanted.partition("@")
         make_torchvision_importable()

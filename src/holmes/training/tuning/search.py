@@ -146,12 +146,11 @@ def tune(
         f"{out} is being searched by another process; wait until it is done, or give another --out.",
     )
     try:
-        search = Search(store, config, out, tuple(fixed), options, say)
-        run = partial(runner or run_here, search.setup)
-        search.go(run, trials, deadline, at_once)
-        search.confirm(run, deadline, at_once)
+        search = Search(store, config, out, tuple(fixed), options, runner or run_here, deadline, at_once, say)
+        search.go(trials)
+        search.confirm()
         if worth and search.complete():
-            search.measure_worth(run, deadline, at_once)
+            search.measure_worth()
         found = search.result()
         if not seeds:
             return found
@@ -188,9 +187,13 @@ class Search:
         out: Path,
         fixed: tuple[str, ...],
         options: RunOptions,
-        say: Callable[[str], None] | None = None,
+        runner: Runner,
+        deadline: float,
+        at_once: int,
+        say: Callable[[str], None] | None,
     ) -> None:
         self.store, self.config, self.out, self.options, self.say = store, config, out, options, say
+        self.deadline, self.at_once = deadline, at_once
         self.space = space_for(config, fixed)
         if not self.space:
             raise HolmesError("--set fixes every setting of the search space; leave some to be searched.")
@@ -199,44 +202,32 @@ class Search:
         self.running: dict[str, Any] = {}  # name of the job → Optuna's trial
         self.lock = threading.Lock()  # processes ask from threads of their own
         self.display: StudyDisplay | None = None
-        self.setup = {
-            "store": str(store.path.resolve()),
-            "device": options.device,
-            "use": [str(path) for path in FILES],
-        }
+        use = [str(path) for path in FILES]
+        self.run = partial(runner, {"store": str(store.path.resolve()), "device": options.device, "use": use})
 
-    def go(
-        self, run: Callable[..., Iterator[Finished[str]]], trials: int, deadline: float, at_once: int
-    ) -> None:
+    def go(self, trials: int) -> None:
         """Train trials until there are enough, or time is up."""
         done = len(self.ended())
         with StudyDisplay(trials, self.options.progress, done, "trials") as self.display:
             if done:
                 self.display.say(f"continuing after {done} trials; {self.best_so_far()}")
-            while time.monotonic() < deadline and len(self.ended()) < trials:
-                self.work(run, self.new_trials(trials, deadline), deadline, at_once, self.end)
+            while time.monotonic() < self.deadline and len(self.ended()) < trials:
+                self.work(self.new_trials(trials), self.end)
 
-    def work(
-        self,
-        run: Callable[..., Iterator[Finished[str]]],
-        jobs: Jobs,
-        deadline: float,
-        at_once: int,
-        end: Callable[[Finished[str]], None],
-    ) -> None:
+    def work(self, jobs: Jobs, end: Callable[[Finished[str]], None]) -> None:
         def report(name: str, epochs: Any) -> None:
-            if time.monotonic() > deadline:
+            if time.monotonic() > self.deadline:
                 raise OutOfTimeError
             if self.display is not None:
                 self.display.show(name, epochs)
 
         with suppress(OutOfTimeError):  # what is being trained stays in the journal, and is taken up again
-            for finished in run(jobs, at_once, self.answer, report):
+            for finished in self.run(jobs, self.at_once, self.answer, report):
                 end(finished)
 
-    def new_trials(self, trials: int, deadline: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    def new_trials(self, trials: int) -> Iterator[tuple[str, dict[str, Any]]]:
         """One trial after another, each suggested when a process is free to train it."""
-        while time.monotonic() < deadline:
+        while time.monotonic() < self.deadline:
             with self.lock:
                 if len(self.ended()) + len(self.running) >= trials:
                     return
@@ -350,7 +341,7 @@ class Search:
     def save_best(self) -> None:
         save_settings(self.out / BEST, self.chosen(self.best()))
 
-    def confirm(self, run: Callable[..., Iterator[Finished[str]]], deadline: float, at_once: int) -> None:
+    def confirm(self) -> None:
         """Train the best few again, on the folds of another partition."""
         best = sorted(self.complete(), key=lambda trial: trial.mean, reverse=True)[:CANDIDATES]
         if len(best) < 2:
@@ -373,11 +364,9 @@ class Search:
                 self.say(f"{finished.job}: {how}")
 
         with StudyDisplay(len(left), self.options.progress, what="trials again") as self.display:
-            self.work(run, jobs(), deadline, at_once, end)
+            self.work(jobs(), end)
 
-    def measure_worth(
-        self, run: Callable[..., Iterator[Finished[str]]], deadline: float, at_once: int
-    ) -> None:
+    def measure_worth(self) -> None:
         """Put each setting of the best trial back to the preset's value, alone, and train all folds."""
         best = self.best()
         if not best.changes:
@@ -403,7 +392,7 @@ class Search:
                 self.display.end(finished.job, how)
 
         with StudyDisplay(len(names), self.options.progress, what="settings") as self.display:
-            self.work(run, jobs(), deadline, at_once, end)
+            self.work(jobs(), end)
 
     def worth_key(self, best: Trial, name: str) -> str:
         return f"worth:{best.number}:{name}"
