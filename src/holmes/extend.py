@@ -106,16 +106,19 @@ def visual_encoder(
         >>> tint = lambda pictures: [picture.mean((0, 1)) for picture in pictures]
         >>> extend.visual_encoder("tint", tint, width=3)
     """
-    if not name.isidentifier():
-        raise HolmesError(f"'{name}' is not a valid name: use letters, digits and underscores.")
+    check_name(name)
     if name in BUILT_IN:
         raise HolmesError(f"there already is an encoder '{name}'; choose another name.")
     ENCODERS_OF_FRAMES[name] = OwnEncoder(name, frames, sentences, width, side, rate, window, version)
 
 
-def add(setting: str, name: str, part: Part, parts: MutableMapping[str, Part]) -> None:
+def check_name(name: str) -> None:
     if not name.isidentifier():
         raise HolmesError(f"'{name}' is not a valid name: use letters, digits and underscores.")
+
+
+def add(setting: str, name: str, part: Part, parts: MutableMapping[str, Part]) -> None:
+    check_name(name)
     if name in NAMES[setting] and name not in OWN[setting]:
         raise HolmesError(f"{setting} already has '{name}'; choose another name.")
     OWN[setting].add(name)

@@ -40,7 +40,7 @@ def test_workers_decode_and_one_process_encodes(tmp_path: Path, monkeypatch: pyt
     too_much = gray_video(tmp_path / "white.mp4", [255] * 4, [0.0, 0.5, 1.0, 1.5])
     encoder = OnGpu()
     monkeypatch.setattr(extraction, "load_visual", lambda name, **how: encoder)
-    monkeypatch.setattr(extraction, "check_sees", lambda *trial: None)  # it is tried in this thread
+    monkeypatch.setattr(extraction, "check_named", lambda *trial: None)  # it is tried in this thread
     summary = extract([*films, too_much], tmp_path / "shared", "mean", workers=2)
     assert sorted(summary.extracted) == films and encoder.calls > 10
     assert threading.get_ident() not in encoder.threads

@@ -1,11 +1,4 @@
-"""Captioned videos as a collection to train on: the folder layout of the field, for `holmes data pack`.
-
-FOLDER/FeatureData/<encoder>/feature.hdf5                  video → rows
-FOLDER/TextData/<encoder>_<name>_query_feat.hdf5           sentence → token states
-FOLDER/TextData/<name>{train,val,test}.caption.txt         sentence id and text
-FOLDER/moments.json, kinds.json, also_fits.json            what else is known of the sentences
-FOLDER/encoders.json                                       which encoders made the features
-"""
+"""Captioned videos as a collection in the folder layout of the field; see `data/field_folders.py`."""
 
 from __future__ import annotations
 

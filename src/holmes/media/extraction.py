@@ -13,8 +13,8 @@ from pathlib import Path
 
 from holmes.base.processes import available_cores
 from holmes.errors import HolmesError
-from holmes.media.backbones import BUILT_IN, DEFAULT, load_visual
-from holmes.media.backbones.base import VisualBackbone, check_sees, identify
+from holmes.media.backbones import DEFAULT, check_named, load_visual
+from holmes.media.backbones.base import VisualBackbone, identify
 from holmes.media.backbones.own import ENCODERS as OWN_ENCODERS
 from holmes.media.encode_video import Outcome, Sign, extract_video, outcome_of
 from holmes.media.feature_folder import FeatureFolder, check_rate
@@ -93,9 +93,8 @@ def extract(
     rate = encoder.rate if rate is None else rate
     check_rate(rate)
     sources = find_videos(videos)
-    tried = Path(out).exists() or encoder.name in BUILT_IN  # it has made features, here or elsewhere
-    if not tried and (by_name or encoder.name in OWN_ENCODERS):
-        check_sees(encoder, encoder.name)
+    if not Path(out).exists():  # else it has made features before
+        check_named(encoder, by_name)
     folder = FeatureFolder.create(out, identify(encoder), rate)
     reused = {source for source in sources if folder.is_current(source)}
     waiting = [source for source in sources if source not in reused]

@@ -85,13 +85,13 @@ def recorded_embedder(record: dict[str, Any], model: Model | None = None, device
         check_same_model(record, embedder)
         return embedder
     name = str(model or record.get("name"))
-    if record.get("kind") == TRAINED and not is_hub_name(name) and checkpoint_in(Path(name)) is None:
+    if record.get("kind") == TRAINED:
+        what, gone = "checkpoint", not is_hub_name(name) and checkpoint_in(Path(name)) is None
+    else:
+        what, gone = "model", os.path.isabs(name) and not os.path.isdir(name)
+    if gone:
         raise HolmesError(
-            f"the checkpoint of this index is no longer in {name}; say with --model where it is now."
-        )
-    if record.get("kind") != TRAINED and os.path.isabs(name) and not os.path.isdir(name):
-        raise HolmesError(
-            f"the model of this index is no longer in {name}; say with --model where it is now."
+            f"the {what} of this index is no longer in {name}; say with --model where it is now."
         )
     embedder = load_embedder(name, record.get("visual"), record.get("text"), device)
     check_same_model(record, embedder)

@@ -44,9 +44,7 @@ from holmes.index.storage.manifest import FILE_NAME, Manifest
 from holmes.index.storage.segments import StoredVideo
 from holmes.index.storage.store import FEATURES
 from holmes.index.storage.writer import IndexWriter, create_index
-from holmes.media.backbones import BUILT_IN
-from holmes.media.backbones.base import check_sees, identify
-from holmes.media.backbones.own import ENCODERS as OWN_ENCODERS
+from holmes.media.backbones import check_named, identify
 from holmes.media.extraction import Executor, Failure, extract
 from holmes.media.feature_folder import MANIFEST as FEATURE_MANIFEST
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures, video_id
@@ -203,10 +201,8 @@ def first_manifest(videos: list[Path | str], embedder: Embedder, rate: float | N
     named = find_videos(files) if files or not folders else []
     if not folders and not any(os.path.exists(file) for file in named):
         raise HolmesError(f"{named[0]} does not exist; name video files, or folders that contain some.")
-    visual = embedder.visual
-    by_name = isinstance(embedder.extractor, str) or visual.name in OWN_ENCODERS
-    if named and by_name and visual.name not in BUILT_IN:
-        check_sees(visual, visual.name)
+    if named:
+        check_named(embedder.visual, isinstance(embedder.extractor, str))
     return manifest
 
 

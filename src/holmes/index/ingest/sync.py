@@ -62,12 +62,8 @@ def sync_index(
         gone, away = _missing(roots, set(seen), unreadable, session, catalogue)
         if gone:
             session.writer.remove(gone)
-    return SyncSummary(
-        **{name: getattr(summary, name) for name in BuildSummary.__dataclass_fields__}
-        | {"unchanged": unchanged + summary.unchanged},
-        removed=tuple(gone),
-        away=tuple(away),
-    )
+    known = {**vars(summary), "unchanged": unchanged + summary.unchanged}
+    return SyncSummary(**known, removed=tuple(gone), away=tuple(away))
 
 
 def _list_videos(roots: list[str]) -> tuple[list[Path], list[str]]:

@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import cast
 
 from holmes.errors import HolmesError, unknown
-from holmes.media.backbones.base import Identity, JointBackbone, TextBackbone, VisualBackbone, identify
+from holmes.media.backbones.base import (
+    Identity,
+    JointBackbone,
+    TextBackbone,
+    VisualBackbone,
+    check_sees,
+    identify,
+)
 from holmes.media.backbones.own import ENCODERS as OWN_ENCODERS
 
 __all__ = [
@@ -31,6 +38,7 @@ __all__ = [
     "JointBackbone",
     "TextBackbone",
     "VisualBackbone",
+    "check_named",
     "identify",
     "lasting_name",
     "load_text",
@@ -93,6 +101,12 @@ def load_text(name: str, threads: int | None = None, device: str = "auto") -> Te
     if name.startswith(("open_clip:", "st:")):
         return _load_library(name, threads, device)
     return cast(TextBackbone, _load_folder(name, threads, device, wants_frames=False))
+
+
+def check_named(encoder: VisualBackbone, by_name: bool) -> None:
+    """Try an encoder that was named and does not ship with Holmes; objects are taken as they are."""
+    if encoder.name not in BUILT_IN and (by_name or encoder.name in OWN_ENCODERS):
+        check_sees(encoder, encoder.name)
 
 
 class UnknownEncoderError(HolmesError):
