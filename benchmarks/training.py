@@ -20,7 +20,6 @@ from unittest.mock import patch
 
 import torch
 from common import machine, print_table, save_json
-from loops import looped_step
 from synthetic import SHAPES, synthetic_store
 
 from holmes.base.devices import choose_device
@@ -33,7 +32,7 @@ from holmes.records import Stage
 from holmes.training.logbook import read_metrics
 from holmes.training.protocol import Protocol, choose_splits
 from holmes.training.run import Run, RunOptions, train
-from holmes.training.setup import build_objective, fit_to_store
+from holmes.training.setup import fit_to_store
 
 CPU_SHARE, CPU_MODEL = 0.005, {"width": 64, "batch_videos": 16}
 WAYS = {"cuda": ("plain", "kernels", "streamed"), "cpu": ("plain", "streamed")}
@@ -154,10 +153,6 @@ def measure_way(
         steps = options.steps or run.loader.steps_per_epoch
         rows = [measure(run, way, stage, steps, warm_up=min(10, steps)) for stage in Stage]
         groups = profile(run, rows[-1]["step_ms"], options.profile)
-        if device.type == "cpu" and way == "plain":
-            print_table(
-                "The same step, ours and with one pass for each block, video and tensor", [against_loops(run)]
-            )
         del run
         if options.whole:
             rows.append(whole_run(way, store, config, how))
@@ -184,24 +179,6 @@ def whole_run(way: str, store: Store, config: HolmesConfig, how: RunOptions) -> 
         "epoch_s": seconds,
         "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if on_gpu else float("nan"),
     }
-
-
-def against_loops(run: Run, repeats: int = 3) -> dict[str, Any]:
-    """Steps per second of ours and of the loop structure, measured in turn."""
-    batch = next(iter(run.loader.epoch(0)))
-    uniform_QV = torch.rand(run.loader.query_capacity, run.loader.videos_per_rank)
-    objective = build_objective(run.config)
-    state = [(torch.zeros_like(p), torch.zeros_like(p)) for p in run.model.parameters()]
-    seconds: dict[str, list[float]] = {"ours": [], "loops": []}
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        run.step(batch, Stage.CALIBRATED, uniform_QV, torch.tensor(1e-5))
-        seconds["ours"].append(time.perf_counter() - start)
-        start = time.perf_counter()
-        looped_step(run.model, objective, batch, state, 1e-5)
-        seconds["loops"].append(time.perf_counter() - start)
-    ours, loops = (sorted(values[1:])[repeats // 2] for values in seconds.values())
-    return {"ours steps/s": 1 / ours, "loops steps/s": 1 / loops, "ratio": loops / ours}
 
 
 def profile(run: Run, step_ms: float, list_kernels: bool) -> dict[str, float]:
