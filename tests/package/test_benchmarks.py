@@ -84,16 +84,13 @@ def test_training_and_evaluation_are_timed_with_every_flag(command: Any, tmp_pat
 def test_searches_are_timed_with_every_flag(
     command: Any, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a synthetic index, of one with the first step in a process of its own, and of passages."""
+    """Of a synthetic index, of one whose steps are processes of their own, run here, and of passages."""
     command("heard_scale", tmp_path / "passages", "--hours", 10, "--measured", 1)
     assert "| a phrase |" in capsys.readouterr().out
     million = import_module("million")
 
-    def check_output(words: list[str], **how: Any) -> str:
-        _, file, flag, step, *_ = words
-        if step == "build":
-            return subprocess.check_output(words, **how)
-        assert (file, flag) == (million.__file__, "--step")
+    def check_output(words: list[str], text: bool) -> str:
+        assert words[:3] == [sys.executable, million.__file__, "--step"]
         with redirect_stdout(io.StringIO()) as said:
             command("million", *words[2:])
         return said.getvalue()
@@ -207,15 +204,16 @@ def test_everyone_is_tuned_with_the_same_budget(
     pytest.importorskip("optuna")
     plant(tmp_path / "work" / "planted-16", PlantSettings(videos=16, **SMALL))
 
+    tuning = import_module("tuning")
+
     def run(words: list[str], timeout: float) -> Any:
-        """The first row in a process of its own, the second in this one."""
-        if "Holmes" in words:
-            return subprocess.run(words, timeout=timeout)
+        """In this process, which has imported torch."""
+        assert words[:2] == [sys.executable, tuning.__file__] and 0 < timeout <= 3000
         command("tuning", *words[2:])
         return SimpleNamespace(returncode=0)
 
     found = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
-    monkeypatch.setattr(import_module("tuning"), "subprocess", found)
+    monkeypatch.setattr(tuning, "subprocess", found)
     words = ["--data", tmp_path, "--work", tmp_path / "work", "--out", tmp_path, "--device", "cpu"]
     words += ["--only", "planted", "--planted", 16, "--trials", 1, "--seeds", "0,1", "--jobs", 1]
     words += ["--rows", "Holmes,MS-SL", "--search", "model.dropout", "--seconds", 3000]
