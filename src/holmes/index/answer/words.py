@@ -17,6 +17,7 @@ from itertools import accumulate
 import torch
 
 from holmes.evidence.sources import SAID, WRITTEN, ClauseKind, TextEvidence, Told
+from holmes.evidence.wording import words_lead
 from holmes.heard.passages import Passage
 from holmes.index.answer.answers import Hit, Quote
 from holmes.index.engine.gallery import Gallery
@@ -36,7 +37,7 @@ from holmes.index.engine.scan import Probes
 from holmes.index.ingest.hearing import encoder_digest, sentence_vectors
 from holmes.index.storage.store import IndexStore
 from holmes.media.backbones.pocket import core_of
-from holmes.moments import LEAST_SECONDS, Moment
+from holmes.moments import GAP, LEAST_SECONDS, Moment
 from holmes.records import Scores
 
 NOTABLE = 0.1  # the least share of a video's evidence that makes a source worth naming
@@ -201,26 +202,26 @@ def with_quotes(
     told = tuple(quote for _, quote in quotes)
     moments = hit.moments
     if told:
-        leads = max(sources[1:]) > sources[0]
         spoken = _moment(told[0].passage, moments)
-        others = tuple(m for m in moments if m.end <= spoken.start or m.start >= spoken.end)
-        moments = (
-            (spoken, *others)
-            if leads
-            else (moments[0], *_unless_overlapping(moments[0], spoken), *moments[1:])
-        )
+        leads = words_lead([sources])
+        moments = _apart((spoken, *moments) if leads else (moments[0], spoken, *moments[1:]))
     return replace(hit, moments=moments, because=because, quotes=told)
 
 
-def _unless_overlapping(one: Moment, other: Moment) -> tuple[Moment, ...]:
-    return () if other.start < one.end and one.start < other.end else (other,)
+def _apart(moments: Sequence[Moment]) -> tuple[Moment, ...]:
+    """Moments without those that lie beside an earlier one."""
+    kept: list[Moment] = []
+    for moment in moments:
+        if all(moment.end + GAP <= other.start or other.end + GAP <= moment.start for other in kept):
+            kept.append(moment)
+    return tuple(kept)
 
 
 def _moment(passage: Passage, moments: Sequence[Moment]) -> Moment:
-    """The moment of a passage; a short one is widened, as moments are."""
-    missing = max(0.0, LEAST_SECONDS - (passage.end - passage.start)) / 2
-    start = max(0.0, passage.start - missing)
-    return Moment(start, max(passage.end + missing, start + LEAST_SECONDS), moments[0].score)
+    """The moment of a passage; a short one begins earlier, since a video may end with it."""
+    start = max(0.0, min(passage.start, passage.end - LEAST_SECONDS))
+    last = max(moment.end for moment in moments)  # of a video that is shorter than a moment
+    return Moment(start, max(passage.end, min(start + LEAST_SECONDS, last)), moments[0].score)
 
 
 def marks(text: str, query: WordQuery) -> tuple[tuple[int, int], ...]:
