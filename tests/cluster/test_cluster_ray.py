@@ -437,28 +437,24 @@ def test_an_index_built_on_a_cluster_is_the_one_built_here(
     assert again.added == 0 and again.unchanged == 9 and len(notes(notebook / "done")) == 9
 
 
-def test_processes_are_found_while_threads_and_processes_end() -> None:
+def test_processes_are_found_while_threads_and_processes_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that is to be killed goes on starting and ending them."""
-    ended = threading.Event()
+    tasks, listed = Path(f"/proc/{os.getpid()}/task"), Path.iterdir
 
-    def start_and_end() -> None:
-        while not ended.is_set():
-            one = threading.Thread(target=subprocess.run, args=(["true"],))
-            one.start()
-            one.join()
+    def with_an_ended_thread(folder: Path) -> Iterator[Path]:
+        yield from [folder / "0"] if folder == tasks else []  # no thread has this number
+        if folder == Path("/proc/1/task"):
+            raise ProcessLookupError  # as of a process that ends now
+        yield from listed(folder)
 
-    busy = [threading.Thread(target=start_and_end) for _ in range(4)]
     lasting = subprocess.Popen(["sleep", "60"])
     try:
-        for thread in busy:
-            thread.start()
-        assert all(lasting.pid in children_of(os.getpid()) for _ in range(50))
+        monkeypatch.setattr(Path, "iterdir", with_an_ended_thread)
+        assert lasting.pid in children_of(os.getpid())
+        assert children_of(1) == []
     finally:
-        ended.set()
         lasting.kill()
         lasting.wait()
-        for thread in busy:
-            thread.join()
 
 
 def test_what_a_cluster_costs_is_measured(

@@ -79,31 +79,46 @@ def in_shards(path: Path, **more: Any) -> ShardedIndex:
     return opened
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 40])
-@pytest.mark.parametrize("calibrated", [True, False])
+QUESTIONS: list[dict[str, Any]] = [
+    {},
+    {"top": 1},
+    {"top": 200},
+    {"filter": "*film*1.mp4"},
+    {"filter": {"/films/film003.mp4", "/films/nowhere.mp4"}},
+    {"not_here_below": 0.5},
+    {"abstain_below": 0.4},  # of a calibrated index
+]
+
+
+def answers_to(index: Any, questions: list[dict[str, Any]]) -> list[list[str]]:
+    return [[bits(answer) for answer in index.search_many(SENTENCES, **how)] for how in questions]
+
+
+@pytest.fixture(scope="module")
+def expected(made: Path) -> list[list[str]]:
+    with pytest.MonkeyPatch.context() as patch:
+        known_encoders(patch, FakeJoint())
+        whole = holmes.open_index(made / "index", device="cpu")
+        assert whole.gallery.in_parts, "long videos are part of the question"
+        scores = [hit.score for hit in whole.search("dog", top=200).hits]
+        assert len(set(scores)) < len(scores), "equal scores are part of the question"
+        return answers_to(whole, QUESTIONS)
+
+
+@pytest.mark.parametrize("count", [1, 7, 40])
 def test_answers_are_those_of_one_index_to_the_last_bit(
-    made: Path, tmp_path: Path, count: int, calibrated: bool
+    made: Path, expected: list[list[str]], tmp_path: Path, count: int
 ) -> None:
+    split_index(made / "index", tmp_path / "shards", count)
+    assert answers_to(in_shards(tmp_path / "shards"), QUESTIONS) == expected
+
+
+def test_so_are_those_without_a_calibration(made: Path, tmp_path: Path) -> None:
     index = shutil.copytree(made / "index", tmp_path / "index")
-    if not calibrated:
-        (index / CALIBRATION).unlink()
-    split_index(index, tmp_path / "shards", count)
+    (index / CALIBRATION).unlink()
+    split_index(index, tmp_path / "shards", 7)
     whole, parts = holmes.open_index(index, device="cpu"), in_shards(tmp_path / "shards")
-    assert whole.gallery.in_parts, "long videos are part of the question"
-    questions: list[dict[str, Any]] = [
-        {},
-        {"top": 1},
-        {"top": 200},
-        {"filter": "*film*1.mp4"},
-        {"filter": {"/films/film003.mp4", "/films/nowhere.mp4"}},
-        {"not_here_below": 0.5},
-        *([{"abstain_below": 0.4}] if calibrated else []),
-    ]
-    for how in questions:
-        expected, found = whole.search_many(SENTENCES, **how), parts.search_many(SENTENCES, **how)
-        assert [bits(answer) for answer in found] == [bits(answer) for answer in expected]
-    scores = [hit.score for hit in whole.search("dog", top=200).hits]
-    assert len(set(scores)) < len(scores), "equal scores are part of the question"
+    assert answers_to(parts, QUESTIONS[:-1]) == answers_to(whole, QUESTIONS[:-1])
 
 
 @pytest.mark.parametrize("share", [1, 5])
