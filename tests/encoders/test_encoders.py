@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import encoder_twins as twin
 from holmes.config.presets import PRESETS
-from holmes.encoders.blocks import BlockNorm, ParallelBlocks
+from holmes.encoders.blocks import ParallelBlocks
 from holmes.encoders.dropout import dropout, random_bytes, relu_dropout
 from holmes.encoders.gaussian import gaussian_weights
 from holmes.encoders.mixture import BlockMixture
@@ -72,12 +72,14 @@ def test_a_narrow_gaussian_keeps_neighbours_and_a_wide_one_everyone():
     assert wide.min() > 0.95
 
 
+@pytest.mark.parametrize("trained", [False, True])  # on a CPU, training goes block by block
 @pytest.mark.parametrize("masked", [False, True])
-def test_parallel_blocks_equal_single_ones(masked):
+def test_parallel_blocks_equal_single_ones(masked, trained):
     blocks = shaken(ParallelBlocks(WIDTHS, length=9, width=16, heads=4, dropout_rate=0.5))
     x = torch.randn(3, 9, 16)
     valid = length_mask(torch.tensor([9, 4, 1]), 9)
-    ours = blocks(x, valid if masked else None)
+    with torch.set_grad_enabled(trained):
+        ours = blocks(x, valid if masked else None)
     w = weights_of(blocks)
     for g, width in enumerate(WIDTHS):
         for n in range(3):
@@ -252,18 +254,30 @@ def test_dropout_keeps_the_mean_and_drops_at_its_rate(rate):
     assert torch.equal(dropout(values, 0.0, training=True), values)
 
 
-def test_norms_of_a_training_step_are_those_of_evaluation() -> None:
-    """On a CPU training scales and shifts inside the library's norm; values and gradients are the same."""
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradients_of_blocks_are_those_of_all_at_once(masked, monkeypatch) -> None:
+    """Block by block as on a CPU, and all blocks in one product as on a GPU."""
     torch.manual_seed(0)
-    norm, input_GRD = shaken(BlockNorm(3, 8)), torch.randn(3, 5, 8, requires_grad=True)
-    direction, found = torch.randn(3, 5, 8), {}
-    for training in (True, False):
-        output = norm.train(training)(input_GRD)
-        gradients = torch.autograd.grad(output, [input_GRD, norm.weight_GD, norm.bias_GD], direction)
-        found[training] = [output, *gradients]
-    for ours, plain in zip(found[True], found[False], strict=True):
-        torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-6)
-    assert norm.train()(input_GRD[:1]).shape == (3, 5, 8)  # one input for all blocks
+    blocks = shaken(ParallelBlocks(WIDTHS, length=9, width=16, heads=4, dropout_rate=0.5))
+    x, direction = torch.randn(3, 9, 16, requires_grad=True), torch.randn(len(WIDTHS), 3, 9, 16)
+    mask = length_mask(torch.tensor([9, 4, 1]), 9) if masked else None
+    wanted = [x, *blocks.parameters()]
+    ours = torch.autograd.grad(blocks(x, mask), wanted, direction)
+    monkeypatch.setattr("holmes.encoders.blocks.by_onednn", lambda values: False)
+    for one, other in zip(ours, torch.autograd.grad(blocks(x, mask), wanted, direction), strict=True):
+        assert_close(one, other, 1e-5)
+
+
+def test_blocks_in_training_vary_as_all_at_once_do() -> None:
+    """Block by block, with gradients, dropout falls where the plain form has it, which golden files check."""
+    torch.manual_seed(0)
+    blocks = shaken(ParallelBlocks((None, 1.0), length=4, width=16, heads=4, dropout_rate=0.3)).train()
+    x, variances = torch.randn(1, 4, 16).expand(8000, -1, -1), []
+    for trained in (True, False):
+        with torch.set_grad_enabled(trained):
+            variances.append(blocks(x, None).detach().var(1))
+    assert variances[1].min() > 0.001
+    torch.testing.assert_close(variances[0], variances[1], rtol=0.15, atol=0.0)
 
 
 def test_dropout_draws_a_byte_for_every_value() -> None:

@@ -69,7 +69,8 @@ def twin_step(value, gradient, first, second, rate, decay):
         value[i] -= rate * (first[i] / (math.sqrt(second[i]) + 1e-6) + decay * value[i])
 
 
-def test_steps_equal_the_loop():
+@pytest.mark.parametrize("one_pass", [True, False])  # on a CPU, and on a GPU without kernels
+def test_steps_equal_the_loop(one_pass):
     torch.manual_seed(0)
     model = Small()
     rng = np.random.default_rng(0)
@@ -82,6 +83,7 @@ def test_steps_equal_the_loop():
         for name, parameter in model.named_parameters()
     }
     optimizer = FlatAdam(model)
+    optimizer.one_pass = one_pass
     for step in range(5):
         rate = 0.01 * (step + 1)
         sizes = {name: 10.0 ** rng.integers(-3, 2) for name in names}  # some are clipped and some are not

@@ -21,8 +21,9 @@ import holmes.encoders.dropout as dropout_module
 from holmes.encoders.model import HolmesModel
 from holmes.losses.intra_video import intra_video_loss
 from holmes.losses.objective import Objective, Weights
-from holmes.records import Stage
+from holmes.records import Batch, Stage
 from holmes.similarity import reference_scores
+from holmes.training.optimizer import FlatAdam
 from holmes.training.run import train
 from holmes.training.step import TrainStep
 from small import embedded, features, tiny_config
@@ -99,6 +100,31 @@ def test_parity_takes_a_file_of_training_mode(monkeypatch, capsys):
     for name in dropout_parity.DROPOUT_CALLS:
         monkeypatch.setitem(dropout_parity.DROPOUT_CALLS, name, lambda values, *_: values)
     assert main() == 1, "a model without dropout does not agree"
+
+
+# What a step encodes
+
+
+@pytest.mark.parametrize("dual", [False, True])
+def test_a_step_encodes_no_token_behind_the_longest_query(dual):
+    config = tiny_config(dual=dual, dropout=0.0)
+    fed = features(config)
+    longest = int(fed.token_lengths_Q.max())
+    assert longest < config.tokens
+    owners = fed.owners
+    batch = Batch(
+        fed.frames_VFD, fed.frame_lengths_V, fed.clips_VCD, fed.tokens_QTD, fed.token_lengths_Q,
+        owners.owner_Q, owners.slot_Q, owners.queries_per_video,
+    )  # fmt: skip
+    model = HolmesModel(config).train()
+    step = TrainStep(model, Objective(Weights(0.1, 0.1, 0.1, 0.1, 0.1), 0.1, 0.1), FlatAdam(model))
+    whole, seen = model.encode_queries(fed.tokens_QTD, fed.token_lengths_Q), []
+    model.pool.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape[1]))
+    query, _ = step.encode(batch)
+    assert seen == [longest]
+    torch.testing.assert_close(query.query_QD, whole.query_QD)
+    if dual:
+        torch.testing.assert_close(query.token_weights_QT, whole.token_weights_QT[:, :longest])
 
 
 # What a run draws

@@ -90,10 +90,12 @@ def attend(
     """Gaussian attention in plain torch."""
     biased_NLKGHE = (projected_NLKGD + bias_KGD.to(projected_NLKGD.dtype)).unflatten(-1, (heads, -1))
     query, key, value = biased_NLKGHE.permute(2, 3, 0, 4, 1, 5)  # each G × N × H × L × E
-    logits = (query @ key.transpose(-1, -2)).float() / math.sqrt(query.shape[-1])
-    logits = logits * weights_GLL[:, None, None]
-    if mask_NL is not None:
-        logits = logits + torch.where(mask_NL, 0.0, PADDED)[None, :, None, None, :]
+    logits = (query @ key.transpose(-1, -2)).float()
+    scale = weights_GLL[:, None, None] / math.sqrt(query.shape[-1])
+    if mask_NL is None:
+        logits = logits * scale
+    else:
+        logits = torch.addcmul(torch.where(mask_NL, 0.0, PADDED)[None, :, None, None, :], logits, scale)
     attention = dropout(logits.softmax(-1), dropout_rate, training=True)
     context: Tensor = (attention.to(value.dtype) @ value).transpose(2, 3).flatten(-2)
     return context

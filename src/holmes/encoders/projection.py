@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from holmes.encoders.dropout import dropout
 from holmes.encoders.fused import fused
+from holmes.encoders.linear import linear
 
 
 class InputProjection(nn.Module):
@@ -23,7 +24,8 @@ class InputProjection(nn.Module):
         self.linear = nn.Linear(inputs, width)
 
     def forward(self, features_NLI: Tensor) -> Tensor:
-        return F.relu(self.linear(normalised(features_NLI, self.norm, self.dropout_rate, self.training)))
+        input_NLI = normalised(features_NLI, self.norm, self.dropout_rate, self.training)
+        return F.relu(linear(input_NLI, self.linear.weight.T, self.linear.bias))
 
 
 class LearnedPositions(nn.Module):

@@ -6,7 +6,7 @@ buffer means one update, one all-reduce and one finite check, however many param
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holmes.training.optimizer_kernel import Chunks
 
 ALIGNMENT = 64  # elements; keeps every parameter aligned for vectorised loads
+MANY_STEPS = 1e9  # the library corrects Adam's bias by the number of steps: after so many there is none
 
 
 def linear_schedule(step: int, steps: int, warm_up: float) -> float:
@@ -76,7 +77,7 @@ class FlatAdam:
             count += stack
         self.tensor_index = tensor_index.to(device)
         self.decay = weight_decay * self.decay.float().to(device)
-        self.update: Callable[..., None] = adam_update
+        self.one_pass = device.type == "cpu"
         self.chunks: Chunks | None = None
 
     def fuse(self) -> None:
@@ -114,19 +115,15 @@ class FlatAdam:
             buffers = (self.values, self.gradients, self.first, self.second)
             how = (learning_rate, self.gradient_norm, self.betas, self.tiny)
             return clipped_update_fused(*buffers, self.chunks, *how)
-        norms_N = self._tensor_norms()
-        self.update(
-            self.values,
-            self.gradients,
-            self.first,
-            self.second,
-            (self.gradient_norm / (norms_N + 1e-6)).clamp(max=1),
-            self.tensor_index,
-            self.decay,
-            learning_rate,
-            *self.betas,
-            self.tiny,
-        )
+        norms_N = torch.stack(torch._foreach_norm(self._tensors(self.gradients)))
+        clip_N = (self.gradient_norm / (norms_N + 1e-6)).clamp(max=1)
+        buffers = (self.values, self.gradients, self.first, self.second)
+        if self.one_pass:
+            torch._foreach_mul_(self._tensors(self.gradients), clip_N.tolist())
+            adam_update_in_one_pass(*buffers, self.decay, float(learning_rate), *self.betas, self.tiny)
+        else:
+            how = (clip_N, self.tensor_index, self.decay, learning_rate)
+            adam_update(*buffers, *how, *self.betas, self.tiny)
         return norms_N
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -143,13 +140,13 @@ class FlatAdam:
         for parameter, offset in zip(self.parameters, self.offsets, strict=False):
             yield flat[offset : offset + parameter.numel()].view_as(parameter)
 
-    def _tensor_norms(self) -> Tensor:
-        tensors = [
+    def _tensors(self, flat: Tensor) -> list[Tensor]:
+        """The separately clipped tensors."""
+        return [
             tensor
-            for view, stack in zip(self._views(self.gradients), self.stacks, strict=True)
+            for view, stack in zip(self._views(flat), self.stacks, strict=True)
             for tensor in view.reshape(stack, -1).unbind()
         ]
-        return torch.stack(torch._foreach_norm(tensors))
 
     def _stack_counts(self, model: nn.Module) -> list[int]:
         """How many separately clipped tensors each parameter holds."""
@@ -188,3 +185,23 @@ def adam_update(
     first.mul_(beta_first).add_(clipped, alpha=1 - beta_first)
     second.mul_(beta_second).addcmul_(clipped, clipped, value=1 - beta_second)
     values.sub_(learning_rate * (first / (second.sqrt() + tiny) + decay * values))
+
+
+def adam_update_in_one_pass(
+    values: Tensor,
+    clipped: Tensor,
+    first: Tensor,
+    second: Tensor,
+    decay: Tensor,
+    learning_rate: float,
+    beta_first: float,
+    beta_second: float,
+    tiny: float,
+) -> None:
+    """`adam_update` by the library's kernel for a CPU, which writes nothing on the way."""
+    values.addcmul_(decay, values, value=-learning_rate)
+    torch._fused_adam_(
+        [values], [clipped], [first], [second], [], [torch.tensor(MANY_STEPS)],
+        lr=learning_rate, beta1=beta_first, beta2=beta_second, eps=tiny,
+        weight_decay=0.0, amsgrad=False, maximize=False,
+    )  # fmt: skip

@@ -2,7 +2,7 @@
 
 The buffers are cut into chunks, none of which crosses from one clipped tensor into the next, so a program
 needs its tensor's number and weight decay once instead of once for every element. Sums are added in a fixed
-order: the same step gives the same bits. The plain twin is `FlatAdam._tensor_norms` with `adam_update`.
+order: the same step gives the same bits. The plain twin is `FlatAdam.step` with `adam_update`.
 
 C chunks, N clipped tensors
 """

@@ -105,6 +105,7 @@ class TrainStep:
             return self._encode(batch)
 
     def _encode(self, batch: Batch) -> tuple[QueryEmbedding, VideoEmbedding]:
+        batch = self._without_padding(batch)
         with encoder_precision(self.device):
             query, video = at_once(
                 lambda: self.model.encode_queries(batch.tokens_QTD, batch.token_lengths_Q),
@@ -113,6 +114,13 @@ class TrainStep:
             query_VMD, mask_VM = owners_of(batch).by_video(query.query_QD, len(video.clips_VCD))
             video = self.model.meet_queries(video, query_VMD, mask_VM)
         return query, video
+
+    def _without_padding(self, batch: Batch) -> Batch:
+        """On a CPU no token is encoded behind the longest query; a GPU and other ranks need a fixed shape."""
+        if self.device.type != "cpu" or self.world.size > 1:
+            return batch
+        longest = int(batch.token_lengths_Q.max())
+        return replace(batch, tokens_QTD=batch.tokens_QTD[:, :longest])
 
     def losses(
         self,
