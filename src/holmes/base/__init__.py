@@ -1,1 +1,1 @@
-"""What every part stands on: files, locks, manifests, validation, progress, devices."""
+"""What every part uses: files, locks, manifests, validation, progress, devices."""

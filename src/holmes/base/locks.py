@@ -10,15 +10,17 @@ from filelock import FileLock, Timeout
 
 from holmes.errors import HolmesError
 
+TIMEOUT = 30  # seconds to wait for another process
+
 
 @contextmanager
-def wait_for_lock(path: Path, seconds: float = 30.0) -> Iterator[None]:
+def wait_for_lock(path: Path) -> Iterator[None]:
     """Holds the lock on a file inside the block; waits until other processes have let go of it."""
     try:
-        with FileLock(path, timeout=seconds):
+        with FileLock(path, timeout=TIMEOUT):
             yield
     except Timeout:
-        raise HolmesError(f"another process has held {path} for {seconds:g} seconds; try again.") from None
+        raise HolmesError(f"another process has held {path} for {TIMEOUT} seconds; try again.") from None
 
 
 def hold(path: Path, refusal: str) -> FileLock:

@@ -35,7 +35,7 @@ def extract(
     ] = None,
     ray: RayAddress = None,
 ) -> None:
-    """Turn videos into features, one file per video; run it again to do what is left.
+    """Turn videos into features, one file per video; run it again to continue.
 
     A file that cannot be read is left out and listed with the reason; the exit code is then 1. One that
     can be read in part is kept, and listed too.

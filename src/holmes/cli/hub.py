@@ -1,4 +1,4 @@
-"""`holmes push` and `holmes pull`: models that travel."""
+"""`holmes push` and `holmes pull`: publish a model, and fetch one."""
 
 from __future__ import annotations
 

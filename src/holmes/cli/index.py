@@ -65,7 +65,7 @@ class HearingOptions:
     no_screen_text: Annotated[bool, typer.Option("--no-screen-text", help="Do not read text on screen.")] = (
         False
     )
-    no_subtitles: Annotated[bool, typer.Option("--no-subtitles", help="Leave subtitles alone.")] = False
+    no_subtitles: Annotated[bool, typer.Option("--no-subtitles", help="Do not read subtitles.")] = False
 
     def hearing(self, asked: bool = False) -> Hearing | None:
         """What to listen for: everything that can be recognised here, less what was switched off.
@@ -152,7 +152,7 @@ def add(
     fast: Fast = False,
     workers: Workers = None,
 ) -> None:
-    """Add videos to an index, sharded or not; those that have changed since they were added are renewed."""
+    """Add videos to an index, sharded or not; a video that has changed replaces the old one."""
     from holmes.cluster.write import writer_of
     from holmes.index.ingest.builder import add_videos
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_text
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from holmes.base.printing import printable
-from holmes.cli.options import counted, say, say_files
+from holmes.cli.options import counted, print_json, say, say_files
 
 if TYPE_CHECKING:
     from holmes.index.answer.calibration import CalibrationSummary
@@ -153,7 +152,3 @@ def show_shards(index: Path, json: bool) -> None:
     model = f"{shards.model.get('name')} ({shards.model.get('kind')})"
     held = f"{counted(shards.videos, 'video')}, snapshot {shards.generation}, model {model}"
     console.print(printable(held), markup=False)
-
-
-def print_json(value: object) -> None:
-    typer.echo(json_text.dumps(value, indent=1))

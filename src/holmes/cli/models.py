@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_format
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from holmes.cli.options import wide_console
+from holmes.cli.options import print_json, wide_console
 
 
 def models(
@@ -23,7 +22,7 @@ def models(
 
     found = list(known_models())
     if json:
-        typer.echo(json_format.dumps([asdict(entry) for entry in found], indent=1))
+        print_json([asdict(entry) for entry in found])
         return
     from rich.table import Table
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -216,6 +217,10 @@ def written(grids: Sequence[Grid], form: str) -> str:
 def check_form(form: str | None) -> None:
     if form is not None and form not in FORMS:
         raise unknown("format", form, FORMS)
+
+
+def print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=1))
 
 
 def say(line: str) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_text
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holmes.cli.options import IndexFolder, ModelOfIndex, counted, say
+from holmes.cli.options import IndexFolder, ModelOfIndex, counted, print_json, say
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def list_searches(
     check_index(index)
     searches = read_searches(index)
     if json:
-        typer.echo(json_text.dumps([search.to_dict() for search in searches], indent=1))
+        print_json([search.to_dict() for search in searches])
         return
     for search in searches:
         said = "" if search.sentence == search.name else f": {search.sentence}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from holmes.base.printing import printable
+from holmes.cli.options import print_json
 from holmes.errors import HolmesError, unknown
 
 FORMS = ("txt", "srt", "vtt", "json")
@@ -36,7 +36,7 @@ def transcript(
     if format == "json":
         passages = [passage.to_dict() for passage in heard.passages]
         about = {"video": name, "sources": heard.sources, "notes": list(heard.notes)}
-        typer.echo(json.dumps({**about, "passages": passages}, indent=1))
+        print_json({**about, "passages": passages})
         return
     if format == "txt":
         for note in heard.notes:

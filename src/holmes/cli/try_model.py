@@ -1,4 +1,4 @@
-"""`holmes try`: a joint model on one's own captions, as it is, calibrated, and trained."""
+"""`holmes try`: a joint model on your own captions, as it is, calibrated, and trained."""
 
 from __future__ import annotations
 

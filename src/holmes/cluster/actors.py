@@ -66,11 +66,11 @@ class RayClient:
         self,
         location: Location,
         *,
-        replicas: int | None = None,
-        cache: str | None = None,
-        device: str = "cpu",
-        timeout: float = 5.0,
-        disconnect: bool = False,
+        replicas: int | None,
+        cache: str | None,
+        device: str,
+        timeout: float,
+        disconnect: bool,
     ) -> None:
         self.location, self.cache, self.device = location, cache, device
         self.replicas = replicas  # of each shard; None: the usual number

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from holmes.cluster.index import ShardedIndex
 from holmes.cluster.location import Location
-from holmes.cluster.manifest import Shards
+from holmes.cluster.manifest import Shards, shards_like
 from holmes.cluster.publish import shard_entry
 from holmes.cluster.shard import Shard
 from holmes.cluster.snapshots import Snapshot
@@ -127,11 +127,5 @@ def _as_shards(indexes: Mapping[str, Index], generation: int = 0) -> Shards:
     if why := why_separate(indexes):
         raise HolmesError(why)
     manifest = next(iter(indexes.values())).store.manifest
-    return Shards(
-        model=manifest.model,
-        extraction=manifest.extraction,
-        width=manifest.width,
-        clips=manifest.clips,
-        generation=generation,
-        shards=tuple(shard_entry(name, UNUSED, index.store) for name, index in indexes.items()),
-    )
+    entries = (shard_entry(name, UNUSED, index.store) for name, index in indexes.items())
+    return shards_like(manifest, generation, entries)

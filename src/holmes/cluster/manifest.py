@@ -10,6 +10,7 @@ A shard may be changed at any time. Searches see the snapshot whose digest is he
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -90,6 +91,17 @@ class Shards:
             extraction=self.extraction,
             shards=len(self.shards),
         )
+
+
+def shards_like(
+    manifest: Manifest,
+    generation: int,
+    entries: Iterable[ShardEntry],
+    calibration: dict[str, Any] | None = None,
+) -> Shards:
+    """A snapshot of shards that have the model and the shape of this one."""
+    shape = manifest.model, manifest.extraction, manifest.width, manifest.clips
+    return Shards(*shape, generation, tuple(entries), calibration)
 
 
 def is_sharded(path: Path | str | Location) -> bool:

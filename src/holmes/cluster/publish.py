@@ -26,6 +26,7 @@ from holmes.cluster.manifest import (
     Shards,
     check_belongs,
     read_shards,
+    shards_like,
     write_shards,
 )
 from holmes.errors import HolmesError
@@ -159,17 +160,10 @@ def publish_shards(path: Path, calibration: Any = None) -> Shards:
         if not (path / name / INDEX_FILE).exists():
             raise HolmesError(f"the shard {path / name} is missing; restore it, or split the index again.")
     manifest = read_manifest(path / names[0])
-    after = Shards(
-        model=manifest.model,
-        extraction=manifest.extraction,
-        width=manifest.width,
-        clips=manifest.clips,
-        generation=before.generation if before else 0,
-        shards=tuple(
-            shard_entry(name, take_snapshot(path / name), IndexStore.open(path / name)) for name in names
-        ),
-        calibration=calibration if calibration is not None else before.calibration if before else None,
-    )
+    entries = (shard_entry(name, take_snapshot(path / name), IndexStore.open(path / name)) for name in names)
+    if calibration is None and before:
+        calibration = before.calibration
+    after = shards_like(manifest, before.generation if before else 0, entries, calibration)
     for name in names:
         check_belongs(before or after, read_manifest(path / name), str(path / name))
     _refuse_duplicates(path, names)

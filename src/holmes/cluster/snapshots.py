@@ -33,14 +33,14 @@ class Snapshot:
 
     shards: Shards
     client: ShardClient
-    checkpoint: Model | None = None  # the model, or where it is now; by default what the shards remember
+    model: Model | None = None  # the model, or where it is now; by default what the shards remember
     diagnose: Judge | None = None  # used instead of the model's own judge
     device: str = "auto"  # of the model and its encoders; every shard has a device of its own
     _duplicates: DuplicateFinder | None = field(default=None, init=False)
 
     @cached_property
     def embedder(self) -> Embedder:
-        return recorded_embedder(self.shards.model, self.checkpoint, self.device)
+        return recorded_embedder(self.shards.model, self.model, self.device)
 
     @cached_property
     def judge(self) -> Judge:
@@ -68,7 +68,7 @@ class Snapshot:
 
     def next(self, shards: Shards) -> Snapshot:
         """The snapshot after this one; a model that is still the same is not loaded again."""
-        later = Snapshot(shards, self.client, self.checkpoint, self.diagnose, self.device)
+        later = Snapshot(shards, self.client, self.model, self.diagnose, self.device)
         if "embedder" in self.__dict__ and shards.model == self.shards.model:
             later.embedder = self.embedder
         return later

@@ -164,7 +164,7 @@ def build_shards(
 
 
 def calibrate_shards(
-    path: Path | str, captions: Sequence[tuple[str, str]], checkpoint: Model | None = None
+    path: Path | str, captions: Sequence[tuple[str, str]], model: Model | None = None
 ) -> CalibrationSummary:
     """Fit the calibration of a sharded index on sentences and the videos they describe, and keep it."""
     location = Location(path)
@@ -176,7 +176,7 @@ def calibrate_shards(
     before = read_shards(location)
     client = LocalClient(location)
     client.prepare(before)
-    now = Snapshot(before, client, checkpoint, device="cpu")
+    now = Snapshot(before, client, model, device="cpu")
     videos = [name for names in now.call_all(Shard.names).values() for name in names]
 
     def score(sentences: Sequence[str]) -> Scores:

@@ -1,6 +1,6 @@
 """Other methods of the field with the settings of their releases, to stand beside ours.
 
-All of them train in one stage; what is stage 2 here brings them hard negatives, nothing else.
+They train in one stage: our stage 2 only brings them hard negatives.
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ def encode_video(
     source: Path,
     backbone: VisualBackbone,
     sampling: Sampling,
-    unfinished: Path | None = None,
-    report: Callable[[Sign], None] = lambda sign: None,
+    unfinished: Path,
+    report: Callable[[Sign], None],
 ) -> tuple[VideoFeatures, Origin]:
     """The features of one file, and what to recognise it by; now and then they are saved in `unfinished`.
 
@@ -77,7 +77,7 @@ def encode_video(
     if source.is_file():  # the reader will name what is not a file
         origin = Origin.of(source, lambda: report(Sign(source)))
     made_of = f"{origin.content} {backbone.digest} {sampling.rate} {sampling.fast}"
-    earlier = load_progress(unfinished, made_of) if unfinished is not None and origin.content else None
+    earlier = load_progress(unfinished, made_of) if origin.content else None
     try:
         features = _encode(source, backbone, sampling, made_of, earlier, unfinished, report)
     except PositionLostError:
@@ -93,7 +93,7 @@ def _encode(
     sampling: Sampling,
     made_of: str,
     earlier: SavedProgress | None,
-    unfinished: Path | None,
+    unfinished: Path,
     report: Callable[[Sign], None],
 ) -> VideoFeatures:
     position = earlier.position if earlier else None
@@ -119,7 +119,7 @@ def _encode(
         rows.append(encode_distinct([sample.image for sample in block], backbone))
         times.append(np.array([sample.time for sample in block]).reshape(-1, backbone.window).mean(axis=1))
         report(Sign(source, block[-1].time, min(1.0, block[-1].time / max(reader.promised, 1e-9))))
-        if unfinished is not None and whole and time.monotonic() - kept_at >= SAVE_EVERY:
+        if whole and time.monotonic() - kept_at >= SAVE_EVERY:
             if reached is not None:
                 rows, times = [np.concatenate(rows)], [np.concatenate(times)]
                 save_progress(unfinished, made_of, SavedProgress(rows[0], times[0], strip, reached))
@@ -182,7 +182,8 @@ def extract_video(
     folder: FeatureFolder,
     backbone: VisualBackbone,
     threads: int = 1,
-    report: Callable[[Sign], None] = lambda sign: None,
+    *,
+    report: Callable[[Sign], None],
     fast: bool = False,
 ) -> VideoFeatures:
     """Read, encode and keep one video in `folder`, continuing where an interrupted attempt was."""

@@ -141,7 +141,7 @@ def _outcomes(
     cores = available_cores()
     if not isinstance(backbone, str):
         return (
-            outcome_of(source, lambda it: extract_video(it, folder, encoder, cores, report, fast))
+            outcome_of(source, lambda it: extract_video(it, folder, encoder, cores, report=report, fast=fast))
             for source in waiting
         )
     workers = min(workers or cores, len(waiting)) or 1

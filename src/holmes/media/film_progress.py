@@ -1,4 +1,4 @@
-"""How far the reading of films is: counted by bytes and by seconds of film, and shown in one line."""
+"""The progress of reading films, in bytes and in seconds of film, shown in one line."""
 
 from __future__ import annotations
 

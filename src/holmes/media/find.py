@@ -1,4 +1,4 @@
-"""Which files are meant: files as they are named, folders searched for videos."""
+"""The videos that a user means: files by name, and what is found in folders."""
 
 from __future__ import annotations
 

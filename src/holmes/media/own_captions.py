@@ -1,4 +1,4 @@
-"""Captions of one's own videos, from a table to a store to train on.
+"""Captions of your own videos: from a table to a store to train on.
 
 A CSV with a header, or JSON lines: `video` and `sentence`, and where they are known `split` (train, val or
 test), and `start` and `end` of the moment in seconds. A video is named by its path, its file name or its id.

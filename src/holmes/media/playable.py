@@ -1,5 +1,6 @@
-"""What a browser cannot play, made into what it can, while it is being watched: fragmented MP4 with H.264 and
-AAC, from any second on. Pictures that are H.264 already are copied; others are decoded and encoded again.
+"""Converts films that a browser cannot play while they are watched: to fragmented MP4 with H.264 and AAC.
+
+It starts at any second. Pictures that are H.264 already are copied, others are decoded and encoded again.
 """
 
 from __future__ import annotations

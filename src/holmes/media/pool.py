@@ -111,7 +111,7 @@ def extraction_worker(
         parent.report({"seconds": sign.seconds, "share": sign.share} if sign.seconds else {})
 
     def extract(source: Path) -> VideoFeatures:
-        return extract_video(source, features, loaded, threads, report, fast)
+        return extract_video(source, features, loaded, threads, report=report, fast=fast)
 
     def work(source: str) -> dict[str, Any]:
         outcome = asdict(outcome_of(Path(source), extract))
