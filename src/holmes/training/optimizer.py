@@ -122,8 +122,8 @@ class FlatAdam:
             torch._foreach_mul_(self._tensors(self.gradients), clip_N.tolist())
             adam_update_in_one_pass(*buffers, self.decay, float(learning_rate), *self.betas, self.tiny)
         else:
-            how = (clip_N, self.tensor_index, self.decay, learning_rate)
-            adam_update(*buffers, *how, *self.betas, self.tiny)
+            by_element = (clip_N, self.tensor_index, self.decay)
+            adam_update(*buffers, *by_element, learning_rate, *self.betas, self.tiny)
         return norms_N
 
     def state_dict(self) -> dict[str, Tensor]:
