@@ -73,7 +73,7 @@ def test_evaluate_reports_the_figures_of_training(runs, folder, capsys):
     for protocol in ("honest", "published"):
         assert found["summary"][protocol]["SumR"] == pytest.approx(summary[protocol]["metrics"]["SumR"])
     printed = capsys.readouterr().out
-    for text in ("by kind", "polysemous", "by moment ratio", "(0, .2]", "mIoU", "flexible", "macro-F1"):
+    for text in ("by kind", "polysemous", "by moment ratio", "mean IoU", "spread evenly", "macro-F1"):
         assert text in printed
 
 

@@ -15,6 +15,7 @@ import pytest
 import holmes
 from holmes.base.files import read_json
 from holmes.cli import main
+from holmes.cli.evaluate import figure_tables
 from holmes.data.store import Store
 from holmes.encoders.tf_prvr import best_frame_scores, moment_scores, moments_of
 from holmes.errors import HolmesError
@@ -95,7 +96,13 @@ def test_a_file_of_scores_is_evaluated_like_a_run(store, tmp_path, monkeypatch, 
     assert not ended.value.code, capsys.readouterr().err
     printed = capsys.readouterr().out
     assert "R@100 ‡" in printed and "20 videos" in printed, "20 videos: R@100 says nothing"
-    (found,) = read_json(report)["reports"]
+    assert "│ theirs.npz, any video that fits" in printed and "No published figures" in printed
+    whole = read_json(report)
+    (found,) = whole["reports"]
+    known = whole | {"reports": [found | {"collection": "tvr"}]}
+    shown = {row[0]: row[1:] for row in next(figure_tables(known, path, "test")).rows}
+    assert shown["MS-SL †"] == ["13.5", "32.1", "43.4", "83.4", "172.4"], "what is published on the data"
+    assert shown["theirs.npz"][0] == f"{found['metrics']['R@1']:.1f}"
     for cutoff in (1, 5, 10):
         assert found["metrics"][f"R@{cutoff}"] == pytest.approx(by_hand(scores, split.owner, cutoff))
     low, high = found["intervals"]["R@1"]
@@ -109,6 +116,20 @@ def test_a_file_of_scores_is_evaluated_like_a_run(store, tmp_path, monkeypatch, 
     ]
     assert lines[0]["moment_start"] is None and lines[0]["frame_score"] is None
     assert holmes.evaluate(path, store.path).reports[0].metrics == pytest.approx(found["metrics"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["RUN", "--held-out", "s.npz"], "--held-out goes with --scores"),
+        (["RUN", "--save-scores", "s.npz"], "--save-scores goes with --method"),
+        (["STORE", "--scores", "s.npz", "--uncertainty"], "for scores, --held-out FILE"),
+        (["STORE", "--method", "tf_prvr", "--other", "STORE"], "for scores, --held-out FILE"),
+    ],
+)
+def test_an_option_that_does_not_apply_is_refused(words, message):
+    with pytest.raises(HolmesError, match=message):
+        main.app(["evaluate", *words], standalone_mode=False)
 
 
 def test_two_files_are_compared(store, tmp_path, capsys):

@@ -87,7 +87,9 @@ def example(kind: int = 0) -> Example:
 
 
 def report_data(moments: bool = True, kinds: bool = True, compare: bool = False) -> ReportData:
-    group = {"queries": 40, "R@1": 5.0, "R@5": 20.0, "R@10": 30.0, "R@100": 90.0, "SumR": 145.0}
+    recalls = {"R@1": 5.0, "R@5": 20.0, "R@10": 30.0, "R@100": 90.0, "SumR": 145.0}
+    intervals = {name: [value - 2, value + 2] for name, value in recalls.items()}
+    group = {"queries": 40, **recalls, "intervals": intervals}
     by: dict[str, Any] = {"length": {"1-5 words": group}}
     by |= {"kind": {"precise": group, "underdetermined": group}} if kinds else {}
     by |= {"moment_ratio": {"(0, .2]": group}} if moments else {}

@@ -119,9 +119,19 @@ def evaluate(
     if queries is not None:
         writer_of(queries)  # refuses an unknown ending before anything is computed
     protocols = parse_protocols(protocol or "both")
+    measured = uncertainty or abstain_below is not None or other is not None
+    if held_out is not None and scores is None:
+        raise HolmesError("--held-out goes with --scores; a run has its own calibration.")
+    if save_scores is not None and method is None:
+        raise HolmesError("--save-scores goes with --method, such as --method zero_shot.")
     if scores is not None or method is not None:
         if scores is not None and method is not None:
             raise HolmesError("--scores and --method each name what to evaluate; give one of them.")
+        if measured:
+            raise HolmesError(
+                "--uncertainty, --abstain-below and --other need a model; for scores, --held-out FILE "
+                "measures the confidence."
+            )
         if store is not None:
             raise HolmesError(f"two stores are named, {run} and {store}; name one.")
         run, store = scores or Path(method or ""), run
@@ -139,7 +149,7 @@ def evaluate(
         found = evaluate_score_file(scores, store, split, held_out, held_out_split, also_fits, keep)
     else:
         found = evaluate_runs(runs, store, split, choose_device(device), keep, also_fits)
-    if uncertainty or abstain_below is not None or other is not None:
+    if measured:
         from holmes.evaluation.runs.confidence import add_uncertainty
 
         add_uncertainty(found, runs, store, split, choose_device(device), other, abstain_below, tell=say)
@@ -155,16 +165,18 @@ def evaluate(
 def figure_tables(found: dict[str, Any], run: Path, split: str) -> Iterator[Grid]:
     """Our figures beside published ones, then each setting by group."""
     from holmes.evaluation.literature import published_figures
+    from holmes.evaluation.runs.evaluate import SCORES
     from holmes.evaluation.tables import report_grids, results_grid
 
-    ours = {}
+    first, ours = found["reports"][0], {}
+    from_outside = first["preset"] == SCORES
     for name, figures in found["summary"].items():
-        ours[f"ours, {name}"] = figures
+        label = name if from_outside else f"ours, {name}"
+        ours[label] = figures
         if name in found.get("summary_fitting", {}):
-            ours[f"ours, {name}, any video that fits"] = found["summary_fitting"][name]
-    first = found["reports"][0]
+            ours[f"{label}, any video that fits"] = found["summary_fitting"][name]
     title = f"{run} on {Path(first['store']).name}, {split} split"
-    known = published_figures(first["preset"])
+    known = published_figures(first["collection"] if from_outside else first["preset"])
     yield results_grid(title, ours, known, first["collection"], first["videos"])
     for name in found["summary"]:
         report = found.get("over_seeds", {}).get(name)

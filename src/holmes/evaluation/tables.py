@@ -15,6 +15,16 @@ INTERVAL = "  95%"
 INTERVAL_NOTE = "95%: bootstrap interval over videos, and over seeds if there are several."
 MARK = " †"
 FAR = " ‡"  # a cutoff so large that chance alone reaches it often
+HEADINGS = {  # of what is measured within the right video
+    "clip_hit@1": "best clip is inside",
+    "frame_hit@1": "best frame is inside",
+    "chance_hit@1": "by chance",
+    "mIoU": "mean IoU",
+    "even": "spread evenly",
+    "flexible": "transport, dustbin",
+    "plain": "transport",
+    "best_clip": "best clip",
+}
 Found = dict[str, Any]
 
 
@@ -50,21 +60,18 @@ def far_cutoffs(videos: int | None) -> list[str]:
     return [f"R@{cutoff}" for cutoff in CUTOFFS if videos is not None and 3 * cutoff > videos]
 
 
-def marked_columns(videos: int | None, names: Sequence[str] = METRICS) -> list[str]:
-    """R@1 … SumR, those beyond a third of the gallery marked."""
-    far = far_cutoffs(videos)
-    return [f"{name}{FAR}" if name in far else name for name in names]
-
-
-def far_notes(videos: int | None) -> list[str]:
-    """Why recalls are marked."""
-    far = far_cutoffs(videos)
-    if not far:
-        return []
-    return [
-        f"{FAR.strip()} The gallery has {videos:,} videos: {', '.join(far)} would be high by chance alone, "
-        "and so would that part of SumR."
-    ]
+def recall_grid(
+    title: str, videos: int | None, first: Sequence[str] = ("",), names: Sequence[str] = METRICS
+) -> Grid:
+    """A table of recalls without its rows; those beyond a third of the gallery's `videos` are marked."""
+    far = [name for name in far_cutoffs(videos) if name in names]
+    grid = Grid(title, [*first, *(f"{name}{FAR}" if name in far else name for name in names)])
+    if far:
+        grid.notes.append(
+            f"{FAR.strip()} The gallery has {videos:,} videos: {', '.join(far)} would be high by chance "
+            "alone, and so would that part of SumR."
+        )
+    return grid
 
 
 def results_grid(
@@ -79,7 +86,7 @@ def results_grid(
     Rows whose epoch was selected on the evaluation split, ours or published, are marked; and so are recalls
     beyond a third of the `videos` of the gallery.
     """
-    grid = Grid(title, ["", *marked_columns(videos)], notes=far_notes(videos))
+    grid = recall_grid(title, videos)
     for name, figures in ours.items():
         mark = MARK if re.search(r"\bpublished\b", name) else ""
         grid.rows += [[f"{name}{mark}", *cells(figures)], *interval_row(figures)]
@@ -109,8 +116,7 @@ def published_notes(known: DataSet, collection: str) -> list[str]:
 
 def report_grids(title: str, report: dict[str, Any]) -> Iterator[Grid]:
     """Everything of an evaluation but the main figures."""
-    videos = report.get("videos")
-    grid = Grid(f"{title} by group", ["", "queries", *marked_columns(videos)], notes=far_notes(videos))
+    grid = recall_grid(f"{title} by group", report.get("videos"), ("", "queries"))
     for name, groups in report["by"].items():
         grid.rows.append([f"by {name.replace('_', ' ')}"])
         for group, row in groups.items():
@@ -118,20 +124,6 @@ def report_grids(title: str, report: dict[str, Any]) -> Iterator[Grid]:
             if "intervals" in row:
                 grid.rows.append([INTERVAL, "", *(bounds(*row["intervals"][metric]) for metric in METRICS)])
     yield grid
-    if "metrics_fitting" in report:
-        rows = []
-        for name, figures, interval in (
-            ("the annotated video", "metrics", "intervals"),
-            ("any video that fits", "metrics_fitting", "intervals_fitting"),
-        ):
-            rows.append([name, *cells(report[figures])])
-            rows.append([INTERVAL, *(bounds(*report[interval][metric]) for metric in METRICS)])
-        yield Grid(
-            f"{title}: which video counts as right",
-            ["", *marked_columns(videos)],
-            rows,
-            notes=far_notes(videos),
-        )
     for name, heading in (
         ("localisation", "Moment localisation within the right video, %"),
         ("aligned_mass", "Aligned mass inside the true moment, %"),
@@ -140,7 +132,7 @@ def report_grids(title: str, report: dict[str, Any]) -> Iterator[Grid]:
             row = report[name]
             yield Grid(
                 heading,
-                list(row),
+                [HEADINGS.get(key, key) for key in row],
                 [[f"{row['queries']:,}", *(number(row[key]) for key in row if key != "queries")]],
             )
     if "partition" in report:
@@ -157,46 +149,25 @@ def partition_grid(found: dict[str, Any], how: str) -> Grid:
 
 def comparison_grids(found: dict[str, Any], where: str) -> list[Grid]:
     """The tables: figures, differences, groups, queries won and lost."""
-    grids = [figures_grid(found, where), difference_grid(found), *group_grids(found)]
+    grids = [figures_grid(found, f"Recall on {where}: {found['queries']:,} queries", "metrics")]
     if found["systems"][0]["metrics_fitting"] is not None:
-        grids.insert(1, fitting_grid(found))
-    return [*grids, *decided_grids(found)]
+        grids.append(figures_grid(found, "Recall if any video that fits counts as right", "metrics_fitting"))
+    return [*grids, difference_grid(found), *group_grids(found), *decided_grids(found)]
 
 
-def figures_grid(found: Found, where: str) -> Grid:
-    videos = found.get("videos")
-    title = f"Recall on {where}: {found['queries']:,} queries"
-    grid = Grid(title, ["", "seeds", *marked_columns(videos)], notes=far_notes(videos))
+def figures_grid(found: Found, title: str, which: str) -> Grid:
+    grid = recall_grid(title, found.get("videos"), ("", "seeds"))
     for system in found["systems"]:
-        metrics = system["metrics"]
-        grid.rows.append(
-            [system["name"], str(system["seeds"]), *(f"{metrics[name]['value']:.1f}" for name in METRICS)]
-        )
-        grid.rows.append(
-            [INTERVAL, "", *(bounds(metrics[name]["low"], metrics[name]["high"]) for name in METRICS)]
-        )
+        parts = [system[which][name] for name in METRICS]
+        grid.rows.append([system["name"], str(system["seeds"]), *(f"{part['value']:.1f}" for part in parts)])
+        grid.rows.append([INTERVAL, "", *(bounds(part["low"], part["high"]) for part in parts)])
     grid.notes.append(INTERVAL_NOTE)
-    return grid
-
-
-def fitting_grid(found: Found) -> Grid:
-    videos = found.get("videos")
-    title = "Recall if any video that fits counts as right"
-    grid = Grid(title, ["", *marked_columns(videos)], notes=far_notes(videos))
-    for system in found["systems"]:
-        metrics = system["metrics_fitting"]
-        grid.rows.append([system["name"], *(f"{metrics[name]['value']:.1f}" for name in METRICS)])
-        grid.rows.append(
-            [INTERVAL, *(bounds(metrics[name]["low"], metrics[name]["high"]) for name in METRICS)]
-        )
     return grid
 
 
 def difference_grid(found: Found) -> Grid:
     first, *others = found["systems"]
-    videos = found.get("videos")
-    title = f"Difference to {first['name']}, on the same draws"
-    grid = Grid(title, ["", *marked_columns(videos)], notes=far_notes(videos))
+    grid = recall_grid(f"Difference to {first['name']}, on the same draws", found.get("videos"))
     for system in others:
         parts = [system["difference"][name] for name in METRICS]
         grid.rows.append([system["name"], *(f"{part['value']:+.1f}{star(part)}" for part in parts)])
@@ -212,10 +183,10 @@ def group_grids(found: Found) -> Iterator[Grid]:
     """R@1, R@10 and SumR of each group, the systems under each other, with their differences."""
     first = found["systems"][0]
     names = ("R@1", "R@5", "R@10", "SumR")
-    columns = ["", *marked_columns(found.get("videos"), names), "Δ SumR", "p"]
     for breakdown, groups in first["by"].items():
-        heading = breakdown.replace("_", " ")
-        grid = Grid(f"By {heading}: figures, and difference to {first['name']}", columns)
+        title = f"By {breakdown.replace('_', ' ')}: figures, and difference to {first['name']}"
+        grid = recall_grid(title, found.get("videos"), names=names)
+        grid.columns = [*grid.columns, "Δ SumR", "p"]
         for group, about in groups.items():
             grid.rows.append([f"{group}, {about['queries']:,} queries"])
             for system in found["systems"]:

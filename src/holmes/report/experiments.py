@@ -19,12 +19,11 @@ from holmes.evaluation.tables import (
     INTERVAL_NOTE,
     MARK,
     cells,
-    far_notes,
     interval_row,
-    marked_columns,
     published_notes,
+    recall_grid,
 )
-from holmes.report.figures.sweep_curves import spelt
+from holmes.report.figures.style import value_text
 from holmes.training.experiments import Study
 from holmes.training.protocol import Protocol
 
@@ -149,8 +148,7 @@ def ablation_table(study: Study, protocol: Protocol, rows: list[dict[str, Any]])
     """The paper's layout, each published row under ours."""
     known = published_figures(study.config.name)
     title = f"{study.config.name} on {study.store.path.name}, protocol {protocol.value}"
-    videos = len(study.store.split("test").videos)
-    grid = Grid(title, ["", *marked_columns(videos)], notes=far_notes(videos))
+    grid = recall_grid(title, len(study.store.split("test").videos))
     block = None
     for row in rows:
         if row["block"] != block:
@@ -186,23 +184,23 @@ def cost_table(rows: list[dict[str, Any]]) -> Grid:
 def sweep_table(swept: dict[str, Any], videos: int | None = None) -> Grid:
     """One setting, a row for each of its values; `videos` of the gallery."""
     name, default = swept["parameter"], swept["default"]
-    rows = []
-    for point in swept["points"]:
-        label = f"{spelt(point['value'])}{' (preset)' * (point['value'] == default)}"
-        rows += [[label, *cells(point["metrics"])], *interval_row(point["metrics"])]
     title = f"Recall over {name}" + (f" ({swept['setting']})" if name != swept["setting"] else "")
-    return Grid(title, [name, *marked_columns(videos)], rows, far_notes(videos))
+    grid = recall_grid(title, videos, [name])
+    for point in swept["points"]:
+        label = f"{value_text(point['value'])}{' (preset)' * (point['value'] == default)}"
+        grid.rows += [[label, *cells(point["metrics"])], *interval_row(point["metrics"])]
+    return grid
 
 
 def grid_table(found: dict[str, Any], videos: int | None = None) -> Grid:
     """Several settings, a row for each combination of their values; `videos` of the gallery."""
-    rows, others = [], [""] * (len(found["settings"]) - 1)
+    grid = recall_grid(f"Recall over {' and '.join(found['settings'])}", videos, found["settings"])
+    others = [""] * (len(found["settings"]) - 1)
     for point in found["points"]:
-        labels = [spelt(point["values"][name]) for name in found["settings"]]
-        rows.append([*labels, *cells(point["metrics"])])
-        rows += [[row[0], *others, *row[1:]] for row in interval_row(point["metrics"])]
-    columns = [*found["settings"], *marked_columns(videos)]
-    return Grid(f"Recall over {' and '.join(found['settings'])}", columns, rows, far_notes(videos))
+        labels = [value_text(point["values"][name]) for name in found["settings"]]
+        grid.rows.append([*labels, *cells(point["metrics"])])
+        grid.rows += [[row[0], *others, *row[1:]] for row in interval_row(point["metrics"])]
+    return grid
 
 
 def order_in_paper(name: str) -> tuple[int, str]:

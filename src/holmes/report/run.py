@@ -25,7 +25,7 @@ from holmes.evaluation.runs.evaluate import EvaluatedRun, evaluate_run
 from holmes.evaluation.runs.folders import RunFolder, find_runs, store_of
 from holmes.evaluation.runs.scores import evaluate_score_file
 from holmes.evaluation.split_report import groups_of
-from holmes.evaluation.tables import difference_grid, group_grids, report_grids, results_grid
+from holmes.evaluation.tables import difference_grid, far_cutoffs, group_grids, report_grids, results_grid
 from holmes.report.figures.confidence import ConfidencePart, confidence_part, confidence_tables, unmeasured
 from holmes.report.figures.report import FigureData, ReportData, ReportedRun
 from holmes.report.kinds import PartitionRules, kind_examples, sample_batch
@@ -80,17 +80,19 @@ def report_data(
     found = accounts[0].evaluation
     names = [f"this run, {kind_of(seen[0])}"]
     names += [f"{one.run.path.name}, {kind_of(one)}" for one in seen[1:]]
-    ours = {
-        name: summary_of(over_seeds([one.report["metrics"]], one.seen.rank_Q[None], split.owner))
-        for name, one in zip(names, seen, strict=True)
-    }
+    ours = {}
+    for name, one in zip(names, seen, strict=True):
+        ours[name] = summary_of(over_seeds([one.report["metrics"]], one.seen.rank_Q[None], split.owner))
+        if one.seen.fitting_Q is not None:
+            fits = over_seeds([one.report["metrics_fitting"]], one.seen.fitting_Q[None], split.owner)
+            ours[f"{name}, any video that fits"] = summary_of(fits)
+    of = found["collection"] if seen[0].checkpoint is None else found["preset"]
     title = f"Recall on the {split_name} split, %"
     return ReportData(
         run=accounts[0],
         figures=figures,
-        results=results_grid(
-            title, ours, published_figures(found["preset"]), found["collection"], len(split.videos)
-        ),
+        results=results_grid(title, ours, published_figures(of), found["collection"], len(split.videos)),
+        far=far_cutoffs(len(split.videos)),
         details=[*report_grids("Recall", found)],
         other=accounts[1] if len(accounts) > 1 else None,
         comparison=compared(names, seen) if len(seen) > 1 else (),

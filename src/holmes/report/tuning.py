@@ -6,7 +6,7 @@ import numpy as np
 
 from holmes.config.search_space import label, setting_of
 from holmes.evaluation.grid import Grid
-from holmes.report.figures.sweep_curves import spelt
+from holmes.report.figures.style import value_text
 from holmes.report.figures.tuning import over_folds
 from holmes.training.tuning.journal import COMPLETE, Trial
 from holmes.training.tuning.search import Tuned
@@ -65,4 +65,4 @@ def difference(values: tuple[float, ...]) -> str:
 
 
 def rounded(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else spelt(value)
+    return f"{value:.3g}" if isinstance(value, float) else value_text(value)

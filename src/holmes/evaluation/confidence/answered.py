@@ -5,6 +5,7 @@ Q queries, V videos
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,14 +30,33 @@ OURS = "confidence"
 
 
 @dataclass(frozen=True)
-class AnsweredSplit:
+class Answers:
+    """Ranks of the right videos, and how sure each way of telling is of them."""
+
+    rank_Q: NDArray[np.int64]
+    top1: dict[str, Floats]  # name → confidence that the first video is right
+    top10: dict[str, Floats]  # name → confidence that it is among the first ten
+
+
+@dataclass(frozen=True)
+class AnsweredSplit(Answers):
     split: Split
     encoded: Encoded
     scores: Scores
     judged: Judgement
-    rank_Q: NDArray[np.int64]
-    top1: dict[str, Floats]  # name → confidence that the first video is right
-    top10: dict[str, Floats]  # name → confidence that it is among the first ten
+
+
+def answers_of(
+    scores: Scores, owner_Q: Tensor, calibration: Calibration, more: Mapping[str, Floats] | None = None
+) -> Answers:
+    """Our confidence and the baselines that need only scores, with `more` of them."""
+    gallery = judge_all(scores, calibration, expect_missing=0).gallery  # every query of a split has an answer
+    others = score_baselines(scores, calibration) | dict(more or {})
+    return Answers(
+        rank_Q=rank_of_owner(calibration.score(scores), owner_Q).cpu().numpy(),
+        top1={OURS: as_numpy(gallery.probability_top(1)), **others},
+        top10={OURS: as_numpy(gallery.probability_top(10)), **others},
+    )
 
 
 @torch.inference_mode()
@@ -47,8 +67,6 @@ def answer_split(
     encoded = encode_split(checkpoint.model, bank, split)
     scores = score_all(encoded)
     score_QV = calibration.score(scores)
-    judged = judge_all(scores, calibration)
-    gallery = judge_all(scores, calibration, expect_missing=0).gallery  # every query of a split has an answer
     agreement_Q = baselines.dropout_agreement(
         checkpoint.model,
         bank.queries,
@@ -59,16 +77,9 @@ def answer_split(
         passes,
         seed,
     )
-    same = {**score_baselines(scores, calibration), "dropout_agreement": as_numpy(agreement_Q)}
-    return AnsweredSplit(
-        split=split,
-        encoded=encoded,
-        scores=scores,
-        judged=judged,
-        rank_Q=rank_of_owner(score_QV, encoded.owner_Q).cpu().numpy(),
-        top1={OURS: as_numpy(gallery.probability_top(1)), **same},
-        top10={OURS: as_numpy(gallery.probability_top(10)), **same},
-    )
+    found = answers_of(scores, encoded.owner_Q, calibration, {"dropout_agreement": as_numpy(agreement_Q)})
+    judged = judge_all(scores, calibration)
+    return AnsweredSplit(found.rank_Q, found.top1, found.top10, split, encoded, scores, judged)
 
 
 def score_baselines(scores: Scores, calibration: Calibration) -> dict[str, Floats]:

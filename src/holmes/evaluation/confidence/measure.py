@@ -14,7 +14,7 @@ from typing import Any
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split, Store
 from holmes.encoders.checkpoint import Checkpoint
-from holmes.evaluation.confidence.answered import OURS, AnsweredSplit, Floats, answer_split
+from holmes.evaluation.confidence.answered import OURS, AnsweredSplit, Answers, Floats, answer_split
 from holmes.evaluation.confidence.baselines import PASSES, logistic_curve, standardised
 from holmes.evaluation.confidence.corruptions import Reader
 from holmes.evaluation.confidence.metrics import (
@@ -56,13 +56,9 @@ def evaluate_uncertainty(
     answered = answer_split(checkpoint, bank, split, calibration, passes, seed)
     advance(1)
     counts_BQ = bootstrap_counts(split.owner, repeats, seed)
-    probabilities = {OURS: answered.top1[OURS]}
-    if held is not None:
-        probabilities |= as_probabilities(
-            answered, answer_split(checkpoint, bank, held, calibration, passes, seed)
-        )
+    before = None if held is None else answer_split(checkpoint, bank, held, calibration, passes, seed)
     advance(1)
-    values = {name: figures(answered, name, probabilities.get(name), counts_BQ) for name in answered.top1}
+    values = drawn_figures(answered, before, counts_BQ)
     advance(1)
     fitting = several_fit(bank.store, answered, calibration, counts_BQ)
     advance(1)
@@ -79,10 +75,7 @@ def evaluate_uncertainty(
         most_corrupted,
     )
     return {
-        "uncertainty": {
-            name: {figure: estimate(values_B).to_json() for figure, values_B in of_one.items()}
-            for name, of_one in values.items()
-        },
+        "uncertainty": with_intervals(values),
         "uncertainty_details": {
             "queries": len(split.queries),
             "videos": len(split.videos),
@@ -101,7 +94,20 @@ def evaluate_uncertainty(
     }
 
 
-def as_probabilities(answered: AnsweredSplit, held: AnsweredSplit) -> dict[str, Floats]:
+def drawn_figures(answered: Answers, held: Answers | None, counts_BQ: Counts) -> dict[str, dict[str, Floats]]:
+    """AURC, AUROC and ECE of every confidence, for each weighting of the bootstrap."""
+    probabilities = {OURS: answered.top1[OURS]} | (as_probabilities(answered, held) if held else {})
+    return {name: figures(answered, name, probabilities.get(name), counts_BQ) for name in answered.top1}
+
+
+def with_intervals(values: dict[str, dict[str, Floats]]) -> dict[str, dict[str, Any]]:
+    return {
+        name: {figure: estimate(values_B).to_json() for figure, values_B in of_one.items()}
+        for name, of_one in values.items()
+    }
+
+
+def as_probabilities(answered: Answers, held: Answers) -> dict[str, Floats]:
     """Each baseline as a probability, by a logistic curve through the held-out queries."""
     right_Q = held.rank_Q == 1
     return {
@@ -117,7 +123,7 @@ def comparable(name: str, values_Q: Floats) -> Floats:
 
 
 def figures(
-    answered: AnsweredSplit, name: str, probability_Q: Floats | None, counts_BQ: Counts
+    answered: Answers, name: str, probability_Q: Floats | None, counts_BQ: Counts
 ) -> dict[str, Floats]:
     first_Q, among_ten_Q = answered.rank_Q == 1, answered.rank_Q <= 10
     found = {

@@ -26,6 +26,8 @@ from holmes.evidence.calibration import EXTRA, Calibration, read_calibration
 from holmes.results import METRICS, evaluation_file, summary_of
 from holmes.training.setup import build_alignments, build_identifier
 
+SCORES = "scores"  # in place of a preset
+
 
 @dataclass(frozen=True)
 class EvaluatedRun:
@@ -170,7 +172,7 @@ def evaluate_scores(
     seen = ranked_split(torch.from_numpy(np.ascontiguousarray(scores_QV)), store, split, further)
     about = {
         "run": str(run.path),
-        "preset": "scores",
+        "preset": SCORES,
         "protocol": None,
         "seed": None,
         "epoch": None,

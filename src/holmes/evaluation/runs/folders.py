@@ -142,7 +142,8 @@ def settings_of(run: RunFolder) -> Any:
 
 
 def name_of(runs: list[RunFolder], several: bool) -> str:
-    protocol = runs[0].protocol or "checkpoint"
+    path = runs[0].path
+    protocol = runs[0].protocol or (path.name if is_score_file(path) else "checkpoint")
     if not several:
         return protocol
     stems = {re.sub(r"-seed\d+$", "", run.path.resolve().name) for run in runs}

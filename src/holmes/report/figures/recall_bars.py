@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from holmes.report.figures.style import LIGHT, WIDTH, Theme
 
 CUTOFFS = ("R@1", "R@5", "R@10", "R@100")
-Groups = Mapping[str, Mapping[str, float]]  # group → "queries" and R@K in percent
+Groups = Mapping[str, Mapping[str, Any]]  # group → "queries", R@K in percent, and their "intervals"
 
 
-def draw_recall(groupings: Mapping[str, Groups], theme: Theme = LIGHT) -> Figure:
-    """A block for each grouping, a column for each cut-off, a bar for each group."""
+def draw_recall(groupings: Mapping[str, Groups], theme: Theme = LIGHT, far: Collection[str] = ()) -> Figure:
+    """A block for each grouping, a column for each cut-off (those in `far` marked), a bar for each group."""
     rows = [len(groups) for groups in groupings.values()]
     with theme.applied():
         figure = Figure((WIDTH, 0.5 + 0.45 * len(rows) + 0.24 * sum(rows)), layout="constrained")
@@ -28,7 +28,7 @@ def draw_recall(groupings: Mapping[str, Groups], theme: Theme = LIGHT) -> Figure
             axes_row[0].set_yticks(range(len(names)), names)
             axes_row[0].set_ylabel(title, weight="bold")
         for axes, cutoff in zip(grid[0], CUTOFFS, strict=True):
-            axes.set_title(cutoff)
+            axes.set_title(f"{cutoff} ‡" if cutoff in far else cutoff)
         figure.align_ylabels(grid[:, 0])
         figure.supxlabel("queries found, %   (whiskers: 95 % interval)", size=8)
     return figure
@@ -41,17 +41,11 @@ def draw_bars(axes: Axes, groups: Groups, cutoff: str, theme: Theme) -> None:
     for bar in bars:
         bar.set_gid(cutoff)
     for position, value, group in zip(positions, values, groups.values(), strict=True):
-        low, high = wilson_interval(value, int(group["queries"]))
-        axes.hlines(position, low, high, color=theme.ink, linewidth=0.8)
-        axes.text(high + 2, position, f"{value:.1f}", va="center", size=7)
+        low, high = group["intervals"][cutoff]
+        if low is not None:  # a handful of videos has no interval
+            whisker = axes.hlines(position, low, high, color=theme.ink, linewidth=0.8)
+            whisker.set_gid(f"{cutoff} interval")
+        axes.text((high or value) + 2, position, f"{value:.1f}", va="center", size=7)
     axes.set(xlim=(0, 122), xticks=(0, 50, 100), ylim=(len(groups) - 0.5, -0.5))
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-
-
-def wilson_interval(percent: float, count: int, z: float = 1.96) -> tuple[float, float]:
-    """The 95 % interval of a share seen in `count` queries, in percent (Wilson's score)."""
-    share = percent / 100
-    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    return 100 * max(0.0, middle - half), 100 * min(1.0, middle + half)

@@ -34,6 +34,7 @@ LOSSES = "Each part before its weight, averaged over an epoch."
 WHAT_STAGE_2_BRINGS = " Stage 2 brings hard negatives, calibrated labels and L_intra."
 RECALL = """Share of the queries that find their video among the first 1, 5, 10 and 100; in brackets how
 many queries a group has."""
+FAR_RECALL = " ‡ The gallery is so small that this is high by chance alone."
 PLANE = """The queries of {videos} videos drawn at random, judged together as in training, since u and ξ
 depend on the number of videos. Above the ceiling β_u a query is under-determined, left of the floor β_p
 polysemous; among the others ξ decides{cut}. On the right the same queries at the same height."""
@@ -82,6 +83,7 @@ class ReportData:
     run: ReportedRun
     figures: FigureData | None  # None for a file of scores
     results: Tabular  # our figures with the published ones
+    far: Sequence[str] = ()  # the recalls that are high by chance alone
     details: Sequence[Tabular] = ()
     other: ReportedRun | None = None  # a second run, drawn beside it along the timelines
     comparison: Sequence[Tabular] = ()  # tables that compare it with the other
@@ -232,7 +234,8 @@ def drawn(data: ReportData) -> Iterator[Picture]:
         yield Picture("losses", "Parts of the loss", losses, partial(draw_losses, history))
     groupings = known_groupings(data)
     if groupings:
-        yield Picture("recall", "Recall by group", RECALL, partial(draw_recall, groupings))
+        caption, draw = RECALL + FAR_RECALL * bool(data.far), partial(draw_recall, groupings, far=data.far)
+        yield Picture("recall", "Recall by group", caption, draw)
     if figures is None:
         return
     cut = CUT if any(plane.entropy_cut is not None for plane in figures.planes) else ""

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -15,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
+from holmes.base.files import atomic_file
 from holmes.base.printing import printable_lines
 
 WIDTH = 7.0  # inches: a two-column figure
@@ -125,6 +127,25 @@ def pdf(figure: Figure) -> bytes:
         file = io.BytesIO()
         figure.savefig(file, format="pdf", metadata={"CreationDate": None})
         return file.getvalue()
+
+
+def save_figure(figure: Figure, folder: Path, name: str) -> None:
+    """`name.png` and `name.svg`."""
+    picture = io.BytesIO()
+    with LIGHT.applied():
+        figure.savefig(picture, format="png", dpi=200)
+    for ending, content in (("png", picture.getvalue()), ("svg", svg(figure))):
+        with atomic_file(folder / f"{name}.{ending}") as file:
+            file.write(content)
+
+
+def value_text(value: Any) -> str:
+    """The value of a setting, as --set takes it."""
+    if isinstance(value, tuple | list):
+        return ",".join(map(value_text, value))
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 def literal(text: str) -> str:

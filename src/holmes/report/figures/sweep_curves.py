@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from holmes.base.files import atomic_file
-from holmes.report.figures.style import LIGHT, Theme, svg
+from holmes.report.figures.style import LIGHT, Theme, save_figure, value_text
 
 SYMBOLS = {"tau": "temperature τ", "beta": "threshold β", "dustbin": "dustbin ratio"}
 PANEL, HEIGHT = 2.35, 2.0  # inches
@@ -20,13 +18,7 @@ PANELS_PER_ROW = 4
 
 def save_sweeps(sweeps: dict[str, dict[str, Any]], grids: dict[str, dict[str, Any]], folder: Path) -> None:
     """`sweep.png` and `sweep.svg` of what `sweep.json` holds."""
-    figure = sweep_figure(sweeps, grids)
-    picture = io.BytesIO()
-    with LIGHT.applied():
-        figure.savefig(picture, format="png", dpi=200)
-    for name, content in (("sweep.png", picture.getvalue()), ("sweep.svg", svg(figure))):
-        with atomic_file(folder / name) as file:
-            file.write(content)
+    save_figure(sweep_figure(sweeps, grids), folder, "sweep")
 
 
 def sweep_figure(
@@ -71,7 +63,7 @@ def draw_grid(axes: Axes, found: dict[str, Any], theme: Theme) -> None:
         value = point["values"][first]
         if value not in values:
             values.append(value)
-        label = ", ".join(f"{name.split('.')[-1]} {spelt(point['values'][name])}" for name in others)
+        label = ", ".join(f"{name.split('.')[-1]} {value_text(point['values'][name])}" for name in others)
         lines.setdefault(label, {})[values.index(value)] = point["metrics"]["SumR"]
     colours = (*theme.series, theme.muted, theme.ink)
     for number, (label, totals) in enumerate(lines.items()):
@@ -91,15 +83,9 @@ def draw_line(axes: Axes, totals: list[dict[str, float | None]], colour: str, la
 
 
 def prepare(axes: Axes, label: str, values: list[Any], theme: Theme) -> None:
-    axes.set_xticks(range(len(values)), [spelt(value) for value in values])
+    axes.set_xticks(range(len(values)), [value_text(value) for value in values])
     axes.set_xlabel(label)
     axes.grid(axis="y", color=theme.faint, linewidth=0.5)
     axes.set_axisbelow(True)
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.margins(x=0.06, y=0.15)
-
-
-def spelt(value: Any) -> str:
-    if isinstance(value, tuple | list):
-        return ",".join(spelt(item) for item in value)
-    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

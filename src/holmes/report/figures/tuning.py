@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from holmes.base.files import atomic_file
-from holmes.report.figures.style import LIGHT, Theme, svg
+from holmes.report.figures.style import LIGHT, Theme, save_figure, value_text
 
 PANEL, HEIGHT, PANELS_PER_ROW = 1.9, 1.7, 4  # inches
 # Student's t for a 95% interval, by degrees of freedom.
@@ -32,13 +30,7 @@ def over_folds(values: Sequence[float]) -> tuple[float, float | None]:
 
 def save_tuning(found: dict[str, Any], folder: Path) -> None:
     """`settings.png` and `settings.svg` of what `trials.json` holds."""
-    figure = tuning_figure(found)
-    picture = io.BytesIO()
-    with LIGHT.applied():
-        figure.savefig(picture, format="png", dpi=200)
-    for name, content in (("settings.png", picture.getvalue()), ("settings.svg", svg(figure))):
-        with atomic_file(folder / name) as file:
-            file.write(content)
+    save_figure(tuning_figure(found), folder, "settings")
 
 
 def tuning_figure(found: dict[str, Any], theme: Theme = LIGHT) -> Figure:
@@ -66,10 +58,10 @@ def tuning_figure(found: dict[str, Any], theme: Theme = LIGHT) -> Figure:
 def draw_setting(axes: Axes, name: str, found: dict[str, Any], theme: Theme) -> None:
     """Each trial at its value: its mean over folds, or where it was stopped half way, faint."""
     dimension, own = found["settings"][name], found["preset_values"][name]
-    choices = [spelt(value) for value in dimension["values"]] if "values" in dimension else None
+    choices = [value_text(value) for value in dimension["values"]] if "values" in dimension else None
 
     def position(value: Any) -> float:
-        return float(choices.index(spelt(value))) if choices is not None else float(value)
+        return float(choices.index(value_text(value))) if choices is not None else float(value)
 
     for trial in found["trials"]:
         value = position(trial["changes"].get(name, own))
@@ -106,9 +98,3 @@ def draw_worth(axes: Axes, worth: dict[str, Sequence[float]], theme: Theme) -> N
     axes.axvline(0, color=theme.muted, linewidth=0.6)
     axes.set_yticks(range(len(ordered)), [name.split(".")[1] for name, _ in ordered])
     axes.set_xlabel("SumR lost without this setting")
-
-
-def spelt(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ",".join("none" if item is None else f"{item:g}" for item in value)
-    return str(value)
