@@ -36,6 +36,7 @@ def test_an_index_is_built_and_opened_with_an_encoder_object(tmp_path: Path) -> 
     assert summary.added == 2 and summary.failures == ()
     with holmes.open_index(tmp_path / "index", model=Colours(), device="cpu") as index:
         assert Path(index.search("boat leaves")[0].video).name == "bright.mp4"
+        assert repr(index) == f"Index({str(tmp_path / 'index')!r}, 2 videos)"
         film(tmp_path / "films" / "third.mp4", [("", 2.0, (10, 10, 10)), ("", 4.0, (240, 240, 240))])
         assert index.sync(tmp_path / "films").added == 1
     with pytest.raises(HolmesError, match="was made with 'fake'"):

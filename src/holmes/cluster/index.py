@@ -46,7 +46,7 @@ from holmes.index.storage.store import IndexDescription
 QUERIES_PER_CALL = 32  # enough to make one scan worth while, and soon done
 
 
-@dataclass
+@dataclass(repr=False)
 class ShardedIndex(LocalIndex):
     """Shards that are searched as one index. `refresh` moves to the newest snapshot."""
 

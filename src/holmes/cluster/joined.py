@@ -58,7 +58,7 @@ class LibraryClient:
             each.index.close()
 
 
-@dataclass
+@dataclass(repr=False)
 class JoinedIndex(ShardedIndex):
     """Indexes by their names, searched as one; they are changed one by one."""
 

@@ -31,6 +31,9 @@ class LocalIndex(SearchIndex):
     def _folder(self, command: str) -> Path:
         """Where the files are that `command` changes; an error where they cannot be changed."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._where!r}, {len(self):,} videos)"
+
     def readable(self, sentence: str) -> str:
         return readable(self.embedder, sentence)
 

@@ -58,13 +58,13 @@ from holmes.records import Scores
 QUERIES_AT_ONCE = 1024  # sentences in one pass over the embeddings
 
 
-@dataclass
+@dataclass(repr=False)
 class Index(LocalIndex):
     """An open index. It answers from what it held when opened; `refresh` sees later changes."""
 
     store: IndexStore
     device: torch.device
-    checkpoint: Model | None = None  # the model, or where it is now if it has moved since
+    model: Model | None = None  # the model, or where it is now if it has moved since
     diagnose: Judge | None = None  # used instead of the model's own judge
     writer = IndexWriter
 
@@ -217,7 +217,7 @@ class Index(LocalIndex):
 
     @cached_property
     def embedder(self) -> Embedder:
-        return recorded_embedder(self.store.manifest.model, self.checkpoint, str(self.device))
+        return recorded_embedder(self.store.manifest.model, self.model, str(self.device))
 
     @property
     def judge(self) -> Judge:
