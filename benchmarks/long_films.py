@@ -11,9 +11,10 @@ several times. These ways are compared:
     python benchmarks/long_films.py CLIPS --fill clips.npz --splits clips.json   # CLIPS: with captions.json
 
 The loss is the oracle's share of right films less that of the parts, sentence by sentence, and how much it
-grows is told beside the shortest films. Captions of one clip fare alike, so intervals are of clips. Films of
-hours show their footage many times, and every copy of a clip is a rival of its own: whether probabilities
-hold is told by films that show it `--once`.
+grows is told beside the shortest films. Captions of one clip fare alike, so intervals are of clips. Nobody
+asks for the other footage, so every copy of it is one rival more that is never right: where films show it
+many times, too little is said. Whether probabilities hold is told by films that show it `--once`; fewer
+`--films` can then be longer.
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ from holmes.media.feature_folder import VideoFeatures
 from holmes.records import CLIPS, QueryEmbedding
 from holmes.worlds.rendered import RenderSettings, render_world
 
-FILMS = 9  # of each length
 MOMENTS = 3  # captions of each clip whose moments are looked for
 ENOUGH = 0.5  # overlap of a moment with the true one
 WRITTEN_AT_ONCE = 256  # videos
@@ -63,6 +63,7 @@ def main(
     splits: Annotated[
         Path | None, typer.Option(help="JSON: the split of each; what the model was trained on is left out.")
     ] = None,
+    films: Annotated[int, typer.Option(help="Films of each length.")] = 9,
     rendered: Annotated[int, typer.Option(help="Rendered videos among the other footage.")] = 12,
     minutes: Annotated[str, typer.Option(help="Lengths of the films.")] = "10,60,180",
     splices: Annotated[int, typer.Option(help="How often the films are spliced anew.")] = 3,
@@ -94,15 +95,15 @@ def main(
         without = {Path(piece.name).stem for piece in asked} | trained_on(splits)
         other += more_clips(pocket, fill, without) if fill else []
         for length in (int(part) for part in minutes.split(",")):
-            spliced = [splice(asked, other, length * 60, seed, once) for seed in range(splices)]
+            spliced = [splice(asked, other, length * 60, films, seed, once) for seed in range(splices)]
             for way in ways.split(","):
-                measured = [measure(way, films, captions, pocket) for films in spliced]
+                measured = [measure(way, some, captions, pocket) for some in spliced]
                 found[length, way] = {
                     name: np.concatenate([one[name] for one in measured]) for name in measured[0]
                 }
                 rows.append({"minutes": length, "way": way} | summary(found[length, way]))
                 print(rows[-1], flush=True)
-    title = f"{FILMS} films, spliced {splices} times, {machine(torch.device('cpu'))}"
+    title = f"{films} films, spliced {splices} times, {machine(torch.device('cpu'))}"
     print_table(title, rows)
     losses: list[dict[str, Any]] = []
     slopes: list[str] = []
@@ -113,6 +114,7 @@ def main(
         print_table("loss against the oracle, R@1", losses)
         print("\n".join(slopes))
     result = {
+        "films": films,
         "machine": machine(torch.device("cpu")),
         "splices": splices,
         "once": once,
@@ -331,7 +333,7 @@ def more_clips(pocket: Pocket, file: Path, without: set[str]) -> list[Piece]:
 
 
 def splice(
-    asked: list[Piece], other: list[Piece], seconds: float, seed: int, once: bool = False
+    asked: list[Piece], other: list[Piece], seconds: float, count: int, seed: int, once: bool = False
 ) -> list[Film]:
     """Films of a length: the captioned clips dealt out among them, other footage at random in between.
 
@@ -341,14 +343,14 @@ def splice(
     order = rng.permutation(len(asked))
     unseen: list[int] = rng.permutation(len(other)).tolist() if once else []
     films = []
-    for number in range(FILMS):
-        pieces = [asked[i] for i in order[number::FILMS]]
+    for number in range(count):
+        pieces = [asked[i] for i in order[number::count]]
         missing = seconds * 2 - sum(len(piece.rows) for piece in pieces)
         left = unseen
         while missing > 0:
             if once and not left:
                 raise SystemExit(
-                    f"the other footage does not fill {FILMS} films of {seconds / 60:g} minutes once"
+                    f"the other footage does not fill {count} films of {seconds / 60:g} minutes once"
                 )
             left = left or rng.permutation(len(other)).tolist()
             rows = other[left.pop()].rows

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from common import machine, save_json, work_folder
-from confidence_parts import parts_table
 from large_galleries import large_galleries
 from uncertainty_page import tables, write_docs
 from worlds import study_parser, world_stores
@@ -28,7 +27,7 @@ from holmes.config.schema import HolmesConfig, to_dict, with_changes
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
-from holmes.evaluation.confidence.answered import OURS, answer_split
+from holmes.evaluation.confidence.answered import OURS
 from holmes.evaluation.confidence.readers import find_reader
 from holmes.evaluation.runs.confidence import held_out_videos, run_uncertainty
 from holmes.evaluation.runs.folders import find_runs
@@ -63,7 +62,7 @@ def study(
     world: World, others: dict[str, Store], folder: Path, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Train with every seed and measure each run."""
-    reports, parts, galleries = [], [], []
+    reports, galleries = [], []
     device = choose_device(options.device)
     for seed in options.seeds:
         start, out = time.perf_counter(), folder / "runs" / world.name / str(seed)
@@ -77,17 +76,13 @@ def study(
                 run, world.store, "test", device, other, find_reader, ABSTAIN, repeats=options.repeats
             )
         )
-        checkpoint = load_checkpoint(run.checkpoint, str(device))
-        calibration = read_calibration(checkpoint.extras[EXTRA], checkpoint.digest)
-        test = world.store.split("test")
-        held = held_out_videos(run, world.store, checkpoint.config.training.held_out)
-        assert calibration is not None and held is not None
-        bank = FeatureBank.of_splits(world.store, device, [test, held])
-        of_held, of_test = (
-            answer_split(checkpoint, bank, split, calibration, 1, 0) for split in (held, test)
-        )
-        parts.append(parts_table(of_held, of_test, calibration))
         if world.name == "planted" and seed == options.seeds[0]:
+            checkpoint = load_checkpoint(run.checkpoint, str(device))
+            calibration = read_calibration(checkpoint.extras[EXTRA], checkpoint.digest)
+            test = world.store.split("test")
+            held = held_out_videos(run, world.store, checkpoint.config.training.held_out)
+            assert calibration is not None and held is not None
+            bank = FeatureBank.of_splits(world.store, device, [test, held])
             sizes = [size for size in SIZES if size <= options.largest]
             galleries.append(large_galleries(checkpoint, bank, test, held, calibration, sizes))
         details = reports[-1]["uncertainty_details"]
@@ -98,7 +93,7 @@ def study(
             f"trained in {trained - start:.0f} s, measured in {time.perf_counter() - trained:.0f} s",
             flush=True,
         )
-    return {"world": world.name, "reports": reports, "parts": parts, "galleries": galleries}
+    return {"world": world.name, "reports": reports, "galleries": galleries}
 
 
 def kept_study(

@@ -9,15 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from holmes.evaluation.confidence.answered import OURS
 from holmes.evaluation.confidence.tables import FIGURES, NAMES, interval, short
 from holmes.evaluation.runs.confidence import mean, mean_figures
 from holmes.evidence.kinds import AnswerKind
 from holmes.report.figures.confidence import draw_confidence, draw_gallery_sizes
 from holmes.report.figures.style import LIGHT, svg
-
-BETTER = {"aurc": "AURC", "auroc_top1": "AUROC top 1", "auroc_top10": "AUROC top 10"}
-TUNED = "softmax_entropy_tuned"  # knows our fitted temperature: it is shown, but a sceptic would not have it
 
 
 def tables(found: list[dict[str, Any]]) -> dict[str, str]:
@@ -25,9 +21,6 @@ def tables(found: list[dict[str, Any]]) -> dict[str, str]:
     planted = [of_one for of_one in found if of_one["world"] == "planted"] or found
     return {
         "confidence": joined(found, confidence_table),
-        "verdict": verdict_table(found),
-        "parts": joined(found, parts_markdown),
-        "several": joined(found, several_table),
         "hard": joined(planted, hard_table),
         "kinds": joined(planted, kinds_table),
         "galleries": joined(planted, galleries_table),
@@ -68,52 +61,6 @@ def confidence_table(found: dict[str, Any]) -> str:
     recall = f"R@1 {100 * fmean(details(found, 'top1')):.1f}, R@10 {100 * fmean(details(found, 'top10')):.1f}"
     rows = [[NAMES[name], *(interval(of_one.get(f)) for f in FIGURES)] for name, of_one in figures.items()]
     return f"{recall}\n\n" + markdown(["", *FIGURES.values()], rows)
-
-
-def verdict_table(found: list[dict[str, Any]]) -> str:
-    """Ours minus the best baseline; above 0 is better."""
-    rows = []
-    for of_one in found:
-        figures = mean_figures([report["uncertainty"] for report in of_one["reports"]])
-        baselines = [name for name in figures if name not in (OURS, TUNED)]
-        for figure, title in BETTER.items():
-            sign = -1 if figure == "aurc" else 1
-            best = max(baselines, key=lambda name: sign * (figures[name][figure]["value"] or 0))
-            gain = mean_interval(details(of_one, "advantage", best, figure))
-            tuned = mean_interval(details(of_one, "advantage", TUNED, figure))
-            rows.append([of_one["world"], title, NAMES[best], gain, tuned])
-    return markdown(["", "figure", "best baseline", "ours is better by", "than the tuned entropy by"], rows)
-
-
-def parts_markdown(found: dict[str, Any]) -> str:
-    rows = []
-    for place, first in enumerate(found["parts"][0]):
-        same = [of_seed[place] for of_seed in found["parts"]]
-        values = [
-            short(fmean(row[f] for row in same)) if f in first else "–" for f in ("aurc", "auroc_top1", "ece")
-        ]
-        gains = [
-            mean_interval([row.get(f"Δ {f}") for row in same]) if first["kind"] == "added" else "–"
-            for f in ("aurc", "auroc_top1")
-        ]
-        name = f"{first['part']}, alone" if first["kind"] == "alone" else first["part"]
-        rows.append([name, *values, *gains])
-    return markdown(["", "AURC", "AUROC top 1", "ECE", "change of AURC", "change of AUROC"], rows)
-
-
-def several_table(found: dict[str, Any]) -> str:
-    several = [value for value in details(found, "several_fit") if value is not None]
-    if not several:
-        return ""
-    rows = [
-        [
-            NAMES[name],
-            *(mean_interval([s["auroc"][name][part] for s in several]) for part in ("all", "equal_length")),
-        ]
-        for name in several[0]["auroc"]
-    ]
-    share = f"{several[0]['share']:.0%} of {several[0]['queries']:,} queries\n\n"
-    return share + markdown(["", "all", "at equal length"], rows)
 
 
 def hard_table(found: dict[str, Any]) -> str:

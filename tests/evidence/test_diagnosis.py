@@ -69,7 +69,6 @@ def slow_quantities(frame: list[float], clip: list[float], candidates: int, tau:
         "delta": conflict,
         "agreement": sum(b * c for b, c in zip(*beliefs, strict=True))
         / math.sqrt(sum(b * b for b in beliefs[0]) * sum(c * c for c in beliefs[1])),
-        "gap": fused[0] - fused[1],
         "frame_u": unknown[0],
         "clip_u": unknown[1],
     }
@@ -88,7 +87,6 @@ def test_quantities_against_the_equations(videos, tau):
             "xi": found.entropy_Q[row],
             "delta": found.conflict_Q[row],
             "agreement": found.agreement_Q[row],
-            "gap": found.belief_gap_Q[row],
             "frame_u": found.frame.uncertainty_Q[row],
             "clip_u": found.clip.uncertainty_Q[row],
         }

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import holmes
+from forked_children import forked_children  # noqa: F401 - a fixture
 from holmes.cli.main import app
 from holmes.cluster.index import open_index
 from holmes.cluster.publish import split_index
@@ -25,6 +26,7 @@ from holmes.index.storage.manifest import PASSAGES
 from holmes.index.storage.store import IndexStore
 from spoken_films import film
 
+pytestmark = pytest.mark.usefixtures("forked_children")
 WORDS = {
     "boat": "The captain painted the old boat in the harbour",
     "clock": "My grandfather repaired clocks near the lighthouse",

@@ -176,7 +176,6 @@ def test_films_of_growing_length(
     command: Any, demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long_films = import_module("long_films")
-    monkeypatch.setattr(long_films, "FILMS", 2)
     settings = {"seconds": (0.5, 1.0), "size": (96, 72)}
     monkeypatch.setattr(long_films, "RenderSettings", lambda **sizes: RenderSettings(**sizes, **settings))
     monkeypatch.setattr(long_films, "Pocket", Calibrated)
@@ -188,7 +187,8 @@ def test_films_of_growing_length(
     )
     write_json(tmp_path / "splits.json", {"b": {"split": "test"}})
     words = ["--fill", tmp_path / "fill.npz", "--splits", tmp_path / "splits.json", "--rendered", 4]
-    words += ["--minutes", "1", "--splices", 1, "--ways", "parts32,oracle", "--once", "--half", "one"]
+    words += ["--films", 2, "--minutes", "1", "--splices", 1, "--once", "--half", "one"]
+    words += ["--ways", "parts32,oracle"]
     command("long_films", demo / "clips", *words, "--work", tmp_path / "work", "--out", tmp_path)
     found = read_json(tmp_path / "long-films.json")
     assert [row["way"] for row in found["rows"]] == ["parts32", "oracle"] and len(found["losses"]) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +27,7 @@ from holmes.data.store import Store
 from holmes.encoders.checkpoint import load_checkpoint
 from holmes.evidence.calibration import Calibration
 from holmes.heard.hearing import Hearing
+from holmes.media.backbones.text import TransformersText
 from holmes.results import METRICS
 from holmes.training.setup import fit_to_store
 from holmes.worlds.planted import PlantSettings, plant
@@ -252,7 +254,20 @@ def test_the_cost_of_hearing_is_measured(command: Any, tmp_path: Path) -> None:
     assert sys.modules["heard_speed"].errors(["a", "b", "c"], ["a", "x", "c", "d"]) == 2
 
 
-@pytest.mark.usefixtures("forked_children")
+@pytest.fixture
+def each_sentence_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sentence that is asked in many galleries is encoded for the first of them."""
+    encode, known = TransformersText.sentences, dict[str, Any]()
+
+    def sentences(model: TransformersText, texts: Sequence[str]) -> Any:
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        known.update(zip(new, encode(model, new), strict=True))
+        return np.array([known[text] for text in texts])
+
+    monkeypatch.setattr(TransformersText, "sentences", sentences)
+
+
+@pytest.mark.usefixtures("forked_children", "each_sentence_once")
 def test_fused_sources_are_measured_beside_each_alone(
     command: Any, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 import holmes
 from browser import serving
+from forked_children import forked_children  # noqa: F401 - a fixture
 from holmes import extend
 from holmes.index.answer.base import SearchIndex
 from holmes.serve.settings import ServeSettings
@@ -68,6 +69,7 @@ def here(world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     os.rename("kept", "INDEX")
 
 
+@pytest.mark.usefixtures("forked_children")
 @pytest.mark.parametrize("name", sorted(SHOWN))
 def test_the_example_runs(name: str, here: Path) -> None:
     index = holmes.open_index("INDEX", device="cpu")
@@ -86,6 +88,7 @@ def test_the_example_runs(name: str, here: Path) -> None:
     assert runner.summarize(verbose=False).failed == 0
 
 
+@pytest.mark.usefixtures("forked_children")
 def test_the_first_block_of_the_page_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f"a dog runs number {n},{('coast', 'pier', 'street')[n % 3]}.mp4" for n in range(24)]
     (here / "captions.csv").write_text("\n".join(["sentence,video", *rows]))

@@ -11,17 +11,16 @@ from torch import Tensor
 ROUNDS = 50
 
 
-def fit_logistic(inputs_QX: Tensor, right_Q: Tensor, prior: float, offset_Q: Tensor | None = None) -> Tensor:
-    """argmin_w Σ -log P(right | offset + x · w) + λ/2 |w|², in float64; λ = `prior`.
+def fit_logistic(inputs_QX: Tensor, right_Q: Tensor, prior: float) -> Tensor:
+    """argmin_w Σ -log P(right | x · w) + λ/2 |w|², in float64; λ = `prior`.
 
     No step is longer than 1: a full one can leap where nearly all queries are right.
     """
     x_QX, right_Q = inputs_QX.double(), right_Q.double()
-    offset_Q = x_QX.new_zeros(len(x_QX)) if offset_Q is None else offset_Q.double()
     pull_XX = prior * torch.eye(x_QX.shape[1], dtype=torch.float64, device=x_QX.device)
     weights_X = x_QX.new_zeros(x_QX.shape[1])
     for _ in range(ROUNDS):
-        said_Q = torch.sigmoid(offset_Q + x_QX @ weights_X)
+        said_Q = torch.sigmoid(x_QX @ weights_X)
         slope_X = x_QX.T @ (said_Q - right_Q) + prior * weights_X
         curvature_XX = x_QX.T @ ((said_Q * (1 - said_Q)).unsqueeze(1) * x_QX) + pull_XX
         step_X = torch.linalg.solve(curvature_XX, slope_X)

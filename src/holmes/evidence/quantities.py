@@ -42,11 +42,6 @@ class Quantities:
         """
         return F.cosine_similarity(self.frame.belief_QV, self.clip.belief_QV, dim=-1)
 
-    @property
-    def belief_gap_Q(self) -> Tensor:
-        """How much more the best candidate is believed than the second."""
-        return self.fused.belief_QV[:, 0] - self.fused.belief_QV[:, 1]
-
 
 def candidate_quantities(scores: Scores, candidates: int, temperature: float) -> Quantities:
     """Quantities from the scores of the best candidates, with evidence exp(tanh(s) / τ).
