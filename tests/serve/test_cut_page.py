@@ -66,7 +66,7 @@ def test_a_reel_and_a_timeline_by_keyboard_alone(browser: Any, address: str) -> 
     page = answered(browser, address, 390, "dark")
     page.locator(".exports summary").focus()
     page.keyboard.press("Enter")
-    while page.evaluate("document.activeElement.textContent") != "Reel, timeline…":
+    while page.evaluate("document.activeElement.textContent") != "Reel, timeline, table…":
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.wait_for_selector("dialog.cut[open]")
@@ -100,5 +100,8 @@ def test_what_cannot_be_saved_is_said(browser: Any, address: str) -> None:
     page.get_by_label("Least probability (%)").fill("90")
     assert page.get_by_role("button", name="Save", exact=True).is_disabled()
     assert page.locator(".cut-count").text_content().startswith("0 moments of 0 videos")
+    assert page.locator("dialog .error").text_content() == (
+        "No video is at least 90% probable; lower the least probability."
+    )
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog.cut", state="detached")

@@ -122,6 +122,8 @@ def test_through_the_client_and_on_the_page(index: Index, tmp_path: Path) -> Non
             with page.expect_response("**/api/search/by") as sent:
                 page.fill("#q", "dog runs")
             assert sent.value.request.post_data_json["sentence"] == "dog runs"
+            page.wait_for_selector(".results[aria-busy=false]")
+            assert page.locator(".exports").is_hidden(), "an address would ask with the sentence alone"
             drop = """(text) => { const data = new DataTransfer();
               const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
               data.items.add(new File([bytes], "dropped.png", { type: "image/png" }));

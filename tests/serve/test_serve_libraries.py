@@ -218,3 +218,10 @@ def test_the_page_switches_between_libraries(folder: Path) -> None:
             route.continue_()
         page.wait_for_selector(".other-libraries a >> text=FAMILY")
         assert why in page.locator(".other-libraries").inner_text()
+        page.unroute("**/api/index")
+        nothing = {"status": 409, "json": {"error": "the index contains no videos."}}
+        page.route("**/api/search?*", lambda route: route.fulfill(**nothing))
+        page.route("**/api/index", lambda route: route.fulfill(json={**route.fetch().json(), "videos": 0}))
+        page.reload()
+        page.wait_for_selector(".empty:not(.error) >> text=There are no videos yet.")
+        page.wait_for_selector(".other-libraries a >> text=FAMILY")

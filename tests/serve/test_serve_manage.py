@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +167,7 @@ def test_the_end_of_the_server_ends_every_job(folder: Path, monkeypatch: pytest.
     for _ in range(2):
         started.add(folder / "index", [str(folder / "more")], [])
         job = started._jobs[-1]
-        job.state = replace(job.state, state="failed")  # as if it had failed and not ended yet
+        job.state = job.state.model_copy(update={"state": "failed"})  # as if it had failed and not ended yet
     first, second = started._jobs
     assert first.child.alive and second.child.alive
     asyncio.run(started.close())

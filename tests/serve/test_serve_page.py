@@ -414,8 +414,8 @@ def test_exports_are_offered_for_what_is_shown(page: Any) -> None:
     assert page.locator(".exports[open]").count() == 0
     page.locator(".exports summary").click()
     with page.expect_download() as download:
-        page.get_by_role("link", name="EDL cut list").click()
-    assert download.value.suggested_filename == "sun-sets.edl"
+        page.get_by_role("link", name="The answer (JSON)").click()
+    assert download.value.suggested_filename == "sun-sets.json"
     assert "coast.mp4" in Path(download.value.path()).read_text()
 
 
@@ -519,6 +519,8 @@ def test_the_start_is_never_empty(page: Any) -> None:
     assert page.locator(".questions a").count() == 1, "only sentences whose first hit fits"
     rows = page.locator(".row h2").all_inner_texts()
     assert rows == ["Newest files", "Newly added"] and page.locator(".tiles .tile").count() == 16
+    left = [page.locator(one).first.bounding_box()["x"] for one in (".row-head h2", ".tiles .tile")]
+    assert left[0] == left[1], "pictures stand below their title"
     page.locator(".questions a").first.click()
     page.wait_for_selector(".card:not(.ghost)")
     page.go_back()
@@ -542,7 +544,7 @@ def test_a_library_without_videos_says_what_to_do(page: Any) -> None:
     reason = {"status": 400, "json": {"error": "the index is empty."}}
     page.route("**/api/search?*", lambda route: route.fulfill(**reason))  # before the index is described
     page.goto("/?q=dog")
-    page.get_by_role("alert").get_by_role("link", name="Open the library").click()
+    page.locator(".empty:not(.error)").get_by_role("link", name="Open the library").click()
     page.wait_for_selector(".empty >> text=There are no videos yet")
 
 
@@ -645,6 +647,32 @@ def test_a_video_has_a_view_of_its_own(page: Any) -> None:
     page.wait_for_selector(".query-shown >> text=More like kitchen.mkv at 0:0")
 
 
+LATE = """() => {
+  const film = HTMLVideoElement.prototype, soon = film.requestVideoFrameCallback;
+  film.requestVideoFrameCallback = function (act) {
+    return soon.call(this, (now, shown) => setTimeout(() => act(now, shown), 300));
+  };
+}"""
+
+
+def test_steps_are_one_frame_where_frames_are_shown_late(page: Any) -> None:
+    """Keys come faster than frames are shown, and nothing was played that says how long frames last."""
+    page.add_init_script(f"({LATE})()")
+    page.goto("/library")
+    page.evaluate("HTMLMediaElement.prototype.play = async () => {}")
+    page.locator(".grid .open", has_text="kitchen.mkv").click()
+    wait_for_film(page)
+    page.wait_for_timeout(600)
+    page.evaluate("document.activeElement.blur()")
+
+    for keys, frame in ((".", 1), (".", 2), ("...", 5), (",", 4)):
+        for key in keys:
+            page.keyboard.press(key)
+        until(page, f"Math.floor(document.querySelector('.stage video').currentTime * 10) === {frame}")
+        page.wait_for_timeout(1000)
+        assert int(position(page) * 10) == frame, "ten frames a second"
+
+
 def test_only_the_moment_is_played_and_looped(page: Any) -> None:
     ask(page, "dog runs beach")
     hit = card(page, "coast.mp4")
@@ -721,8 +749,10 @@ def test_look_alikes_have_strips_and_exports(page: Any) -> None:
     page.wait_for_selector(".query-shown")
     assert page.locator(".card").first.locator(".strip stop").count() >= 8
     page.locator(".exports summary").click()
+    page.get_by_role("button", name="Reel, timeline, table").click()
+    page.get_by_label("Save as").select_option("csv")
     with page.expect_download() as download:
-        page.get_by_role("link", name="CSV").click()
+        page.get_by_role("button", name="Save", exact=True).click()
     assert "twin.mp4" in Path(download.value.path()).read_text()
 
 

@@ -451,7 +451,8 @@ def test_a_film_that_is_sent_is_found(tmp_path: Path) -> None:
 
 
 def test_the_time_left_is_told_in_words() -> None:
-    assert jobs.time_left(1.0, 0.5) == "" and jobs.time_left(10.0, 0.0) == ""
+    assert jobs.seconds_left(1.0, 0.5) is None and jobs.seconds_left(10.0, 0.0) is None
+    assert jobs.in_words(None) == ""
     for seconds, share, words in (
         (10, 0.9, "a few seconds left"),
         (30, 0.5, "about 30 seconds left"),
@@ -459,7 +460,7 @@ def test_the_time_left_is_told_in_words() -> None:
         (60, 0.5, "about 1 minute left"),
         (3600, 0.25, "about 3 hours left"),
     ):
-        assert jobs.time_left(seconds, share) == words
+        assert jobs.in_words(jobs.seconds_left(seconds, share)) == words
     news = {"added": 1, "unchanged": 0, "moved": 0, "copies": ["x"], "failures": ["y"]}
     assert jobs.summary_of(news) == "3 files gave 1 added, 0 already there, 1 copy, 1 left out"
 

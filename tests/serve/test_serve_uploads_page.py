@@ -181,21 +181,37 @@ def test_the_hash_in_the_browser_is_sha256(browser: Any, address: str) -> None:
     page.context.close()
 
 
-def test_copies_do_not_lengthen_the_time_that_is_left(browser: Any, address: str) -> None:
-    """100 MB sent in 10 s, 50 of them added, 100 to go; a copy of 1 MB was over at once."""
+def test_what_was_not_sent_does_not_lengthen_the_time_left(browser: Any, address: str) -> None:
+    """100 MB sent in 10 s, 100 to go; a file that the server has was not sent."""
     page = browser.new_context(base_url=address).new_page()
     page.goto("/library")
     seconds = page.evaluate(
         """async () => {
           const { secondsLeft } = await import("/static/uploads.js");
           const of = (size, state, sent) => ({ file: { size }, offset: 0, state, sent });
-          const begun = [of(50, "adding", true), of(50, "waiting", true), of(100, "waits", false)];
-          const copies = [of(1, "same", true), of(1, "there", true)];
-          const half = [of(50, "added", true), ...begun.slice(1)];
-          return [[...begun, ...copies], begun, [...half, ...copies]].map((items) => secondsLeft(items, 10));
+          const begun = [of(50, "same", true), of(50, "skipped", true), of(100, "waits", false)];
+          const had = of(1, "there", true);
+          return [begun, [...begun, had], [of(9, "waits")]].map((items) => secondsLeft(items, 10));
         }"""
     )
-    assert seconds == [10, 10, 30], "while nothing is added, sending tells; then adding does"
+    assert seconds == [10, 10, 0]
+    page.context.close()
+
+
+def test_the_server_says_how_long_adding_takes(browser: Any, address: str) -> None:
+    page = mounted(browser, address)
+
+    def adding(route: Any) -> None:
+        told = route.fetch().json()
+        unfinished = [{**each, "state": "adding"} for each in told["uploads"]]
+        route.fulfill(json={**told, "uploads": unfinished, "seconds_left": 240})
+
+    page.route(
+        "**/api/uploads", lambda route: adding(route) if route.request.method == "GET" else route.continue_()
+    )
+    slow = {"name": "slow.mp4", "mimeType": "video/mp4", "buffer": b"slow"}
+    page.locator("input[accept^=video]").set_input_files(slow)
+    page.wait_for_selector(".upload-words >> text=0 of 1 video, about 4 minutes left.")
     page.context.close()
 
 
@@ -206,4 +222,27 @@ def test_the_library_has_the_dialog(browser: Any, address: str) -> None:
     page.wait_for_selector("dialog >> text=Drop videos or a folder here")
     page.keyboard.press("Escape")
     until(page, "!document.querySelector('dialog[open]')")
+    page.context.close()
+
+
+def test_files_are_dropped_anywhere(browser: Any, address: str, folder: Path) -> None:
+    """Files held over any view open the dialog, and may be let go beside its frame."""
+    page = browser.new_context(base_url=address).new_page()
+    page.goto("/")
+    page.wait_for_selector(".tiles")
+    drag = """([name, type]) => {
+      const data = new DataTransfer();
+      data.items.add(new File([new Uint8Array(7000)], "anywhere.mp4", { type: "video/mp4" }));
+      const event = new DragEvent(name, { dataTransfer: data, bubbles: true, cancelable: true });
+      document.querySelector(type).dispatchEvent(event);
+      return event.defaultPrevented;
+    }"""
+    page.evaluate(drag, ["dragenter", "main"])
+    page.wait_for_selector("dialog[open] .upload")
+    assert page.evaluate(drag, ["dragover", "dialog"]), "the browser must not open the file itself"
+    assert page.locator(".upload-drop.over").count() == 1
+    assert page.evaluate(drag, ["drop", "dialog h2"])
+    page.wait_for_selector(".upload-words >> text=1 file gave 1 added, 0 already there, 0 left out.")
+    assert (folder / "in" / "anywhere.mp4").stat().st_size == 7000
+    assert page.locator(".upload-drop.over").count() == 0
     page.context.close()

@@ -77,7 +77,6 @@ def serve(
     from holmes.cluster.joined import join_indexes, why_separate
 
     try:
-        from holmes.serve.server import Together
         from holmes.serve.server import serve as run
     except ImportError:
         raise missing_packages("the page", "fastapi", "uvicorn") from None
@@ -123,7 +122,7 @@ def serve(
     joined = None if why else join_indexes(paths, device=device, model=model)
     if why:
         say(why)
-    run(opened, settings, together=Together(joined, why), model=model, quiet=quiet, ready=ready)
+    run(opened, settings, joined=joined, why_separate=why, model=model, quiet=quiet, ready=ready)
 
 
 LIBRARY = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,39})=(.+)")

@@ -123,10 +123,11 @@ def film_clip(clip: FoundClip) -> FilmClip:
 
 def clip_names(clips: Sequence[FoundClip]) -> list[str]:
     """A file name for each clip, such as 01-coast-0m04.mp4, whatever the film is called."""
-    return [
-        f"{number:02}-{slug(Path(clip.video).stem)}-{clock(clip.start).replace(':', 'm')}{SUFFIX}"
-        for number, clip in enumerate(clips, 1)
-    ]
+    return [f"{number:02}-{clip_name(clip.video, clip.start)}" for number, clip in enumerate(clips, 1)]
+
+
+def clip_name(video: str, start: float) -> str:
+    return f"{slug(Path(video).stem)}-{clock(start).replace(':', 'm')}{SUFFIX}"
 
 
 def reel_name(query: str) -> str:

@@ -108,16 +108,21 @@ def lay_out(
 
 def sources_of(clips: Sequence[FoundClip], read: ReadSource) -> dict[str, tuple[SourceMedia, bool]]:
     """Every film with the frames of its clips, read once, and whether its file could be read."""
-    spans: dict[str, list[tuple[float, float]]] = {}
-    for clip in clips:
-        spans.setdefault(clip.video, []).append((clip.start, clip.end))
     found: dict[str, tuple[SourceMedia, bool]] = {}
-    for video, moments in spans.items():
+    for video, moments in moments_of(clips).items():
         try:
             found[video] = within(read(Path(video), moments)), True
         except (VideoError, OSError):
             found[video] = without_file(moments), False
     return found
+
+
+def moments_of(clips: Sequence[FoundClip]) -> dict[str, list[tuple[float, float]]]:
+    """The seconds that are taken of each film."""
+    moments: dict[str, list[tuple[float, float]]] = {}
+    for clip in clips:
+        moments.setdefault(clip.video, []).append((clip.start, clip.end))
+    return moments
 
 
 def within(source: SourceMedia) -> SourceMedia:

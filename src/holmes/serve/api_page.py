@@ -118,5 +118,5 @@ def _kind(schema: dict[str, Any]) -> str:
     if schema.get("type") == "array":
         return f"list of {_kind(schema.get('items', {}))}"
     least, most = schema.get("minimum"), schema.get("maximum")
-    bounds = "" if least is None or most is None else f", {least:g} to {most:g}"
+    bounds = "" if least is None or most is None else f", {least:,.12g} to {most:,.12g}"
     return str(schema.get("format") or schema.get("type", "anything")) + bounds

@@ -256,25 +256,23 @@ class RemoteIndex(SearchIndex):
                     if isinstance(error, RefusedError) and error.status in (401, 403, 507):
                         raise
                     failures.append(Failure(file, str(error)))
+        self._wait_for(sent)
+        of_state: dict[str, list[Path]] = {"added": [], "there": [], "same": [], "skipped": []}
+        for file, upload in sent.items():
+            of_state[upload["state"]].append(file)
+        left_out = [Failure(file, str(sent[file]["reason"])) for file in of_state["skipped"]]
+        same = [Duplicate(file, Path(str(sent[file]["same_as"]))) for file in of_state["same"]]
+        counts = len(of_state["added"]), len(of_state["there"])
+        return BuildSummary(*counts, (*failures, *left_out), duplicates=tuple(same))
+
+    def _wait_for(self, sent: dict[Path, dict[str, Any]]) -> None:
+        """Ask what became of files that were sent, until the server has added all of them."""
+        forgotten = {"state": "skipped", "reason": "the server forgot it"}
         while waiting := [file for file, upload in sent.items() if upload["state"] in ("waiting", "adding")]:
             sleep(POLL_SECONDS)
             known = {upload["id"]: upload for upload in self._get("/api/uploads")["uploads"]}
             for file in waiting:
-                sent[file] = known.get(sent[file]["id"], {**sent[file], "state": "skipped"})
-        states = [upload["state"] for upload in sent.values()]
-        failures += [
-            Failure(file, str(upload.get("reason") or "the server forgot it"))
-            for file, upload in sent.items()
-            if upload["state"] == "skipped"
-        ]
-        same = [
-            Duplicate(file, Path(str(upload["same_as"])))
-            for file, upload in sent.items()
-            if upload["state"] == "same"
-        ]
-        return BuildSummary(
-            states.count("added"), states.count("there"), tuple(failures), duplicates=tuple(same)
-        )
+                sent[file] = known.get(sent[file]["id"], forgotten)
 
     def _send(self, file: Path, name: str) -> dict[str, Any]:
         """Announce a file and send its pieces; what the server knows of it then."""

@@ -9,7 +9,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from holmes.index.storage.manifest import read_manifest
 from holmes.index.storage.writer import IndexWriter
 from holmes.media.extraction import Failure
 from holmes.media.find import SUFFIXES
+from holmes.serve import models
 from holmes.serve.settings import ServeSettings
 
 TARGET = "holmes.serve.jobs:start"
@@ -36,32 +36,12 @@ class NotAllowedError(HolmesError):
     """The server was not told to allow this."""
 
 
-@dataclass(frozen=True)
-class JobState:
-    state: str = "idle"  # idle, running, done, failed
-    what: str = ""
-    words: str = ""  # how far it is, for people
-    done: int = 0
-    total: int = 0
-    added: int = 0
-    unchanged: int = 0
-    moved: int = 0
-    message: str = ""
-    failures: list[dict[str, str]] = field(default_factory=list)
-    copies: list[dict[str, str]] = field(default_factory=list)
-    moves: list[dict[str, str]] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    away: list[str] = field(default_factory=list)
-    heard: int = 0
-    passages: int = 0
-    notes: list[dict[str, str]] = field(default_factory=list)
-
-
 class Job:
     """Videos that are being added: a process of its own, and how far it is."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        self.state, self._began = JobState("running", "starting", "starting"), time.monotonic()
+        self.state = models.Job(state="running", what="starting", words="starting")
+        self._began = time.monotonic()
         self.child = Child(TARGET, self._hear)
         self.child.send(order)
 
@@ -83,11 +63,11 @@ class Jobs:
         self._removing = asyncio.Lock()
 
     @property
-    def current(self) -> JobState:
-        return self._jobs[-1].state if self._jobs else JobState()
+    def current(self) -> models.Job:
+        return self._jobs[-1].state if self._jobs else models.Job()
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self.current)
+        return self.current.model_dump()
 
     def allow(self) -> None:
         if not self.settings.manage:
@@ -97,14 +77,8 @@ class Jobs:
 
     def add(self, index: Path, paths: Iterable[str], known: Iterable[str], **how: Any) -> None:
         """Start adding files and folders; `known` are the folders the index holds videos of."""
-        self.allow()
         allowed = self._allowed(known)
         self.start(index, [check_path(path, allowed) for path in paths], **how)
-
-    def hear(self, index: Path, workers: int | None) -> None:
-        """Start making the words of all videos searchable."""
-        self.allow()
-        self.start(index, [], hear=True, workers=workers)
 
     def start(self, index: Path, paths: list[str], **how: Any) -> Job:
         """Start adding files and folders that have been checked; see `add_to_index` for other work."""
@@ -122,7 +96,6 @@ class Jobs:
         return [os.path.realpath(str(folder)) for folder in (*self.settings.add_from, *known)]
 
     async def remove(self, index: Path, name: str) -> None:
-        self.allow()
         async with self._removing:
             await asyncio.to_thread(remove_video, index, name)
 
@@ -132,20 +105,22 @@ class Jobs:
             await asyncio.to_thread(job.child.stop)
 
 
-def after_message(current: JobState, message: Message, seconds: float = 0.0) -> JobState:
+def after_message(current: models.Job, message: Message, seconds: float = 0.0) -> models.Job:
     """The state of a job after a message of its process, so many seconds after its start."""
     news = message.value
     if message.kind == "report":
         what, done, total = news
+        left = seconds_left(seconds, done / total if total else 0.0)
         videos = f"{done} of {total} videos" if what == "embedding videos" else what
-        words = ", ".join(filter(None, (videos, time_left(seconds, done / total if total else 0.0))))
-        return replace(current, what=what, done=done, total=total, words=words)
+        words = ", ".join(filter(None, (videos, in_words(left))))
+        now = {"what": what, "done": done, "total": total, "words": words, "seconds_left": left}
+        return current.model_copy(update=now)
     if message.kind == "failure":
-        return replace(current, state="failed", message=news)
+        return current.model_copy(update={"state": "failed", "message": news})
     if message.kind == "ended":
         again = f"adding stopped before its end ({news}); add the videos again."
-        return replace(current, state="failed", message=again)
-    return replace(current, state="done", message=summary_of(news), **news)
+        return current.model_copy(update={"state": "failed", "message": again})
+    return models.Job(**{**current.model_dump(), **news, "state": "done", "message": summary_of(news)})
 
 
 def summary_of(news: dict[str, Any]) -> str:
@@ -162,11 +137,15 @@ def summary_of(news: dict[str, Any]) -> str:
     return f"{files} {'file' if files == 1 else 'files'} gave {', '.join(parts)}, {skipped} left out"
 
 
-def time_left(seconds: float, share: float) -> str:
-    """Such as "about 3 minutes left", from how long a share of the work took; empty at first."""
-    if seconds < VAGUE or not 0 < share < 1:
+def seconds_left(seconds: float, share: float) -> float | None:
+    """How long the rest takes, from how long a share of the work took; None at first."""
+    return seconds / share - seconds if seconds >= VAGUE and 0 < share < 1 else None
+
+
+def in_words(left: float | None) -> str:
+    """Such as "about 3 minutes left"."""
+    if left is None:
         return ""
-    left = seconds / share - seconds
     for size, unit in ((3600, "hour"), (60, "minute"), (10, "second")):
         if left >= size:
             number = round(left / size) * (10 if unit == "second" else 1)

@@ -43,8 +43,12 @@ class Filtered(Order):
     folder: str | None = Field(None, max_length=4096, description="Only videos below this folder.")
     after: Day | None = Field(None, description="Only files changed on this day or later.")
     before: Day | None = Field(None, description="Only files changed on this day or earlier.")
-    shortest: float | None = Field(None, ge=0, le=1e9, strict=True, description="Seconds.")
-    longest: float | None = Field(None, ge=0, le=1e9, strict=True, description="Seconds.")
+    shortest: float | None = Field(
+        None, ge=0, le=1e9, strict=True, description="Only videos of at least so many seconds."
+    )
+    longest: float | None = Field(
+        None, ge=0, le=1e9, strict=True, description="Only videos of at most so many seconds."
+    )
 
 
 class Problem(BaseModel):
@@ -380,9 +384,10 @@ class Move(BaseModel):
 class Job(BaseModel):
     """How far adding videos is."""
 
-    state: str = Field(description="idle, running, done or failed.")
+    state: str = Field(default="idle", description="idle, running, done or failed.")
     what: str = ""
-    words: str = Field("", description="For people: 12 of 40 videos, about 3 minutes left.")
+    words: str = Field(default="", description="For people: 12 of 40 videos, about 3 minutes left.")
+    seconds_left: float | None = Field(default=None, description="Null as long as nobody can tell.")
     done: int = 0
     total: int = 0
     added: int = 0
@@ -391,13 +396,15 @@ class Job(BaseModel):
     message: str = ""
     failures: list[FileNote] = []
     copies: list[Copy] = []
-    moves: list[Move] = Field([], description="Files recognised under a new path.")
-    removed: list[str] = Field([], description="Videos whose files are gone from a folder that is followed.")
-    away: list[str] = Field([], description="Videos on a disk that is not connected: kept.")
-    heard: int = Field(0, description="Videos whose words were added.")
-    passages: int = Field(0, description="Of these videos.")
+    moves: list[Move] = Field(default=[], description="Files recognised under a new path.")
+    removed: list[str] = Field(
+        default=[], description="Videos whose files are gone from a folder that is followed."
+    )
+    away: list[str] = Field(default=[], description="Videos on a disk that is not connected: kept.")
+    heard: int = Field(default=0, description="Videos whose words were added.")
+    passages: int = Field(default=0, description="Of these videos.")
     notes: list[FileNote] = Field(
-        [], description="Videos with something to say about them, such as no sound."
+        default=[], description="Videos with something to say about them, such as no sound."
     )
 
 
@@ -426,3 +433,6 @@ class Uploads(BaseModel):
     largest: int = Field(description="Bytes that a file may have.")
     piece: int = Field(description="Bytes that a piece may have.")
     free: int = Field(description="Bytes that may still be sent.")
+    seconds_left: float | None = Field(
+        description="Until what has arrived is added; null as long as nobody can tell."
+    )

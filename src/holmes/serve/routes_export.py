@@ -21,11 +21,10 @@ from holmes.editing.clips import (
     check_clips,
     choose_clips,
     one_line,
-    slug,
 )
-from holmes.editing.cut import reel_name
+from holmes.editing.cut import clip_name, reel_name
 from holmes.editing.export import content_of, file_name
-from holmes.editing.timeline import EditList, lay_out, parse_rate
+from holmes.editing.timeline import EditList, lay_out, moments_of, parse_rate
 from holmes.errors import HolmesError
 from holmes.media.containers import VideoError
 from holmes.media.cutting import FilmClip
@@ -137,8 +136,8 @@ async def cut(request: Request, order: CutOrder) -> Response:
         raise BadRequestError(f"moments: {seconds:.0f} seconds are too long; {most:.0f} are allowed at once.")
     clips = await asyncio.to_thread(film_clips, state, order)
     first = order.moments[0]
-    shown = slug(Path(state.catalogue[first.id].title).stem)
-    name = reel_name(order.title) if order.reel else f"{shown}-{clock(first.start).replace(':', 'm')}.mp4"
+    film = state.catalogue[first.id].name
+    name = reel_name(order.title) if order.reel else clip_name(film, first.start)
     pieces = state.decoders.cut(clips, exact=order.exact, reel=order.reel)
     return MadeVideo(pieces, state.conversions, attachment(name))
 
@@ -161,21 +160,19 @@ async def read_sources(
     state: ServerState, clips: Sequence[FoundClip], caller: Caller
 ) -> dict[str, SourceMedia]:
     """Every film with the frames of its clips; films that cannot be read are left out."""
-    spans: dict[str, list[tuple[float, float]]] = {}
-    for clip in clips:
-        spans.setdefault(clip.video, []).append((clip.start, clip.end))
+    moments = moments_of(clips)
 
     async def read(video: str) -> SourceMedia | None:
         try:
             file = await asyncio.to_thread(state.catalogue.file, state.catalogue.by_name[video])
-            return await state.decoders.frames(file, spans[video], caller)
+            return await state.decoders.frames(file, moments[video], caller)
         except BusyError:
             raise
         except (HolmesError, KeyError):
             return None
 
-    found = await asyncio.gather(*(read(video) for video in spans))
-    return {video: source for video, source in zip(spans, found, strict=True) if source is not None}
+    found = await asyncio.gather(*(read(video) for video in moments))
+    return {video: source for video, source in zip(moments, found, strict=True) if source is not None}
 
 
 def laid_out(

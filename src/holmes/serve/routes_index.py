@@ -78,28 +78,28 @@ async def job(request: Request) -> Response:
 
 @router.post("/api/videos", **documented(Job, 409, 413), summary="Add videos (with --manage)")
 async def add(request: Request, given: Paths) -> Response:
-    state, jobs = state_of(request), jobs_of(request)
-    jobs.allow()
-    how = {"fast": given.fast, "workers": given.workers}
-    jobs.add(state.changeable_path(), given.paths, state.catalogue.folders, **how)
-    return Json(jobs.to_json(), 200)
+    return started(request, given)
 
 
 @router.post("/api/sync", **documented(Job, 409, 413), summary="Make the index match folders (with --manage)")
 async def sync(request: Request, given: Paths) -> Response:
-    state, jobs = state_of(request), jobs_of(request)
-    how = {"fast": given.fast, "workers": given.workers, "follow": True}
-    jobs.add(state.changeable_path(), given.paths, state.catalogue.folders, **how)
-    return Json(jobs.to_json(), 200)
+    return started(request, given, follow=True)
+
+
+def started(request: Request, given: Paths, **how: bool) -> Response:
+    """How far adding is, which begins now."""
+    state, jobs = state_of(request), managed_jobs_of(request)
+    how |= {"fast": given.fast}
+    jobs.add(state.changeable_path(), given.paths, state.catalogue.folders, workers=given.workers, **how)
+    return Json(jobs.to_json())
 
 
 @router.post(
     "/api/hear", **documented(Job, 409, 413), summary="Make words of videos searchable (with --manage)"
 )
 async def hear(request: Request, given: Hearing) -> Response:
-    jobs = jobs_of(request)
-    jobs.allow()
-    jobs.hear(state_of(request).changeable_path(), given.workers)
+    jobs = managed_jobs_of(request)
+    jobs.start(state_of(request).changeable_path(), [], hear=True, workers=given.workers)
     return Json(jobs.to_json())
 
 
@@ -110,7 +110,7 @@ async def hear(request: Request, given: Hearing) -> Response:
 )
 async def calibrate(request: Request, given: Captions) -> Response:
     state = state_of(request)
-    jobs_of(request).allow()
+    managed_jobs_of(request)
     rows = [(row.sentence, row.video) for row in given.rows]
     work = partial(state.index.calibrate, rows)
     return Json((await state.batcher.do(work, caller_of(request.scope))).to_dict())
@@ -120,15 +120,13 @@ async def calibrate(request: Request, given: Captions) -> Response:
 async def paths(
     request: Request, prefix: Annotated[str, Query(max_length=4096, description="A path so far.")] = ""
 ) -> Response:
-    state, jobs = state_of(request), jobs_of(request)
-    jobs.allow()
+    state, jobs = state_of(request), managed_jobs_of(request)
     return Json({"paths": await asyncio.to_thread(jobs.complete, prefix, state.catalogue.folders)})
 
 
 @router.delete("/api/videos/{id}", **documented(Job, 404, 409), summary="Remove a video (with --manage)")
 async def remove(request: Request, id: Id) -> Response:
-    state, jobs = state_of(request), jobs_of(request)
-    jobs.allow()
+    state, jobs = state_of(request), managed_jobs_of(request)
     entry = state.catalogue[id]
     await jobs.remove(state.changeable_path(), entry.name)
     await state.reload_if_changed()
@@ -137,4 +135,11 @@ async def remove(request: Request, id: Id) -> Response:
 
 def jobs_of(request: Request) -> Jobs:
     jobs: Jobs = request.app.state.jobs
+    return jobs
+
+
+def managed_jobs_of(request: Request) -> Jobs:
+    """The same, for those who may change the index."""
+    jobs = jobs_of(request)
+    jobs.allow()
     return jobs

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from holmes.index.answer.answers import Answer as Found
+from holmes.media.backbones.base import Image
 from holmes.serve.batching import Reply, ServedQuestion
 from holmes.serve.catalogue import Filter, NotFoundError
 from holmes.serve.decoding import DecodeError
@@ -28,41 +29,31 @@ from holmes.serve.models import (
     Examples,
     Questions,
     Sentences,
+    Span,
     Vectors,
 )
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.state import BadRequestError, ServerState
 from holmes.serve.streams import disconnected
-from holmes.serve.turns import BusyError
+from holmes.serve.turns import BusyError, Caller
 
 router = APIRouter(tags=["search"])
 Result = TypeVar("Result")
 
-Sentence = Annotated[
-    str,
-    Query(
-        min_length=1,
-        max_length=LIMITS.query,
-        json_schema_extra={"pattern": NOT_BLANK},
-        description="What happens in the moment.",
-    ),
-]
-OptionalSentence = Annotated[
-    str | None,
-    Query(
-        min_length=1,
-        max_length=LIMITS.query,
-        json_schema_extra={"pattern": NOT_BLANK},
-        description="What happens in the moment.",
-    ),
-]
+SENTENCE = Query(
+    min_length=1,
+    max_length=LIMITS.query,
+    json_schema_extra={"pattern": NOT_BLANK},
+    description="What happens in the moment.",
+)
+Sentence = Annotated[str, SENTENCE]
+OptionalSentence = Annotated[str | None, SENTENCE]
 ID = r"^[A-Za-z0-9._-]{1,80}$"
 LikeId = Annotated[
     str | None, Query(pattern=ID, description="In place of q: the id of a video, looked at `t` seconds in.")
 ]
 Moment = Annotated[float, Query(ge=0, le=1e7, description="Seconds into the video that `like` names.")]
 Top = Annotated[int, Query(ge=1, le=LIMITS.top, description="How many videos.")]
-Seconds = Annotated[float | None, Query(ge=0, le=1e9, description="Seconds.")]
 
 
 async def filter_of(  # a plain function would be called in a thread
@@ -71,8 +62,12 @@ async def filter_of(  # a plain function would be called in a thread
     ] = None,
     after: Annotated[Day | None, Query(description="Only files changed on this day or later.")] = None,
     before: Annotated[Day | None, Query(description="Only files changed on this day or earlier.")] = None,
-    shortest: Seconds = None,
-    longest: Seconds = None,
+    shortest: Annotated[
+        float | None, Query(ge=0, le=1e9, description="Only videos of at least so many seconds.")
+    ] = None,
+    longest: Annotated[
+        float | None, Query(ge=0, le=1e9, description="Only videos of at most so many seconds.")
+    ] = None,
 ) -> Filter:
     return Filter(folder or None, after, before, shortest, longest)
 
@@ -128,18 +123,8 @@ async def search_by(request: Request, given: ComposedQuestion) -> Response:
     if given.image is not None and given.like is not None:
         raise BadRequestError("name an image or a moment of a video, not both.")
     names = await asyncio.to_thread(searched_videos, state, given)
-    like = None
-    if given.like is not None:
-        video = given.like.video
-        with suppress(NotFoundError):
-            video = state.catalogue[video].name
-        like = f"{video}@{given.like.start:.3f}-{given.like.end:.3f}"
-    image = None
-    if given.image is not None:
-        try:
-            image = await state.decoders.upload(given.image, caller)
-        except DecodeError as error:
-            raise BadRequestError(f"image: {error}") from None
+    like = None if given.like is None else span_of(state, given.like)
+    image = None if given.image is None else await picture_of(state, given.image, caller)
     work = partial(
         state.index.search_by,
         given.sentence,
@@ -152,6 +137,20 @@ async def search_by(request: Request, given: ComposedQuestion) -> Response:
     )
     found: Found = await state.batcher.do(work, caller, sentences)
     return Json(answer_json(state, Reply(found), began))
+
+
+def span_of(state: ServerState, span: Span) -> str:
+    """A moment as `search_by` takes it: its video may be given by its id."""
+    with suppress(NotFoundError):
+        span = span.model_copy(update={"video": state.catalogue[span.video].name})
+    return f"{span.video}@{span.start:.3f}-{span.end:.3f}"
+
+
+async def picture_of(state: ServerState, content: str, caller: Caller) -> Image:
+    try:
+        return await state.decoders.upload(content, caller)
+    except DecodeError as error:
+        raise BadRequestError(f"image: {error}") from None
 
 
 @router.post(

@@ -14,7 +14,7 @@ from holmes.index.answer.searches import read_searches, remove_search, save_sear
 from holmes.serve.guard import caller_of
 from holmes.serve.models import NewSearch, Searches
 from holmes.serve.responses import Json, documented, state_of
-from holmes.serve.routes_index import jobs_of
+from holmes.serve.routes_index import managed_jobs_of
 from holmes.serve.state import ServerState
 
 router = APIRouter(tags=["searches"])
@@ -28,7 +28,7 @@ async def searches(request: Request) -> Response:
 @router.post("/api/searches", **documented(Searches, 413, 503), summary="Save a search (with --manage)")
 async def save(request: Request, given: NewSearch) -> Response:
     state = state_of(request)
-    jobs_of(request).allow()
+    managed_jobs_of(request)
     state.check(given.sentence)
     path = state.changeable_path()
     work = partial(save_search, state.index, path, given.sentence, given.name, given.least)
@@ -39,7 +39,7 @@ async def save(request: Request, given: NewSearch) -> Response:
 @router.delete("/api/searches", **documented(Searches), summary="Remove a saved search (with --manage)")
 async def remove(request: Request, name: Annotated[str, Query(max_length=100)]) -> Response:
     state = state_of(request)
-    jobs_of(request).allow()
+    managed_jobs_of(request)
     await asyncio.to_thread(remove_search, state.changeable_path(), name)
     return await listed(state)
 

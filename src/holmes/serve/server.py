@@ -7,7 +7,7 @@ import resource
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import uvicorn
@@ -24,24 +24,20 @@ PATIENCE = 5  # seconds that open streams may take to end
 SPARE_FILES = 200  # open files besides connections: the index, streams, processes
 
 
-@dataclass(frozen=True)
-class Together:
-    """How several libraries are searched at once: as one index, or one by one for a reason."""
-
-    joined: SearchIndex | None = None
-    why_separate: str | None = None
-
-
 def serve(
     index: SearchIndex | Mapping[str, SearchIndex],
     settings: ServeSettings,
     *,
-    together: Together | None = None,
+    joined: SearchIndex | None = None,
+    why_separate: str | None = None,
     model: str | None = None,
     quiet: bool = False,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve an index, or several by their names; `ready` is called when the first request can come."""
+    """Serve an index, or several by their names, until told to stop.
+
+    `joined` searches several as one, or `why_separate` says why not. `ready` is called when all is ready.
+    """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger("holmes.serve").setLevel(logging.WARNING if quiet else logging.INFO)
     settings = replace(settings, limits=within_open_files(settings.limits))
@@ -54,10 +50,7 @@ def serve(
     with _bound(settings) as listening:
         app: Any
         if isinstance(index, Mapping):
-            both = together or Together()
-            app = create_libraries(
-                index, settings, joined=both.joined, why_separate=both.why_separate, model=model
-            )
+            app = create_libraries(index, settings, joined=joined, why_separate=why_separate, model=model)
         else:
             app = create_app(index, settings, model=model)
         Server(configured(app, settings.limits, settings.proxies), ready).run(sockets=[listening])

@@ -42,7 +42,8 @@ class SendSlots:
         self.viewers: list[_Viewer] = []
 
     @contextmanager
-    def taken(self, scope: Scope) -> Iterator[_Viewer]:
+    def sending(self, scope: Scope, send: Send) -> Iterator[Send]:
+        """A `send` in a slot of its own, which notes when its viewer does not read."""
         viewer = _Viewer(client_of(scope), scope.get("state", {}).get("abort"))
         own = [each for each in self.viewers if each.client == viewer.client]
         if len(own) >= self.most_per_client:
@@ -50,23 +51,17 @@ class SendSlots:
         elif len(self.viewers) >= self.most:
             self._displace(self.viewers)
         self.viewers.append(viewer)
+
+        async def noted(message: Message) -> None:
+            viewer.stalled_since = time.monotonic()
+            await send(message)
+            viewer.stalled_since = None
+
         try:
-            yield viewer
+            yield noted
         finally:
             if viewer in self.viewers:
                 self.viewers.remove(viewer)
-
-    @contextmanager
-    def sending(self, scope: Scope, send: Send) -> Iterator[Send]:
-        """A `send` that notes when its viewer does not read."""
-        with self.taken(scope) as viewer:
-
-            async def noted(message: Message) -> None:
-                viewer.stalled_since = time.monotonic()
-                await send(message)
-                viewer.stalled_since = None
-
-            yield noted
 
     def _displace(self, viewers: list[_Viewer]) -> None:
         before = time.monotonic() - STALLED

@@ -125,6 +125,7 @@ class Uploads:
             "largest": self.limits.upload,
             "piece": self.limits.piece,
             "free": max(0, self.disk.free()),
+            "seconds_left": self._job[0].state.seconds_left if self._job else None,
         }
 
     async def announce(self, name: str, size: int, sha256: str, client: str) -> Upload:
@@ -349,8 +350,8 @@ class Uploads:
 
     def _conclude(self, upload: Upload, job: Job) -> None:
         path, was_there = str(upload.file), upload.reason == "there"
-        failed = {each["name"]: each["reason"] for each in job.state.failures}
-        same = {each["name"]: each["same_as"] for each in job.state.copies}
+        failed = {each.name: each.reason for each in job.state.failures}
+        same = {each.name: each.same_as for each in job.state.copies}
         upload.reason, upload.same_as = failed.get(path), same.get(path)
         upload.state = "there" if was_there else "added"
         if path in same:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from holmes.base.files import UMASK, take_free_name
 from holmes.base.printing import clock, printable
-from holmes.editing.clips import slug
+from holmes.editing.cut import clip_name
 from holmes.errors import HolmesError
 from holmes.evidence.wording import likely, percent
 from holmes.heard.passages import Heard
@@ -173,8 +173,7 @@ class AgentTools:
                 async for piece in pieces:
                     await asyncio.to_thread(out.write, piece)
             os.chmod(temporary, 0o666 & ~UMASK)
-            wanted = f"{slug(Path(entry.title).stem)}-{clock(start).replace(':', 'm')}.mp4"
-            file = take_free_name(Path(temporary), self.clips / wanted)
+            file = take_free_name(Path(temporary), self.clips / clip_name(entry.name, start))
         except BaseException:
             os.unlink(temporary)
             raise
@@ -191,8 +190,7 @@ class AgentTools:
         """What the index holds."""
         offset, limit = _within("offset", offset, 0, 10**9), _within("limit", limit, 1, MOST_LISTED)
         await self._ask(lambda: None)
-        part = contains.casefold()
-        found = [entry for entry in self.catalogue.entries if part in entry.name.casefold()]
+        found = self.catalogue.listed(Filter(), contains.casefold(), "", None)
         some = found[offset : offset + limit]
         more = f" There are more: ask with offset={offset + limit}." if offset + limit < len(found) else ""
         folders = self.catalogue.folders.most_common(MOST_LISTED)

@@ -1,27 +1,35 @@
 // The dialog "Add videos": files and folders of the server's machine by their paths, and uploads where the server takes them.
 
-import { address, request, send } from "./api.js";
+import { aboutIndex, address, request, send } from "./api.js";
 import { button, h } from "./dom.js";
 
 const LOOK = 500; // milliseconds between two looks at the progress
 
-// `done` is called when videos have come.
-export function addVideos(about, done) {
+// A view that shows new videos listens for "added" events of the document.
+const added = () => document.dispatchEvent(new CustomEvent("added"));
+
+// Videos held over the page want the dialog that takes them.
+document.addEventListener("dragenter", async ({ dataTransfer }) => {
+  if (![...dataTransfer?.items ?? []].some(({ kind, type }) => kind === "file" && !type.startsWith("image/"))) return;
+  const about = await aboutIndex().catch(() => null);
+  if (about?.uploads && !document.querySelector("dialog[open]")) addVideos(about);
+});
+
+export function addVideos(about) {
   const close = button("close", "Close", () => dialog.close(), { class: "action only close" });
   const uploads = h("div", { class: "uploads" });
   const dialog = h("dialog", { class: "add", "aria-labelledby": "add-title", onclose: () => { paths?.leave(); dialog.remove(); } },
     h("div", { class: "dialog-head" }, h("h2", { id: "add-title" }, "Add videos"), close), uploads);
-  const paths = about.manage ? new ServerPaths(done) : null;
+  const paths = about.manage ? new ServerPaths() : null;
   if (paths) dialog.append(paths.element);
-  if (about.uploads) import("./uploads.js").then(({ mountUploads }) => mountUploads(uploads, { onDone: done }));
+  if (about.uploads) import("./uploads.js").then(({ mountUploads }) => mountUploads(uploads, { onDone: added }));
   document.body.append(dialog);
   dialog.showModal();
   paths?.follow();
 }
 
 class ServerPaths {
-  constructor(done) {
-    this.done = done;
+  constructor() {
     this.paths = [];
     this.field = h("input", { id: "path", type: "text", list: "path-list", placeholder: "/path/of/a/folder", spellcheck: false, autocapitalize: "off",
       "aria-describedby": "add-news", oninput: () => this.#complete(), onpaste: (event) => this.#pasted(event) });
@@ -93,7 +101,7 @@ class ServerPaths {
     else if (job.state === "done") this.#tell(`${job.message}.`);
     this.became.replaceChildren(...(job.copies ?? []).map(({ name, same_as: same }) => h("li", {}, h("b", {}, name), ` is the same as ${same}`)),
       ...(job.failures ?? []).map(({ name, reason }) => h("li", { class: "problem" }, h("b", {}, name), `: ${reason}`)));
-    if (job.state === "done") this.done();
+    if (job.state === "done") added();
   }
 
   #tell(text) {

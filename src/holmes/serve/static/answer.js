@@ -13,7 +13,6 @@ import { scaleOf } from "./timeline.js";
 const PAUSE = 220; // milliseconds without a key until a search starts
 const SLOW = 700; // milliseconds after which a search is named, with a button that stops it
 const SETTLED = 1500; // milliseconds until a search counts as one worth remembering
-const EXPORTS = [["json", "JSON"], ["csv", "CSV"], ["edl", "EDL cut list"], ["otio", "OpenTimelineIO"]];
 
 export class Answer {
   // `go(address, { replace })` changes the address and shows what it says.
@@ -172,7 +171,7 @@ export class Answer {
     this.hits = hits;
     this.#summary(answer);
     this.#play();
-    document.dispatchEvent(new CustomEvent("answered", { detail: { query: answer.source ? "" : this.query, element: this.results } }));
+    this.#answered();
   }
 
   // The video that the address names.
@@ -191,9 +190,9 @@ export class Answer {
   // The menu of exports; a server that is gone can export nothing.
   #exporting() {
     const gone = document.body.classList.contains("gone");
-    const parameters = this.#parameters();
-    const own = this.source ? [] : EXPORTS.map(([format, name]) => h("a", { href: address("/api/export", { ...parameters, format }), download: `holmes.${format}` }, name));
-    const entries = this.hits?.length ? [...own, ...made("export", { hits: this.hits, parameters })] : [];
+    const parameters = this.source ? null : this.#parameters();
+    const whole = parameters && h("a", { href: address("/api/export", { ...parameters, format: "json" }), download: "holmes.json" }, "The answer (JSON)");
+    const entries = this.hits?.length ? [whole, ...made("export", { hits: this.hits, parameters })].filter(Boolean) : [];
     this.menu.hidden = !entries.length;
     this.menu.classList.toggle("disabled", gone);
     this.menu.open = this.menu.open && !gone;
@@ -225,9 +224,14 @@ export class Answer {
     this.found.textContent = "";
     this.#exporting();
     const empty = this.about && !this.about.videos;
-    this.results.replaceChildren(notice(problem.message, empty ? h("a", { class: "plain", href: at("/library"), "data-link": true }, "Open the library")
-      : plain(action, () => this.run()), { error }));
-    say(problem.message);
+    this.results.replaceChildren(empty ? notice("There are no videos yet.", h("a", { class: "plain", href: at("/library"), "data-link": true }, "Open the library"))
+      : notice(problem.message, plain(action, () => this.run()), { error }));
+    say(this.results.querySelector("p").textContent);
+    if (empty) this.#answered();
+  }
+
+  #answered() {
+    document.dispatchEvent(new CustomEvent("answered", { detail: { query: this.source || this.like ? "" : this.query, element: this.results } }));
   }
 
   #actions() {

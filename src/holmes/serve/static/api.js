@@ -25,7 +25,8 @@ export class Problem extends Error {
   }
 }
 
-export async function request(path, options = {}) {
+// The response of the server, once it begins.
+export async function responseOf(path, options = {}) {
   let response;
   try {
     response = await fetch(at(path), { credentials: "same-origin", ...options });
@@ -35,11 +36,14 @@ export async function request(path, options = {}) {
     throw new Problem("The server does not answer. Is it still running?", 0);
   }
   reached(true);
-  const body = await response.json().catch(() => ({}));
   if (response.status === 401) document.dispatchEvent(new CustomEvent("locked"));
-  if (!response.ok) throw new Problem(sentence(body.error ?? `the server answered ${response.status}.`), response.status);
-  return body;
+  if (response.ok) return response;
+  const { error = `the server answered ${response.status}.` } = await response.json().catch(() => ({}));
+  throw new Problem(error.charAt(0).toUpperCase() + error.slice(1), response.status);
 }
+
+// What the server answers.
+export const request = async (path, options) => (await responseOf(path, options)).json().catch(() => ({}));
 
 export function send(method, path, body) {
   const content = body === undefined ? {} : { body: JSON.stringify(body), headers: { "content-type": "application/json" } };
@@ -63,10 +67,6 @@ export async function takeToken() {
   if (!token) return;
   history.replaceState(null, "", location.pathname + location.search);
   await send("POST", "/api/session", { token });
-}
-
-function sentence(text) {
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 // What /api/index says; asked once, and again when it may have changed.

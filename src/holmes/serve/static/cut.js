@@ -1,6 +1,6 @@
 // What was found, saved: a clip of a hit, or all moments as a timeline, markers, chapters or a reel with titles.
 
-import { Problem, address, at } from "./api.js";
+import { Problem, address, responseOf } from "./api.js";
 import { button, bytes, clock, counted, h, plain, say } from "./dom.js";
 import { addCardAction, addExport } from "./extensions.js";
 
@@ -10,25 +10,19 @@ const KINDS = [["reel", "Video: a reel with titles (MP4)"], ["otio", "Timeline: 
 const RATES = ["23.976", "24", "25", "29.97", "30", "50", "59.94", "60"];
 const MOST = { moments: 50, seconds: 600 }; // of a reel, as the server takes it
 
-const style = new URL("./cut.css", import.meta.url).pathname;
-document.head.append(h("link", { rel: "stylesheet", href: style }));
-
 // Fetches a file and hands it to the browser; `progress(bytes)` is called while it comes.
 async function save(path, { signal, body, progress = () => {} } = {}) {
   const sent = body ? { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" } } : {};
-  const response = await fetch(at(path), { credentials: "same-origin", signal, ...sent }).catch((error) => {
-    throw error.name === "AbortError" ? error : new Problem("The server does not answer. Is it still running?", 0);
-  });
-  if (response.status === 401) document.dispatchEvent(new CustomEvent("locked"));
-  if (!response.ok) {
-    const { error = `the server answered ${response.status}.` } = await response.json().catch(() => ({}));
-    throw new Problem(error.charAt(0).toUpperCase() + error.slice(1), response.status);
-  }
+  const response = await responseOf(path, { signal, ...sent });
   const pieces = [], reader = response.body.getReader();
   let size = 0;
-  for (let next = await reader.read(); !next.done; next = await reader.read()) {
-    pieces.push(next.value);
-    progress(size += next.value.length);
+  try {
+    for (let next = await reader.read(); !next.done; next = await reader.read()) {
+      pieces.push(next.value);
+      progress(size += next.value.length);
+    }
+  } catch (error) {
+    throw error.name === "AbortError" ? error : new Problem("The file did not arrive whole. Save it again.", 0);
   }
   const name = /filename\*=UTF-8''([^;]+)/.exec(response.headers.get("content-disposition") ?? "")?.[1];
   const link = h("a", { href: URL.createObjectURL(new Blob(pieces, { type: response.headers.get("content-type") })), download: decodeURIComponent(name ?? "holmes") });
@@ -68,7 +62,7 @@ addCardAction((hit, { time }) => {
 });
 
 // 2. Everything that is probable enough, in one file.
-addExport(({ hits, parameters }) => (parameters.q ? plain("Reel, timeline…", () => open(hits, parameters)) : null));
+addExport(({ hits, parameters }) => (parameters ? plain("Reel, timeline, table…", () => open(hits, parameters)) : null));
 
 function open(hits, parameters) {
   const judged = hits.some((hit) => hit.probability !== null && hit.probability !== undefined);
@@ -92,7 +86,9 @@ function open(hits, parameters) {
     const found = moments(), seconds = found.reduce((sum, each) => sum + each.end - each.start, 0), reel = kind.value === "reel";
     count.textContent = `${counted(found.length, "moment")} of ${counted(chosen().length, "video")}, ${clock(seconds)}`;
     const much = reel && (found.length > MOST.moments || seconds > MOST.seconds);
-    wrong.textContent = much ? `A reel may have ${MOST.moments} moments and ${clock(MOST.seconds)} at most; take fewer videos.` : "";
+    wrong.textContent = much ? `A reel may have ${MOST.moments} moments and ${clock(MOST.seconds)} at most; take fewer videos.`
+      : !chosen().length ? `No video is at least ${least.value}% probable; lower the least probability.`
+        : reel && !found.length ? "The files of these videos are gone, so there is nothing to show." : "";
     start.disabled = !chosen().length || much || (reel && !found.length);
     rates.hidden = reel || kind.value === "csv";
   };
@@ -105,7 +101,7 @@ function open(hits, parameters) {
     const { signal } = control;
     try {
       const name = kind.value === "reel"
-        ? await save("/api/cut", { signal, body: { moments: moments(), reel: true, title: parameters.q }, progress: (size) => { start.textContent = `Saving… ${bytes(size)}`; } })
+        ? await save("/api/cut", { signal, body: { moments: moments(), reel: true, title: parameters.q ?? "" }, progress: (size) => { start.textContent = `Saving… ${bytes(size)}`; } })
         : await save(address("/api/export", { ...parameters, format: kind.value, top: top.value, at_least: Number(least.value) / 100, pad: pad.value, rate: rate.value }), { signal });
       say(`Saved as ${name}`);
       dialog.close();

@@ -17,7 +17,8 @@ export const addHeaderItem = (make) => given.header.push(make);
 //    `answer({ q, filters, signal })` promises { hits, diagnosis? }, `image` is the address of a picture. use(null) ends it.
 export const addSearchField = (make) => given.search.push(make);
 
-// 5. An entry of the menu "Export": ({ hits, parameters }) => element (an <a> or <button>). `parameters` are the query and the filters.
+// 5. An entry of the menu "Export": ({ hits, parameters }) => element (an <a> or <button>). `parameters` are the query and the
+//    filters as addresses have them; null where an answer has no address, as that to a picture.
 export const addExport = (make) => given.export.push(make);
 
 export function made(point, ...context) {

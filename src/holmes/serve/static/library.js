@@ -25,10 +25,6 @@ export class Library {
     this.grid = new Grid((offset, limit) => request(this.#asked({ offset, limit })), (video) => this.#extra(video));
     this.state = h("div", {});
     this.facts = h("details", { class: "index-facts" });
-    this.dragged = (event) => {
-      const videos = [...event.dataTransfer?.items ?? []].some(({ kind, type }) => kind === "file" && !type.startsWith("image/"));
-      if (videos && this.about?.uploads && !document.querySelector("dialog[open]")) this.#add();
-    };
     this.element = h("div", { class: "library" }, this.head,
       h("div", { class: "tools" }, h("label", { class: "hidden", htmlFor: "part" }, "Part of a name or folder"), this.part,
         h("label", { class: "sort", htmlFor: "sort" }, h("span", {}, "Sort by"), this.sort), this.filters.element),
@@ -45,7 +41,6 @@ export class Library {
     this.sort.value = String(Math.max(0, SORTS.findIndex(([name, way]) => name === sort && way === order)));
     this.failed = false;
     this.grid.enter();
-    document.addEventListener("dragenter", this.dragged); // files held over the page want the dialog that takes them
     try {
       const about = await aboutIndex(true);
       const now = `${location.search} ${about.generation}`;
@@ -62,7 +57,6 @@ export class Library {
 
   leave() {
     this.grid.leave();
-    document.removeEventListener("dragenter", this.dragged);
   }
 
   get #sorting() {
@@ -110,7 +104,7 @@ export class Library {
   }
 
   #add() {
-    addVideos(this.about, () => { this.shown = null; this.read(); });
+    addVideos(this.about);
   }
 
   #extra(video) {

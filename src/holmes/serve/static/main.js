@@ -2,13 +2,7 @@
 //
 //   /  start.js      /?q=  answer.js      /library  library.js      /watch?video=  watch.js      player.js in the last three
 //
-// A module adds to the page at five points; extensions.js says what each is given. Import the module below, in one line.
-//   1  addCardAction((hit, { time, player }) => element)          an action of a hit
-//   2  addPlayerPanel(({ video, player }) => { title, element })  a panel beside the film
-//   3  addHeaderItem((about) => element)                          something in the header
-//   4  addSearchField(({ use }) => element)                       something in the search box, such as a picture to search with
-//   5  addExport(({ hits, parameters }) => element)               an entry of the menu "Export"
-// uploads.js is mounted by the dialog "Add videos" (adding.js), as mountUploads(container, { onDone }).
+// A module adds to the page at the five points of extensions.js. Import it below, in one line.
 
 import { aboutIndex, at, pathOf, request, root, send, takeToken } from "./api.js";
 import { Answer } from "./answer.js";
@@ -64,6 +58,7 @@ function go(target, { replace = false } = {}) {
   show();
 }
 
+document.addEventListener("added", () => { if ([views.library, views.start].includes(view)) view.read(); });
 history.scrollRestoration = "manual";
 addEventListener("popstate", show);
 document.addEventListener("click", (event) => {

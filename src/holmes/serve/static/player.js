@@ -30,7 +30,7 @@ export class Player {
     this.video.addEventListener("click", () => this.toggle());
     this.video.requestVideoFrameCallback?.((now, shown) => this.#shown(shown));
     this.note = h("p", { class: "note", role: "status" });
-    this.time = h("span", {});
+    this.time = h("span", {}, clock(0));
     this.stage = h("div", { class: "stage" }, this.video);
     this.panels = h("div", { class: "panels" });
     this.controls = this.#controls(closed);
@@ -45,6 +45,7 @@ export class Player {
 
   async play(time) {
     this.wanted = time;
+    this.aim = null;
     this.moment = this.of.moments.find(({ start, end }) => start - 0.05 <= time && time < end) ?? this.moment;
     this.strip.show(time);
     this.#choices();
@@ -75,14 +76,19 @@ export class Player {
     if (target !== undefined) this.play(target);
   }
 
-  // One frame on or back: to the middle of the next one, so that rounding cannot show the same frame again. Where it does all
-  // the same, frames last longer than was thought.
+  // One frame on or back: to the middle of the next one, so that rounding cannot show the same frame again. Where the same is
+  // shown, frames last longer than was thought. `aim` is the middle of a frame that is not shown yet.
   step(direction, tries = 0) {
     this.video.pause();
-    const before = this.last;
-    const again = () => { if (this.last === before && before !== undefined && tries < 5) { this.frame *= 1.5; this.step(direction, tries + 1); } };
-    this.video.addEventListener("seeked", () => setTimeout(again, 60), { once: true });
-    this.video.currentTime = Math.max(0, (before ?? this.video.currentTime) + (direction + 0.5) * this.frame);
+    const before = this.last ?? this.video.currentTime, run = this.run = Symbol("step");
+    const again = (now, { mediaTime }) => {
+      if (run !== this.run) return;
+      Object.assign(this, { last: mediaTime, aim: null });
+      if (mediaTime === before && tries < 5) { this.frame *= 1.5; this.step(direction, tries + 1); } else if (tries) this.frame = Math.abs(mediaTime - before);
+    };
+    this.video.addEventListener("seeked", () => this.video.requestVideoFrameCallback?.(again), { once: true });
+    this.aim = Math.max(0, (this.aim ?? before + this.frame / 2) + direction * this.frame);
+    this.video.currentTime = this.aim;
   }
 
   faster(direction) {
@@ -164,6 +170,7 @@ export class Player {
     const passed = mediaTime - (this.last ?? mediaTime);
     if (passed > 0.004 && passed < 0.2 && !this.video.paused) this.frame = Math.min(this.learnt ?? passed, passed), this.learnt = this.frame;
     this.last = mediaTime;
+    if (this.aim - mediaTime < this.frame) this.aim = null;
     this.#end();
     this.video.requestVideoFrameCallback((now, shown) => this.#shown(shown));
   }

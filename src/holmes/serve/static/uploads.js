@@ -1,6 +1,6 @@
 // Files of this device, sent to the server: dropped or chosen, in pieces that continue after a lost connection.
 
-import { at, request, send } from "./api.js";
+import { request, send } from "./api.js";
 import { bytes, counted, h } from "./dom.js";
 import { sha256 } from "./sha256.js";
 
@@ -17,7 +17,6 @@ let current = null; // uploads go on while the list that shows them opens and cl
 
 // Shows uploads in `container`; `onDone` is called when all are over. Resolves to nothing where the server takes no files.
 export async function mountUploads(container, { onDone } = {}) {
-  styles();
   current ??= new Uploads();
   current.onDone = onDone ?? (() => {});
   container.replaceChildren(current.element);
@@ -25,19 +24,14 @@ export async function mountUploads(container, { onDone } = {}) {
   return current;
 }
 
-function styles() {
-  const href = at("/static/uploads.css");
-  if (!document.querySelector(`link[href="${href}"]`)) document.head.append(h("link", { rel: "stylesheet", href }));
-}
-
 const bytesSent = (items) => sum(items, (item) => (item.sent ? item.file.size : item.offset));
 const bytesAdded = (items) => sum(items.filter((item) => OVER.includes(item.state)), (item) => item.file.size);
 
-// Sending and adding go on side by side: the slower of the two says how long the rest takes. Copies cost neither.
+// Until all is sent. What the server has was not sent, so it says nothing.
 export function secondsLeft(items, seconds) {
-  const work = items.filter((item) => !["same", "there"].includes(item.state));
-  const total = sum(work, (item) => item.file.size);
-  return Math.max(...[bytesSent(work), bytesAdded(work)].map((done) => (done ? (seconds * (total - done)) / done : 0)));
+  const work = items.filter((item) => item.state !== "there");
+  const sent = bytesSent(work);
+  return sent ? (seconds * (sum(work, (item) => item.file.size) - sent)) / sent : 0;
 }
 
 class Uploads {
@@ -149,7 +143,8 @@ class Uploads {
     if (this.polling || !this.items.some((item) => ["waiting", "adding"].includes(item.state))) { this.#finish(); return; }
     this.polling = setTimeout(async () => {
       try {
-        const { uploads } = await request("/api/uploads");
+        const { uploads, seconds_left: adding } = await request("/api/uploads");
+        this.adding = adding ?? 0;
         const byId = new Map(uploads.map((upload) => [upload.id, upload]));
         for (const item of this.items) if (item.sent && byId.has(item.id)) this.#told(item, byId.get(item.id));
       } catch { /* asked again */ }
@@ -211,7 +206,7 @@ class Uploads {
     const meant = this.items.filter((item) => !["skipped", "failed", "cancelled"].includes(item.state));
     this.bar.max = 2 * sum(meant, (item) => item.file.size) || 1;
     this.bar.value = bytesSent(meant) + bytesAdded(meant);
-    const left = secondsLeft(meant, seconds);
+    const left = Math.max(secondsLeft(meant, seconds), this.adding ?? 0); // sending and adding go on side by side
     const videos = this.items.filter((item) => item.id || item.state !== "skipped"); // others were never sent
     const over = videos.filter((item) => OVER.includes(item.state)).length;
     const lost = this.items.some((item) => item.state === "lost") ? ". The connection is lost; sending continues when it is back" : "";
@@ -225,18 +220,23 @@ class Uploads {
     return `${counted(files, "file")} gave ${parts.filter(Boolean).join(", ")}.`;
   }
 
+  // Files may be dropped anywhere on the page: beside the frame the browser would open them and leave the page.
   #dragging() {
-    const over = (event, on) => { event.preventDefault(); this.drop.classList.toggle("over", on); };
-    this.drop.addEventListener("dragenter", (event) => over(event, true));
-    this.drop.addEventListener("dragover", (event) => over(event, true));
-    this.drop.addEventListener("dragleave", (event) => { if (!this.drop.contains(event.relatedTarget)) over(event, false); });
-    this.drop.addEventListener("drop", async (event) => {
-      over(event, false);
-      const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
-      const files = [...event.dataTransfer.files];
+    const on = (name, over, act = () => {}) => document.addEventListener(name, (event) => {
+      if (!this.element.isConnected || (name === "dragleave" && event.relatedTarget)) return;
+      event.preventDefault();
+      this.drop.classList.toggle("over", over);
+      act(event.dataTransfer);
+    });
+    on("dragenter", true);
+    on("dragover", true);
+    on("dragleave", false);
+    on("drop", false, async ({ items, files }) => {
+      const entries = [...items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+      const given = [...files].map((file) => ({ file, name: file.name }));
       const found = [];
       for (const entry of entries) await walk(entry, found);
-      this.add(entries.length ? found : files.map((file) => ({ file, name: file.name })));
+      this.add(entries.length ? found : given);
     });
   }
 }
@@ -265,8 +265,8 @@ function words(item) {
     case "waiting": case "adding": return ["being added to the index", ""];
     case "added": return [item.kept && item.kept !== item.name ? `added as ${item.kept}` : "added", "good"];
     case "there": return ["already there", "good"];
-    case "same": return [`the same as ${item.same}`, "note"];
-    case "cancelled": return ["cancelled", "note"];
+    case "same": return [`the same as ${item.same}`, "remark"];
+    case "cancelled": return ["cancelled", "remark"];
     case "failed": return [item.reason, "problem"];
     default: return [`left out: ${item.reason ?? "the server does not say why"}`, "problem"];
   }
