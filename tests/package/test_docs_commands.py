@@ -70,9 +70,8 @@ ELSEWHERE = {
     "python benchmarks/answers.py INDEX CAPTIONS.json --figure docs/figures/not-here.svg": (
         "needs captioned clips and takes minutes; tests/index/test_no_contradiction.py checks answers"
     ),
-    "python benchmarks/long_films.py CLIPS --fill clips.npz --splits clips.json --splices 1 --ways parts": (
-        "takes minutes; tests/package/test_benchmarks.py asks two small films"
-    ),
+    "python benchmarks/long_films.py CLIPS --fill clips.npz --splits clips.json --once --half one --splices "
+    "1 --ways parts": "takes minutes; tests/package/test_benchmarks.py asks two small films",
     "holmes evaluate PUBLISHED.ckpt STORE": "needs a published file; tests/encoders/test_released.py has one",
     "holmes index build INDEX VIDEOS… --model RUN": "tests/cli/test_demo.py indexes with a trained run",
     **dict.fromkeys(
