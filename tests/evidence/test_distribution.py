@@ -25,7 +25,6 @@ from holmes.evidence.distribution import (
     fit_distribution,
     fit_evidence,
     gallery_distribution,
-    guessed_background,
     log_unseen,
 )
 
@@ -102,17 +101,6 @@ def test_the_best_hundred_and_two_numbers_say_what_the_whole_gallery_says():
     part = gallery_opinion(ordered_QV[:, :100], 20_000, EVIDENCE, background(score_QV))
     np.testing.assert_allclose(part.log_strength_Q, whole.log_strength_Q, atol=0.02)
     np.testing.assert_allclose(part.probability_QK, whole.probability_QK[:, :100], rtol=0.03)
-
-
-def test_a_guessed_background_is_near():
-    score_QV = normal_gallery(50, 1_000)
-    ordered_QV = score_QV.sort(1, descending=True).values
-    whole = gallery_opinion(ordered_QV, 1_000, EVIDENCE)
-    part = gallery_opinion(ordered_QV[:, :100], 1_000, EVIDENCE)
-    np.testing.assert_allclose(part.log_strength_Q, whole.log_strength_Q, atol=0.25)
-    guessed, true = guessed_background(ordered_QV[:, :100], 1_000), background(score_QV)
-    assert (guessed.mean_Q - true.mean_Q).abs().mean() < 0.03
-    assert (guessed.deviation_Q - true.deviation_Q).abs().mean() < 0.02
 
 
 def test_one_query_equals_its_row_and_the_order_of_queries_does_not_matter():

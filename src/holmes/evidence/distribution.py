@@ -89,22 +89,6 @@ def contrast(best_Q: Tensor, all_scores: Background, videos: int) -> Contrast:
     return Contrast(spread_Q, (best_Q - rest_Q).clamp(min=0) / spread_Q.clamp(min=SMALLEST_DEVIATION))
 
 
-def guessed_background(score_QK: Tensor, videos: int) -> Background:
-    """The normal distribution that the lower half of the candidates suggests, by their ranks among `videos`.
-
-    For a gallery of which only the best are known; the more it has beyond them, the rougher.
-    """
-    count = score_QK.shape[-1]
-    if count == videos:
-        return background(score_QK)
-    lower_QH = at_least_float32(score_QK)[:, count // 2 :]
-    rank_H = torch.arange(count // 2, count, device=score_QK.device, dtype=lower_QH.dtype) + 0.5
-    normal_H = torch.special.ndtri(1 - rank_H / videos)
-    centred_H = normal_H - normal_H.mean()
-    slope_Q = (lower_QH * centred_H).sum(-1) / centred_H.square().sum().clamp(min=SMALLEST_DEVIATION)
-    return Background(lower_QH.mean(-1) - slope_Q * normal_H.mean(), slope_Q)
-
-
 @dataclass(frozen=True)
 class ScoreEvidence:
     """e = exp((s - offset) / T), T = temperature · (spread / σ)^spread_power · (lead / z)^lead_power.
@@ -224,8 +208,11 @@ def gallery_distribution(
     all_scores: Background | None = None,
     expect_missing: float = EXPECT_MISSING,
 ) -> GalleryDistribution:
-    """The distribution over a gallery of `videos` from the scores of its best candidates."""
-    all_scores = all_scores or guessed_background(score_QK, videos)
+    """The distribution over a gallery of `videos` from the scores of its best candidates.
+
+    `all_scores` is needed where there are more videos than candidates.
+    """
+    all_scores = all_scores or background(score_QK)
     sharpness_Q = evidence.sharpness(contrast(score_QK[:, 0], all_scores, videos))
     log_alpha_QK = evidence.log_alpha(score_QK, sharpness_Q)
     log_strength_Q = log_alpha_QK.logsumexp(-1)
@@ -285,8 +272,8 @@ def fit_evidence(score_QV: Tensor, owner_Q: Tensor, known: ScoreEvidence | None 
     centre, pulls = (0.0, -0.5, 0.0, USUAL_LEAD_POWER), (PULL_SCORES, PULL_SCORES, PULL_SPREAD, PULL_LEAD)
     if known is not None:
         per_deviation = known.sharpness(Contrast(deviation * spread, score_QV.new_tensor(lead))) * deviation
-        offset = (known.offset - mean) / deviation
-        centre = (float(offset), -math.log(per_deviation), known.spread_power, known.lead_power)
+        own_offset = float((known.offset - mean) / deviation)
+        centre = (own_offset, -math.log(per_deviation), known.spread_power, known.lead_power)
         pulls = (PULL_OWN, PULL_OWN, PULL_OWN, PULL_OWN_LEAD)
     centre_4, pull_4 = z_QV.new_tensor(centre), z_QV.new_tensor(pulls) / queries
 

@@ -27,7 +27,6 @@ from holmes.evidence.distribution import (
     background,
     contrast,
     gallery_distribution,
-    guessed_background,
 )
 from holmes.evidence.film_parts import best_by_video, count_videos, first_of_each, sum_by_video
 from holmes.evidence.kinds import AnswerKind, fit_word, kinds_of
@@ -48,7 +47,7 @@ class Candidates:
 
     scores: Scores  # of the candidates, Q × K
     videos: int
-    all_scores: Background | None = None  # of the whole gallery; guessed from the candidates if not known
+    all_scores: Background | None = None  # of the whole gallery, where it has more than the candidates
     video_QK: Tensor | None = None  # whose part each candidate is, where they are parts
     video_parts_QK: Tensor | None = None  # how many parts of that video were compared
     copies_Q: Tensor | None = None  # how many of the first videos show the very same moment, where any do
@@ -147,7 +146,7 @@ def join_told(
         at_QK = torch.where(first_QK, first_QK.cumsum(1) - 1, count)  # one more takes what is not wanted
         columns = torch.full((len(video_QK), count + 1), -1, dtype=video_QK.dtype, device=video_QK.device)
         video_QK = columns.scatter(1, at_QK, video_QK)[:, :count]
-    all_scores = queries.all_scores or guessed_background(score_QK, queries.videos)
+    all_scores = queries.all_scores or background(score_QK)
     sharpness_Q = evidence.sharpness(contrast(score_QK.amax(1), all_scores, queries.videos))
     best_QM = evidence.log_alpha(told_score_QM, sharpness_Q)
     alpha_QM = best_QM.double().exp() + (told.parts_QM - 1).clamp(min=0)  # other parts have about no evidence
