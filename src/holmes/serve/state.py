@@ -85,20 +85,16 @@ class ServerState:
 
     async def ask(self, questions: Sequence[ServedQuestion], caller: Caller) -> list[Reply]:
         """The replies; the client is charged for each sentence, and for what makes it more work than most."""
-        for question in questions:
-            self.check(question.sentence)
-        self._spend(sum(map(rate_cost, questions)), caller)
+        sentences = [question.sentence for question in questions]
+        self.charge(sentences, caller, sum(map(rate_cost, questions)))
         return await self.batcher.ask(questions, caller)
 
-    def charge(self, sentences: Sequence[str], caller: Caller) -> None:
-        """Count each sentence against the client's rate."""
+    def charge(self, sentences: Sequence[str], caller: Caller, cost: int | None = None) -> None:
+        """Count sentences against the client's rate: each as a request, unless their cost is given."""
         for sentence in sentences:
             self.check(sentence)
-        self._spend(len(sentences), caller)
-
-    def _spend(self, cost: int, caller: Caller) -> None:
-        """The request itself was counted as one when it came."""
-        if cost > 1 and (wait := self.rates.wait(caller.client, cost - 1)):
+        more = (len(sentences) if cost is None else cost) - 1  # the request itself was counted when it came
+        if more > 0 and (wait := self.rates.wait(caller.client, more)):
             raise TooManyError(wait)
 
     def check(self, sentence: str) -> None:

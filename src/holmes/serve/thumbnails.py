@@ -13,7 +13,7 @@ import numpy as np
 from holmes.editing.scenes import scene_times
 from holmes.errors import HolmesError
 from holmes.index.storage.store import FEATURES
-from holmes.media.feature_folder import FeatureFolder, Thumbnail
+from holmes.media.feature_folder import FeatureFolder, Thumbnail, VideoFeatures
 from holmes.serve.catalogue import Entry, NotFoundError, VideoCatalogue
 from holmes.serve.decoding import Decoders
 from holmes.serve.turns import BusyError, Caller
@@ -60,10 +60,7 @@ class Thumbnails:
 
     def scenes(self, entry: Entry) -> list[tuple[float, float]]:
         """Where the scenes of a video begin and end, in seconds; equal parts if the index kept no frames."""
-        try:
-            found = None if self._features is None else self._features[entry.id]
-        except HolmesError:
-            found = None
+        found = self._stored(entry)
         end = entry.duration
         if found is None or not len(found.rows):
             count = int(min(EVEN_SCENES, max(1, end // SHORTEST_SCENE)))
@@ -74,12 +71,14 @@ class Thumbnails:
         return list(pairwise(scene_times(found.rows, starts_N, end, price, shortest)))
 
     def _read_kept(self, entry: Entry) -> tuple[Thumbnail, ...]:
-        if self._features is None:
-            return ()
+        found = self._stored(entry)
+        return () if found is None else found.thumbnails
+
+    def _stored(self, entry: Entry) -> VideoFeatures | None:
         try:
-            return self._features[entry.id].thumbnails
+            return None if self._features is None else self._features[entry.id]
         except HolmesError:
-            return ()
+            return None
 
 
 def _open_features(index: Path | None) -> FeatureFolder | None:
