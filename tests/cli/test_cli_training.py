@@ -145,6 +145,8 @@ def test_ablate_gives_a_table_for_each_protocol(store, folder, capsys):
     printed = capsys.readouterr().out
     for text in (printed, (out / "table.md").read_text(), (out / "table.tex").read_text()):
         assert text.count("protocol honest") == text.count("protocol published") == 1
+    honest, published = printed.split("protocol published", 1)
+    assert "(0) Holmes †" in published and "(0) Holmes †" not in honest, "selected on test"
     rows = read_json(out / "table.json")["rows"]
     assert [row["protocol"] for row in rows] == ["honest", "honest", "published", "published"]
 

@@ -406,8 +406,9 @@ def test_figures_on_clip_features_stand_apart():
         "no epoch selected"
     )
     assert rows[4][0] == "GMMFormerV2, CLIP-L/14 †"
-    empty = results_grid("t", {"ours": figures}, published_figures("tvr_clip_b32"), "tvr").rows
-    assert empty[-1] == ["nothing known is published on TVR with CLIP-B/32 features"]
+    empty = results_grid("t", {"ours": figures}, published_figures("tvr_clip_b32"), "tvr")
+    assert empty.rows[-1] == ["nothing known is published on TVR with CLIP-B/32 features"]
+    assert not empty.notes, "no row is marked"
     assert preset("tvr_clip_b32").model.video_width == preset("tvr_clip_b32").model.text_width == 512
     assert preset("charades_clip_l14").model.text_width == 768
 
@@ -427,7 +428,9 @@ def test_tables_say_what_is_not_comparable():
     foreign = results_grid("t", {"ours": figures}, published_figures("tvr"), "planted")
     assert any("'planted', not TVR" in note for note in foreign.notes)
     own = results_grid("t", {"ours": figures}, None, "planted")
-    assert len(own.rows) == 1 and "No published figures" in own.notes[0]
+    assert len(own.rows) == 1 and "No published figures" in own.notes[0] and len(own.notes) == 1
+    marked = results_grid("t", {"ours, published, 2 seeds": figures}, None, "planted")
+    assert marked.rows[0][0].endswith("†") and marked.notes[1].startswith("† The best epoch")
 
 
 def test_a_grid_in_markdown():

@@ -14,6 +14,7 @@ from holmes.results import METRICS
 INTERVAL = "  95%"
 INTERVAL_NOTE = "95%: bootstrap interval over videos, and over seeds if there are several."
 MARK = " †"
+MARK_NOTE = "† The best epoch is selected on the evaluation split itself (protocol 'published')."
 FAR = " ‡"  # a cutoff so large that chance alone reaches it often
 HEADINGS = {  # of what is measured within the right video
     "clip_hit@1": "best clip is inside",
@@ -90,26 +91,23 @@ def results_grid(
     for name, figures in ours.items():
         mark = MARK if re.search(r"\bpublished\b", name) else ""
         grid.rows += [[f"{name}{mark}", *cells(figures)], *interval_row(figures)]
-    if any(row[0] == INTERVAL for row in grid.rows):
-        grid.notes.append(INTERVAL_NOTE)
     if known is None:
         grid.notes.append("No published figures belong to these rows.")
-        return grid
-    grid.rows.append([f"published on {known.title}"])
-    for name, sums in known.methods.items():
-        mark = "" if name.startswith(TRAINING_FREE) else MARK
-        grid.rows.append([f"{name}{mark}", *cells(sums)])
-    if not known.methods:
-        grid.rows[-1] = [f"nothing known is published on {known.title}"]
-    grid.notes += published_notes(known, collection)
+    else:
+        grid.rows.append([f"{'' if known.methods else 'nothing known is '}published on {known.title}"])
+        for name, sums in known.methods.items():
+            mark = "" if name.startswith(TRAINING_FREE) else MARK
+            grid.rows.append([f"{name}{mark}", *cells(sums)])
+    grid.notes += notes_of(grid.rows, known, collection)
     return grid
 
 
-def published_notes(known: DataSet, collection: str) -> list[str]:
-    notes = [
-        f"{MARK.strip()} The best epoch is selected on the evaluation split itself (protocol 'published')."
-    ]
-    if collection != known.collection:
+def notes_of(rows: Sequence[Sequence[str]], known: DataSet | None, collection: str) -> list[str]:
+    """What the intervals and marks of these rows mean, and whether the published rows are comparable."""
+    notes = [INTERVAL_NOTE] if any(row[0] == INTERVAL for row in rows) else []
+    if any(row[0].endswith(MARK) for row in rows):
+        notes.append(MARK_NOTE)
+    if known is not None and known.methods and collection != known.collection:
         notes.append(f"The store holds '{collection}', not {known.title}: the rows are not comparable.")
     return notes
 

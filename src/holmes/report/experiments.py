@@ -15,12 +15,10 @@ from holmes.errors import HolmesError
 from holmes.evaluation.grid import Grid
 from holmes.evaluation.literature import published_figures
 from holmes.evaluation.tables import (
-    INTERVAL,
-    INTERVAL_NOTE,
     MARK,
     cells,
     interval_row,
-    published_notes,
+    notes_of,
     recall_grid,
 )
 from holmes.report.figures.style import value_text
@@ -145,24 +143,23 @@ def ablation_tables(study: Study, rows: list[dict[str, Any]]) -> list[Grid]:
 
 
 def ablation_table(study: Study, protocol: Protocol, rows: list[dict[str, Any]]) -> Grid:
-    """The paper's layout, each published row under ours."""
+    """The paper's layout, each published row under ours; rows whose epoch was selected on test are marked."""
     known = published_figures(study.config.name)
     title = f"{study.config.name} on {study.store.path.name}, protocol {protocol.value}"
     grid = recall_grid(title, len(study.store.split("test").videos))
-    block = None
+    block, mark = None, MARK if protocol is Protocol.PUBLISHED else ""
     for row in rows:
         if row["block"] != block:
             block = row["block"]
             grid.rows.append([TABLE_TITLES[block]])
         number = f"({row['row']}) " if row["row"] >= 0 else ""  # the paper's
-        grid.rows += [[f"{number}{row['title']}", *cells(row["metrics"])], *interval_row(row["metrics"])]
+        grid.rows.append([f"{number}{row['title']}{mark}", *cells(row["metrics"])])
+        grid.rows += interval_row(row["metrics"])
         printed = (known.ablation.get(row["row"]) or known.methods.get(row["title"])) if known else None
         if printed is not None:
             grid.rows.append([f"published{MARK}", *cells(printed)])
-    if any(row[0] == INTERVAL for row in grid.rows):
-        grid.notes.append(INTERVAL_NOTE)
+    grid.notes += notes_of(grid.rows, known, study.store.info.collection)
     if known:
-        grid.notes += published_notes(known, study.store.info.collection)
         grid.notes.append(f"The published table ablates {known.ablated}.")
     return grid
 
