@@ -41,6 +41,8 @@ from holmes.records import QueryEmbedding
 FRAMES, CLIPS, WIDTH = 32, 32, 256
 TIMEOUT = 60.0  # seconds for a reply; on a busy machine, a late reply is not a failure
 WARM = 50  # sentences before any is timed: Ray goes on starting processes for a while
+BATCHES = (1, 16, 64, 256)  # sentences asked at once
+REPEATS, CALLS = 5, 30  # times that a batch is asked, and stubs are called
 PARTS = ("search", "failure", "calls")
 
 
@@ -111,9 +113,9 @@ def measure_search(direct: Any, on_ray: Any, queries: int) -> list[dict[str, Any
             "median": statistics.median(times[way]),
             "p99": float(np.quantile(times[way], 0.99)),
         }
-        for batch in (1, 16, 64, 256):
+        for batch in BATCHES:
             sentences = [f"batch {batch} {n}" for n in range(batch)]
-            best = min(timed(index.search_many, sentences)[0] for _ in range(5))
+            best = min(timed(index.search_many, sentences)[0] for _ in range(REPEATS))
             row[f"batches of {batch}"] = batch / best
         rows.append(row)
     added = statistics.median(b - a for a, b in zip(times["direct"], times["on Ray"], strict=True))
@@ -217,7 +219,7 @@ def measure_calls(ray: Any, stubs: int, processes: int) -> list[dict[str, Any]]:
         probes = to_arrays(make_probes(QueryEmbedding(torch.randn(queries, WIDTH)), 0.4, 0.6))
         calls = {entry.name: call(Shard.nearest, probes, 10, 128, None) for entry in entries}
         calling, merging = [], []
-        for _ in range(30):
+        for _ in range(CALLS):
             seconds, replies = timed(HedgedCalls(replicas, shards, calls, TIMEOUT, 5.0).run)
             calling.append(1e3 * seconds)
             by_number = {number: replies[entry.name] for number, entry in enumerate(entries)}

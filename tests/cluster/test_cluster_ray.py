@@ -465,7 +465,8 @@ def test_what_a_cluster_costs_is_measured(
 
     ray.cloudpickle.register_pickle_by_value(benchmark)  # as if it were the program, which nodes do not have
     monkeypatch.setattr(benchmark, "SmallCluster", lambda nodes: nullcontext(cluster))
-    monkeypatch.setattr(benchmark, "WARM", 1)
+    for name, small in {"WARM": 1, "BATCHES": (1, 3), "REPEATS": 1, "CALLS": 2}.items():
+        monkeypatch.setattr(benchmark, name, small)
     monkeypatch.setattr(ray, "init", lambda **how: None)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     words = ["--shards", "1", "--videos", "8", "--queries", "3", "--stubs", "4", "--processes", "1"]
