@@ -8,6 +8,7 @@ import { made } from "./extensions.js";
 const PICTURES = 8;
 const SPEEDS = [0.25, 0.5, 0.75, 1, 1.25, 1.5, 2];
 const FRAME = 1 / 25; // seconds of a frame, until the film has shown two of them
+const LATE = 300; // milliseconds after a seek in which its frame is shown
 
 // How films are played, from one film to the next.
 const chosen = { only: false, loop: false, speed: 1, volume: 1, muted: false };
@@ -81,12 +82,15 @@ export class Player {
   step(direction, tries = 0) {
     this.video.pause();
     const before = this.last ?? this.video.currentTime, run = this.run = Symbol("step");
-    const again = (now, { mediaTime }) => {
+    const look = (now, shown) => {
       if (run !== this.run) return;
-      Object.assign(this, { last: mediaTime, aim: null });
-      if (mediaTime === before && tries < 5) { this.frame *= 1.5; this.step(direction, tries + 1); } else if (tries) this.frame = Math.abs(mediaTime - before);
+      Object.assign(this, { run: null, last: shown?.mediaTime ?? this.last ?? before, aim: null });
+      if (this.last === before && tries < 5) { this.frame *= 1.5; this.step(direction, tries + 1); } else if (tries) this.frame = Math.abs(this.last - before);
     };
-    this.video.addEventListener("seeked", () => this.video.requestVideoFrameCallback?.(again), { once: true });
+    this.video.addEventListener("seeked", () => {
+      this.video.requestVideoFrameCallback?.(look);
+      setTimeout(look, LATE); // the frame may have been shown already
+    }, { once: true });
     this.aim = Math.max(0, (this.aim ?? before + this.frame / 2) + direction * this.frame);
     this.video.currentTime = this.aim;
   }
