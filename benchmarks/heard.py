@@ -1,13 +1,15 @@
 """Seen, said and written: does the fusion find what each source alone finds, and is its probability true?
 
-    python benchmarks/heard.py WORLD [--films 104] [--fit] [--given-words]
+    python benchmarks/heard.py WORLDS --seed 2 7 --fit
+    python benchmarks/heard.py WORLDS --seed 61 73 89
 
-A world of films with known facts is rendered, seen by a model that is trained as `holmes demo` trains it (or
-by --model pocket, which hardly sees painted shapes), and heard by the real recognisers. Queries about the odd
-films fit the numbers (`--fit` prints those that are shipped as `TextEvidence`) and the weights of the plain
-sum; queries about the even films are reported on. Run it again to continue: films and what was heard in them
-are kept in WORLD. `--given-words` takes the words from the plan in place of the recognisers, with every fifth
-word of what is said lost: it measures the fusion alone, in a quarter of the time.
+A world of films with known facts is rendered for each seed, seen by a model that is trained as `holmes demo`
+trains it (or by --model pocket, which hardly sees painted shapes), and heard by the real recognisers. `--fit`
+fits the numbers that are shipped as `TextEvidence` to all queries of these worlds; report on others. The
+plain sum has the weights that are best for it on these very queries. Run it again to continue:
+films and what was heard in them are kept in WORLDS.
+`--given-words` takes the words from the plan in place of the recognisers, with every fifth word of what is
+said lost: it measures the fusion alone, in a quarter of the time.
 """
 
 from __future__ import annotations
@@ -15,14 +17,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from common import by_group
-from fact_films import QUERIES, FactFilm, FactQuery, plan_facts, render_facts
+from fact_films import FactFilm, FactQuery, plan_facts, render_facts
 
 from holmes.cli import demo
 from holmes.evidence.distribution import EXPECT_MISSING, gallery_distribution
@@ -54,10 +56,14 @@ KINDS = (
     "said, bare",
     "written, bare",
 )
+SOURCES = ("seen", "said", "written")
+METHODS = (*SOURCES, "RRF", "weighted sum", "fused")
 SIZES = (104, 40, 10, 4)  # of the galleries to fit on
 RRF = 60.0
 LOST = 0.2  # of the words that are said, with --given-words
 BINS = 10
+DRAWS = 200  # of the answers that are right, if they are as often right as they are said to be
+SUMS = [(1.0, said, written) for said in (0.5, 1, 2, 4, 8) for written in (0.5, 1, 2, 4, 8)]  # weights
 
 
 def world(folder: Path, films: int, seed: int, given: bool, model: str) -> tuple[Index, list[FactQuery]]:
@@ -250,171 +256,179 @@ def gather(
     )
 
 
-def choose_weights(
-    rows: dict[str, list[dict[str, float]]], queries: Sequence[FactQuery]
-) -> tuple[float, ...]:
-    """The weights of the plain sum that find most first, on the world to fit on."""
-    grid = [(1.0, said, written) for said in (0.5, 1, 2, 4, 8) for written in (0.5, 1, 2, 4, 8)]
-    asked = [q for q, query in enumerate(queries) if query.film is not None]
-
-    def right(weights: tuple[float, ...]) -> int:
-        return sum(best(weighted([rows[s][q] for s in rows], weights)) == queries[q].film for q in asked)
-
-    return max(grid, key=right)
+def calibration_error(probability: np.ndarray, right: np.ndarray) -> float:
+    at = np.minimum((probability * BINS).astype(int), BINS - 1)
+    return float(np.abs(np.bincount(at, probability - right)).sum() / len(at))
 
 
-def calibration_error(probability: Sequence[float], right: Sequence[bool]) -> float:
-    p, r = np.array(probability), np.array(right, float)
-    bins = np.minimum((p * BINS).astype(int), BINS - 1)
-    return float(
-        sum(abs(p[bins == b].mean() - r[bins == b].mean()) * (bins == b).mean() for b in set(bins.tolist()))
-    )
+def least_error(probability: np.ndarray) -> float:
+    """The calibration error of probabilities that are true: chance alone makes some."""
+    rng = np.random.default_rng(0)
+    drawn = (rng.random(len(probability)) < probability for _ in range(DRAWS))
+    return float(np.mean([calibration_error(probability, right) for right in drawn]))
 
 
-def report(index: Index, queries: Sequence[FactQuery], weights: tuple[float, ...]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Asked:
+    """The queries of one world, and what was found for each."""
+
+    queries: list[FactQuery]
+    found: dict[str, list[str | None]]  # by each method
+    sums: dict[tuple[float, ...], list[str | None]]  # by the plain sum with these weights
+    probability: dict[str, np.ndarray]  # of the first video: fused, and by pictures alone
+    here: np.ndarray
+    missed: np.ndarray  # called "not here"
+    starts: np.ndarray  # of the first moments
+
+    @property
+    def kinds(self) -> np.ndarray:
+        return np.array([query.kind for query in self.queries])
+
+    @property
+    def present(self) -> np.ndarray:
+        return np.array([query.film is not None for query in self.queries])
+
+    def right(self, found: Sequence[str | None]) -> np.ndarray:
+        pairs = zip(found, self.queries, strict=True)
+        return np.array([query.film is not None and video == query.film for video, query in pairs])
+
+    def error(self, method: str) -> float:
+        return calibration_error(self.probability[method], self.right(self.found[method]))
+
+
+def ask(index: Index, queries: list[FactQuery]) -> Asked:
     texts = [query.text for query in queries]
     pictures = silent(index).search_many(texts, len(index))
     rows = rankings(index, texts, pictures)
     answers = index.search_many(texts, 1)
-    methods: dict[str, list[str | None]] = {s: [best(row) for row in rows[s]] for s in rows}
-    methods["RRF"] = [best(reciprocal([rows[s][q] for s in rows])) for q in range(len(queries))]
-    methods["weighted sum"] = [
-        best(weighted([rows[s][q] for s in rows], weights)) for q in range(len(queries))
-    ]
-    methods["fused"] = [name_of(answer[0].video) for answer in answers]
-    about = {
-        kind: [q for q, query in enumerate(queries) if query.kind == kind and query.film is not None]
-        for kind in KINDS
-    }
-    table = {
-        kind: {
-            method: float(np.mean([found[q] == queries[q].film for q in about[kind]]))
-            for method, found in methods.items()
-        }
-        for kind in KINDS
-    }
-    above = {kind: above_best_source(kind, methods, table[kind], queries) for kind in KINDS}
-    first = [answer[0].probability or 0.0 for answer in answers]
-    right = [found == query.film for found, query in zip(methods["fused"], queries, strict=True)]
-    alone = [answer[0].probability or 0.0 for answer in pictures]
-    alone_right = [name_of(a[0].video) == q.film for a, q in zip(pictures, queries, strict=True)]
-    inside = [
-        any(m.start < query.end and query.start < m.end for m in answer[0].moments[:1])
-        and abs(answer[0].moments[0].start - query.start) <= 2.0
-        for answer, query, ok in zip(answers, queries, right, strict=True)
-        if ok and query.kind in ("said", "quoted", "written")
-    ]
-    here = np.array([answer.diagnosis.here or 0.0 for answer in answers])
-    missed = np.array([answer.diagnosis.kind == "not_here" for answer in answers])
-    absent = np.array([query.film is None for query in queries])
-    of_kind = {kind: np.array([query.kind == kind for query in queries]) for kind in KINDS}
-    return {
-        "videos": len(index),
-        "queries": len(queries),
-        "R@1": table,
-        "fused above the best source": above,
-        "ECE of fused": calibration_error(first, right),
-        "ECE of pictures alone": calibration_error(alone, alone_right),
-        "moments inside": float(np.mean(inside)),
-        "mean P(here) of absent": float(here[absent].mean()),
-        "mean P(here) of present": float(here[~absent].mean()),
-        "called not here, absent": float(missed[absent].mean()),
-        "called not here, present": float(missed[~absent].mean()),
-        "called not here by kind": {
-            kind: (float(missed[some & absent].mean()), float(missed[some & ~absent].mean()))
-            for kind, some in of_kind.items()
+    every = range(len(queries))
+    return Asked(
+        queries,
+        {source: [best(row) for row in rows[source]] for source in SOURCES}
+        | {
+            "RRF": [best(reciprocal([rows[s][q] for s in SOURCES])) for q in every],
+            "fused": [name_of(answer[0].video) for answer in answers],
         },
-        "weights": weights,
+        {w: [best(weighted([rows[s][q] for s in SOURCES], w)) for q in every] for w in SUMS},
+        {
+            "fused": np.array([answer[0].probability or 0.0 for answer in answers]),
+            "seen": np.array([answer[0].probability or 0.0 for answer in pictures]),
+        },
+        np.array([answer.diagnosis.here or 0.0 for answer in answers]),
+        np.array([answer.diagnosis.kind == "not_here" for answer in answers]),
+        np.array([answer[0].moments[0].start for answer in answers]),
+    )
+
+
+def report(worlds: Sequence[Asked]) -> dict[str, Any]:
+    """Figures over all worlds: shares of queries, and how true the probability is in each world."""
+    kinds, present, missed, here = (
+        np.concatenate([getattr(world, name) for world in worlds])
+        for name in ("kinds", "present", "missed", "here")
+    )
+    films = np.array([f"{at} {query.film}" for at, world in enumerate(worlds) for query in world.queries])
+    right = {
+        method: np.concatenate([world.right(world.found[method]) for world in worlds]).astype(float)
+        for method in worlds[0].found
     }
-
-
-def in_fewer_films(index: Index, queries: Sequence[FactQuery], seed: int, size: int) -> dict[str, float]:
-    """The probabilities in collections of this many films, drawn for each query."""
-    first, right, here = list[list[float]](), list[list[bool]](), list[float]()
-    for some in held_out(index, queries, seed, (size,)):
-        log_QV, log_none_Q = log_posterior(some, numbers_of(index.text_evidence))
-        first.append(log_QV.amax(1).exp().tolist())
-        right.append((log_QV.argmax(1) == some.owner_Q).tolist())
-        here.append(1 - log_none_Q.exp().mean().item())
+    sums = {w: np.concatenate([world.right(world.sums[w]) for world in worlds]).astype(float) for w in SUMS}
+    right["weighted sum"] = max(sums.values(), key=lambda of_sum: float(of_sum.sum()))
+    table = {}
+    for kind in KINDS:
+        asked = (kinds == kind) & present
+        shares = {method: float(right[method][asked].mean()) for method in METHODS}
+        source = max(SOURCES, key=shares.__getitem__)
+        table[kind] = shares | {
+            "fused above the best source": by_group((right["fused"] - right[source])[asked], films[asked]),
+            "not here: absent": float(missed[(kinds == kind) & ~present].mean()),
+            "not here: present": float(missed[asked].mean()),
+        }
+    late = np.concatenate([world.starts - [query.start for query in world.queries] for world in worlds])
+    of_words = (right["fused"] > 0) & np.isin(kinds, ("said", "quoted", "written"))
     return {
-        "ECE": calibration_error(first[0] + first[2], right[0] + right[2]),
-        "P(here) of present": here[0],
-        "P(here) of taken away": here[1],
-        "P(here) of absent": here[2],
+        "R@1": table,
+        "ECE of fused": [world.error("fused") for world in worlds],
+        "ECE of a true probability": [least_error(world.probability["fused"]) for world in worlds],
+        "ECE of pictures alone": [world.error("seen") for world in worlds],
+        "moments within 2 s": float((np.abs(late[of_words]) <= 2.0).mean()),
+        "P(here) of present": float(here[present].mean()),
+        "P(here) of absent": float(here[~present].mean()),
+        "not here: present": float(missed[present].mean()),
+        "not here: absent": float(missed[~present].mean()),
     }
 
 
-def above_best_source(
-    kind: str,
-    methods: dict[str, list[str | None]],
-    shares: dict[str, float],
-    queries: Sequence[FactQuery],
-) -> tuple[float, float]:
-    """By how much more queries fused sources find first than the best single source: mean, 95% over films."""
-    source = max(("seen", "said", "written"), key=shares.__getitem__)
-    asked = [q for q, query in enumerate(queries) if query.kind == kind and query.film is not None]
-    right = {name: [methods[name][q] == queries[q].film for q in asked] for name in ("fused", source)}
-    films = np.array([str(queries[q].film) for q in asked])
-    return by_group(np.array(right["fused"], float) - np.array(right[source], float), films)
+def in_fewer_films(
+    worlds: Sequence[tuple[Index, Sequence[FactQuery]]], seeds: Sequence[int], size: int
+) -> dict[str, Any]:
+    """The probabilities in collections of this many films, drawn for each query."""
+    errors, here = list[float](), list[list[float]]()
+    for (index, queries), seed in zip(worlds, seeds, strict=True):
+        first, right, of_world = list[np.ndarray](), list[np.ndarray](), list[float]()
+        for some in held_out(index, queries, seed, (size,)):
+            log_QV, log_none_Q = log_posterior(some, numbers_of(index.text_evidence))
+            first.append(log_QV.amax(1).exp().numpy())
+            right.append((log_QV.argmax(1) == some.owner_Q).numpy())
+            of_world.append(1 - log_none_Q.exp().mean().item())
+        asked = slice(None, None, 2)  # films taken away are no queries of their own
+        errors.append(calibration_error(np.concatenate(first[asked]), np.concatenate(right[asked])))
+        here.append(of_world)
+    present, taken, absent = np.mean(here, axis=0).tolist()
+    return {
+        "ECE": errors,
+        "P(here) of present": present,
+        "P(here) of taken away": taken,
+        "P(here) of absent": absent,
+    }
 
 
 def show(found: dict[str, Any]) -> None:
-    methods = ("seen", "said", "written", "RRF", "weighted sum", "fused")
-    print(f"{found['videos']} films, {found['queries']} queries; R@1 in percent")
-    columns = (*methods, "fused above the best source", "not here: absent", "present")
-    print("| query | " + " | ".join(columns) + " |\n|" + " --- |" * (len(columns) + 1))
+    columns = (*METHODS, "fused above the best source", "not here: absent", "not here: present")
+    print("R@1 in percent\n| query | " + " | ".join(columns) + " |\n|" + " --- |" * (len(columns) + 1))
     for kind, row in found["R@1"].items():
-        mean, wide = found["fused above the best source"][kind]
-        values = [f"{100 * row[method]:.0f}" for method in methods] + [
-            f"{100 * mean:+.0f} ± {100 * wide:.0f}"
-        ]
-        noticed, wrongly = found["called not here by kind"][kind]
-        values += [f"{100 * noticed:.0f}", f"{100 * wrongly:.0f}"]
-        print(f"| {kind} | " + " | ".join(values) + " |")
+        print(f"| {kind} | " + " | ".join(percent(row[column]) for column in columns) + " |")
     for name, value in found.items():
-        if name not in ("R@1", "videos", "queries", "fused above the best source", "called not here by kind"):
-            print(f"{name}: {value if isinstance(value, tuple) else round(value, 3)}")
+        if name != "R@1":
+            print(f"{name}: {value}")
 
 
-def halves(queries: Sequence[FactQuery]) -> tuple[list[FactQuery], list[FactQuery]]:
-    """Queries to fit on and queries to report on: no film has some of each."""
-    films = sorted({query.film for query in queries if query.film is not None})
-    odd = set(films[1::2])
-    absent = [query for query in queries if query.film is None]
-    # Those about one film that is not there follow each other, and go to one half.
-    halved = [[query for at, query in enumerate(absent) if at // QUERIES % 2 == half] for half in (1, 0)]
-    fitting = [query for query in queries if query.film in odd]
-    reported = [query for query in queries if query.film is not None and query.film not in odd]
-    return fitting + halved[0], reported + halved[1]
+def percent(value: float | tuple[float, float]) -> str:
+    if isinstance(value, tuple):
+        return f"{100 * value[0]:+.0f} ± {100 * value[1]:.0f}"
+    return f"{100 * value:.0f}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("world", type=Path)
+    parser.add_argument("worlds", type=Path)
     parser.add_argument("--films", type=int, default=104)
-    parser.add_argument("--seed", type=int, default=2)
-    parser.add_argument("--model", help="pocket, or the folder of the trained model (WORLD/model)")
+    parser.add_argument("--seed", type=int, nargs="+", default=[2])
+    parser.add_argument("--model", help="pocket, or the folder of the trained model (WORLDS/model)")
     parser.add_argument("--given-words", action="store_true", help="take the words from the plan")
     parser.add_argument("--fit", action="store_true", help="fit the numbers of TextEvidence, and use them")
     parser.add_argument("--json", type=Path, help="write the figures here")
     asked = parser.parse_args()
-    model = asked.model or str(asked.world / "model")
-    index, queries = world(asked.world, asked.films, asked.seed, asked.given_words, model)
-    to_fit, to_report = halves(queries)
+    model = asked.model or str(asked.worlds / "model")
+    worlds = [
+        world(asked.worlds / str(seed), asked.films, seed, asked.given_words, model) for seed in asked.seed
+    ]
     if asked.fit:
-        held = held_out(index, to_fit, asked.seed)
-        fitted = fit_text_evidence([some for some in held if some.weight_Q.sum() > 0])
+        held = [
+            some
+            for (index, queries), seed in zip(worlds, asked.seed, strict=True)
+            for some in held_out(index, queries, seed)
+            if some.weight_Q.sum() > 0
+        ]
+        fitted = fit_text_evidence(held)
         print(fitted)
-        index.__dict__["text_evidence"] = fitted
-    texts = [query.text for query in to_fit]
-    pictures = silent(index).search_many(texts, len(index))
-    weights = choose_weights(rankings(index, texts, pictures), to_fit)
-    found = report(index, to_report, weights)
-    show(found)
-    found["fewer films"] = {
-        size: in_fewer_films(index, to_report, asked.seed, size) for size in SIZES if size < len(index)
+        for index, _ in worlds:
+            index.__dict__["text_evidence"] = fitted
+    found = report([ask(index, queries) for index, queries in worlds])
+    print(f"{len(worlds)} worlds of {asked.films} films, {len(worlds[0][1])} queries each")
+    found["in fewer films"] = {
+        size: in_fewer_films(worlds, asked.seed, size) for size in SIZES if size < asked.films
     }
-    print(f"in fewer films: {found['fewer films']}")
+    show(found)
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=1))
 

@@ -274,12 +274,28 @@ def test_fused_sources_are_measured_beside_each_alone(
     """The smallest world whose films can share facts, seen by the model that needs no training."""
     monkeypatch.setattr("fact_films.SIZE", (128, 96))
     small = ["--films", 15, "--seed", 2, "--given-words", "--model", "pocket", "--fit"]
-    command("heard", tmp_path / "world", *small, "--json", tmp_path / "heard.json")
+    command("heard", tmp_path / "worlds", *small, "--json", tmp_path / "heard.json")
     found = read_json(tmp_path / "heard.json")
-    assert found["videos"] == 15 and found["queries"] == (8 + 2) * 11
     assert found["R@1"]["written"]["written"] == 1.0 and found["R@1"]["written"]["fused"] == 1.0
-    assert 0 <= found["ECE of fused"] <= 1
-    assert "said and written" in capsys.readouterr().out
+    assert 0 <= found["ECE of fused"][0] <= 1 and found["ECE of a true probability"][0] < 0.15
+    printed = capsys.readouterr().out
+    assert "1 worlds of 15 films, 198 queries each" in printed and "said and written" in printed
+
+
+def test_the_calibration_error_is_that_of_bins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against bins that are gone through one by one; true probabilities have only what chance makes."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    heard = import_module("heard")
+    rng = np.random.default_rng(1)
+    probability = rng.random(4000)
+    right = rng.random(4000) < probability**2
+    expected = 0.0
+    for low in np.arange(10) / 10:
+        inside = (probability >= low) & (probability < low + 0.1)
+        expected += abs(probability[inside].mean() - right[inside].mean()) * inside.mean()
+    assert heard.calibration_error(probability, right) == pytest.approx(expected)
+    assert 0.005 < heard.least_error(probability) < 0.03
+    assert heard.least_error(probability[:40]) > 2 * heard.least_error(probability)
 
 
 def test_the_kinds_of_answers_stand_beside_the_planted_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
