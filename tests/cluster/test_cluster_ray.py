@@ -180,12 +180,18 @@ def test_a_shard_that_does_not_answer_is_named(searched: ShardedIndex, expected:
     wait_for(lambda: all_available(searched))
     client, shard = ray_client(searched), shard_name(2)
     lost = IndexStore.open(searched.location.folder / shard)
+    searched.search(SENTENCES[0])  # the first search asks every shard what it holds
     client.timeout = 1.0
     try:
         with frozen(replicas_of(searched, shard)):
-            while (answer := searched.search(SENTENCES[0])).missing != (shard,):
-                assert shard in answer.missing and client.timeout < LONG
-                client.timeout *= 2  # on a busy machine others are late too
+            while True:  # on a busy machine others are late too, or all
+                with suppress(HolmesError):
+                    answer = searched.search(SENTENCES[0])
+                    assert shard in answer.missing
+                    if answer.missing == (shard,):
+                        break
+                assert client.timeout < LONG
+                client.timeout *= 2
         said = f"This counts only what was searched: {shard} did not answer."
         assert said in answer.diagnosis.explanation
         assert all(hit.video not in lost for hit in answer.hits)
