@@ -119,10 +119,7 @@ def build_objective(config: HolmesConfig) -> Objective:
         timeline=config.model.clips if config.model.encoder == "ms_sl" else None,
         frame_losses=cross_query_losses if config.model.encoder == "ms_sl" else None,
         diversify=DIVERSITY_FORMS[loss.diversity_form],
-        extra={
-            name: (weight, extra_loss(name, config))
-            for name, weight in extra_losses(loss.extra).items()
-        },
+        extra={name: (weight, extra_loss(name, config)) for name, weight in extra_losses(loss.extra).items()},
     )
 
 
