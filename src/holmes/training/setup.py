@@ -190,7 +190,7 @@ def warnings_of(config: HolmesConfig) -> list[str]:
     training, found = config.training, []
     if training.epochs <= training.warm_up_epochs:
         found.append(
-            f"stage 2 is not reached: {training.epochs} epochs, of which stage 1 takes "
+            f"stage 2 is not reached: epochs is {training.epochs}, of which stage 1 takes "
             f"{training.warm_up_epochs} (warm_up_epochs)"
         )
     return found
