@@ -36,9 +36,9 @@ browser:
 	echo "no nginx: the tests of the proxy will be skipped (apt-get install nginx-light)"
 
 # Up to four processes run the tests, file by file: the tests of a file share what they prepare. All tests together
-# wait a third of their time, for child processes, browsers and sockets, so they get two processes more than cores.
+# wait a quarter of their time, for child processes, browsers and sockets, so they get one process more than cores.
 BY_FILE := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-TWO_MORE := $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 2)")
+ONE_MORE := $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
 # Before every commit: style, types and the fast tests (all but those of the files in tests/conftest.py). Types are
 # checked while the tests run.
@@ -51,7 +51,7 @@ test: setup browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest --numprocesses $(TWO_MORE) $(BY_FILE)
+	$(BIN)/pytest --numprocesses $(ONE_MORE) $(BY_FILE)
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
