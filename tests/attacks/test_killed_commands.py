@@ -35,6 +35,7 @@ from holmes.media.feature_folder import FeatureFolder
 from holmes.media.own_captions import caption_videos
 from holmes.report import run as gathering
 from holmes.report.figures import page as pages
+from holmes.report.figures import style
 from holmes.report.figures import sweep_curves as sweeps
 from holmes.results import METRICS, TrainingResult
 from holmes.serve.jobs import add_to_index, remove_video
@@ -86,7 +87,7 @@ def no_learning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "Run", NoRun)
     monkeypatch.setattr(experiments, "over_seeds", lambda metrics, *_: over_seeds(metrics))
     monkeypatch.setattr(sweeps, "sweep_figure", lambda *_: Drawn())
-    monkeypatch.setattr(sweeps, "svg", lambda figure: b"<svg/>")
+    monkeypatch.setattr(style, "svg", lambda figure: b"<svg/>")
 
 
 class Drawn:
