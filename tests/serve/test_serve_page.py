@@ -264,6 +264,9 @@ def test_everything_by_keys(page: Any) -> None:
     until(page, "document.querySelector('video').paused")
     page.locator(".card.playing .strip").focus()
     page.keyboard.press("Home")
+    page.evaluate(
+        "document.querySelector('video').dispatchEvent(new Event('timeupdate'))"
+    )  # as a film that plays
     page.keyboard.press("Enter")
     until(page, "document.querySelector('video').currentTime < 2")
     page.keyboard.press("Escape")

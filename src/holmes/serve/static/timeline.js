@@ -20,12 +20,14 @@ export class Strip {
       "aria-valuemin": "0", "aria-valuemax": String(Math.round(this.duration)),
       onclick: (event) => this.#click(event), onkeydown: (event) => this.#key(event),
       onpointermove: (event) => this.#hover(event), onpointerleave: () => { this.preview.hidden = true; },
+      onblur: () => { this.choosing = false; },
     }, picture(hit.timeline?.similarity ?? [], scale), this.#marks(), this.head, this.preview);
     this.show(this.time);
   }
 
-  // Where the film is now.
+  // Where the film is now. A time that is being chosen by keys stays: a film that plays would move it.
   show(time) {
+    if (this.choosing) return;
     this.time = Math.min(Math.max(time, 0), this.duration);
     this.head.style.left = `${100 * this.time / this.duration}%`;
     this.element.setAttribute("aria-valuenow", String(Math.round(this.time)));
@@ -48,17 +50,28 @@ export class Strip {
     return this.duration * Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
   }
 
-  #click(event) {
-    this.show(this.#at(event));
+  #choose(time) {
+    this.choosing = false;
+    this.show(time);
+    this.choosing = true;
+  }
+
+  #play() {
+    this.choosing = false;
     this.seek(this.time);
+  }
+
+  #click(event) {
+    this.#choose(this.#at(event));
+    this.#play();
   }
 
   #key(event) {
     const step = { ArrowLeft: -1, ArrowRight: 1, PageDown: -10, PageUp: 10 }[event.key];
-    if (step) this.show(this.time + step * Math.max(1, Math.round(this.duration / 100)));
-    else if (event.key === "Home") this.show(0);
-    else if (event.key === "End") this.show(this.duration);
-    else if (event.key === "Enter") this.seek(this.time);
+    if (step) this.#choose(this.time + step * Math.max(1, Math.round(this.duration / 100)));
+    else if (event.key === "Home") this.#choose(0);
+    else if (event.key === "End") this.#choose(this.duration);
+    else if (event.key === "Enter") this.#play();
     else return;
     event.preventDefault();
     event.stopPropagation();
