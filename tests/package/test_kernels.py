@@ -14,9 +14,8 @@ import pytest
 import torch
 
 from compiled_kernels import SHARED_BYTES, compile_for_a_gpu
-from holmes import similarity_kernel
 from holmes.encoders import attention_kernel, block_kernels, mixture_kernels
-from holmes.training import optimizer_kernel
+from holmes.training import optimizer_kernel, similarity_kernel
 from holmes.training.kernel_compiler import compiling_only
 from holmes.transport import sinkhorn_kernel
 

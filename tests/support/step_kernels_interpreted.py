@@ -22,9 +22,9 @@ from holmes.encoders.mixture_kernels import token_mean_fused, weighted_sum_fused
 from holmes.encoders.model import HolmesModel
 from holmes.records import Batch, Stage
 from holmes.similarity import best_of_both
-from holmes.similarity_kernel import best_of_both_fused
 from holmes.training.optimizer import FlatAdam
 from holmes.training.setup import build_objective
+from holmes.training.similarity_kernel import best_of_both_fused
 from holmes.training.step import TrainStep
 
 SEED, DEVICE = 12345, torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -95,7 +95,7 @@ class TrainStep:
             self.at_once = Streams()
             self.objective = replace(self.objective, at_once=self.at_once)
         if self.objective.score is cosine_and_dot:
-            from holmes.similarity_kernel import best_of_both_fused
+            from holmes.training.similarity_kernel import best_of_both_fused
 
             score = partial(cosine_and_dot, best=best_of_both_fused)
             self.objective = replace(self.objective, score=score)
