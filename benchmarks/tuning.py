@@ -2,15 +2,16 @@
 
     python benchmarks/tuning.py tuned --data DATA [--jobs 5] [--minutes 4] [--out FOLDER]
     python benchmarks/tuning.py videos --data DATA [--jobs 8] [--seconds 120] [--out FOLDER]
-    python benchmarks/tuning.py everyone --data DATA [--rows Holmes,MS-SL] [--trials 6] [--seconds 540]
+    python benchmarks/tuning.py everyone --data DATA [--rows Holmes,MS-SL] [--trials 12] [--at-once 2]
 
-`tuned` searches settings on msvd and msrvtt from `charades_plus`, as `holmes tune` does, and meanwhile trains
-the full method with its published settings. Both are trained with eight seeds and tested once: SumR, paired
-differences, calibration error. `videos` trains on fewer and fewer videos at several dropouts and InfoNCE
-weights and scores held-out training videos; the test split is not read. `everyone` tunes every row of the
-ablation table and every baseline with the same budget and tests each with eight seeds: recall, calibration
-error, area under the risk-coverage curve, and macro-F1 of kinds where they are known. A row that is done is a
-small JSON file in WORK/everyone; the same command goes on with the others.
+`tuned` searches settings on msvd and msrvtt from `charades_plus`, as `holmes tune` does, and meanwhile
+trains the full method with its published settings. Both are trained with eight seeds and tested once: SumR,
+paired differences, calibration error. `videos` trains on fewer and fewer videos at several dropouts and
+InfoNCE weights and scores held-out training videos; the test split is not read. `everyone` tunes every row
+of the ablation table and every baseline with the same budget and tests each with eight seeds: recall,
+calibration error, area under the risk-coverage curve, and macro-F1 of kinds where they are known. Few rows
+are tuned at once, each with several trainings at once, so that some are done when time is up. A row that is
+done is a small JSON file in WORK/everyone; the same command goes on with the others.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -105,13 +107,13 @@ def tuned(stores: dict[str, Path], options: argparse.Namespace) -> None:
     rows: list[dict[str, Any]] = []
     found: dict[str, Any] = {}
     for name, path in stores.items():
-        store = Store.open(path)
+        held = TestSplit.of(path, options.device)
         trials = read_json(options.work / f"tuned-{name}" / TRIALS)
         chosen = options.work / f"tuned-{name}" / CHOSEN / f"trial{trials['best']}"
         runs = {"full method": options.work / f"full-{name}", "tuned": chosen}
         each = {
             row: {
-                seed: on_test(folder / f"honest-seed{seed}", store, options.device)
+                seed: on_test(folder / f"honest-seed{seed}", held, last_epoch=True)
                 for seed in seeds_of(options)
                 if (folder / f"honest-seed{seed}" / "result.json").exists()
             }
@@ -147,7 +149,7 @@ def everyone(stores: dict[str, Path], options: argparse.Namespace) -> None:
     rows = options.rows.split(",") if options.rows else [*EVERYONE]
     again = [sys.executable, __file__, "row", "--work", str(options.work), "--data", str(options.data)]
     again += ["--device", options.device, "--seeds", options.seeds, "--trials", str(options.trials)]
-    again += ["--planted", str(options.planted), "--search", options.search]
+    again += ["--planted", str(options.planted), "--search", options.search, "--jobs", str(options.jobs)]
     again += [word for change in options.set for word in ("--set", change)]
 
     def carry_out(row: tuple[str, str]) -> None:
@@ -161,7 +163,7 @@ def everyone(stores: dict[str, Path], options: argparse.Namespace) -> None:
         except subprocess.TimeoutExpired:
             print(f"{name}, {title}: out of time; the same command continues", flush=True)
 
-    with ThreadPoolExecutor(options.jobs) as pool:
+    with ThreadPoolExecutor(options.at_once) as pool:
         list(pool.map(carry_out, product(rows, stores)))
     lines = [
         everyones_line(read_json(row_file(options, title, name)), against_file(options, name))
@@ -227,7 +229,7 @@ def tune_row(name: str, store: Path, options: argparse.Namespace) -> None:
         config,
         out.with_suffix(""),
         trials=options.trials,
-        jobs=1,
+        jobs=options.jobs,
         seeds=seeds_of(options),
         fixed=[each.setting for each in SPACE if each.setting not in searched],
         worth=False,
@@ -235,10 +237,8 @@ def tune_row(name: str, store: Path, options: argparse.Namespace) -> None:
         say=lambda line: print(f"{name}, {options.rows}: {line}", flush=True),
     )
     runs = out.with_suffix("") / CHOSEN / f"trial{found.best.number}"
-    opened = Store.open(store)
-    each = {
-        str(seed): on_test(runs / f"honest-seed{seed}", opened, options.device) for seed in seeds_of(options)
-    }
+    held = TestSplit.of(store, options.device)
+    each = {str(seed): on_test(runs / f"honest-seed{seed}", held) for seed in seeds_of(options)}
     held_out = {"preset": found.start.mean if found.start else None, "best": found.best.mean}
     entry = {"collection": name, "row": options.rows, "changes": plainly(found.best.changes)}
     save_json(out, entry | {"trials": len(found.trials), "held_out_SumR": held_out, "each": each})
@@ -322,24 +322,41 @@ def full(name: str, store: Path, options: argparse.Namespace) -> None:
     print(f"{name}: full method trained in {time.monotonic() - start:.0f} s", flush=True)
 
 
+@dataclass(frozen=True)
+class TestSplit:
+    """The test split of a store, on the device once for all runs."""
+
+    store: Store
+    split: Split
+    bank: FeatureBank
+
+    @classmethod
+    def of(cls, path: Path, device: str) -> TestSplit:
+        store = Store.open(path)
+        split = store.split("test")
+        return cls(store, split, FeatureBank.of_splits(store, choose_device(device), [split]))
+
+
 @torch.inference_mode()
-def on_test(folder: Path, store: Store, device: str) -> dict[str, float]:
-    """A finished run's recall, calibration error and area under the risk-coverage curve on the test split."""
-    checkpoint = load_checkpoint(folder / "best", str(choose_device(device)))
-    split = store.split("test")
-    bank = FeatureBank.of_splits(store, choose_device(device), [split])
-    encoded = encode_split(checkpoint.model, bank, split)
+def on_test(folder: Path, held: TestSplit, last_epoch: bool = False) -> dict[str, float]:
+    """A finished run's recall, calibration error and area under the risk-coverage curve on the test split.
+
+    `last_epoch` also reads the weights after the last epoch, which takes longer than everything else.
+    """
+    checkpoint = load_checkpoint(folder / "best", str(held.bank.device))
+    encoded = encode_split(checkpoint.model, held.bank, held.split)
     scores = score_all(encoded)
     figures = {
         name: float(value)
         for name, value in read_json(folder / "result.json")["metrics"].items()
         if name in FIGURES
     }
-    figures["SumR, last epoch"] = after_last_epoch(folder, checkpoint, bank, split)
+    if last_epoch:
+        figures["SumR, last epoch"] = after_last_epoch(folder, checkpoint, held)
     kinds_Q = partition(
         scores, encoded.owner_Q, build_identifier(checkpoint.config), checkpoint.config.training.batch_videos
     )
-    if (kinds := agreement(kinds_Q, store.kinds_Q[split.queries])) is not None:
+    if (kinds := agreement(kinds_Q, held.store.kinds_Q[held.split.queries])) is not None:
         figures[KINDS] = kinds["macro_F1"]
     calibration = read_calibration(checkpoint.extras.get(EXTRA), checkpoint.digest)
     if calibration is None:
@@ -354,14 +371,14 @@ def on_test(folder: Path, store: Store, device: str) -> dict[str, float]:
     }
 
 
-def after_last_epoch(folder: Path, checkpoint: Checkpoint, bank: FeatureBank, split: Split) -> float:
+def after_last_epoch(folder: Path, checkpoint: Checkpoint, held: TestSplit) -> float:
     """SumR on test with the weights after the last epoch, which no held-out video has chosen."""
     saved = StateKeeper(folder).load()
     if saved is None:
         return float("nan")
-    model = build_model(checkpoint.config.model).to(bank.device).eval()
+    model = build_model(checkpoint.config.model).to(held.bank.device).eval()
     FlatAdam(model).values.copy_(saved[1]["values"])
-    return float(retrieval_metrics(model, bank, split, checkpoint.config.score)["SumR"])
+    return float(retrieval_metrics(model, held.bank, held.split, checkpoint.config.score)["SumR"])
 
 
 def videos(stores: dict[str, Path], options: argparse.Namespace) -> None:
@@ -489,7 +506,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--folds", type=int, default=2)
     parser.add_argument("--no-worth", dest="worth", action="store_false", help="as of holmes tune")
-    parser.add_argument("--jobs", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=5, help="trainings at once (%(default)s)")
+    parser.add_argument("--at-once", type=int, default=2, help="everyone: rows at once (%(default)s)")
     options = parser.parse_args()
     if unknown := {*(options.rows or "Holmes").split(",")} - EVERYONE.keys():
         parser.error(f"no row is called {unknown}; there are {', '.join(EVERYONE)}")

@@ -131,8 +131,11 @@ def test_published_settings_are_trained_and_tested(command: Any, tmp_path: Path)
     command("tuning", "full", *words)
     tuning = sys.modules["tuning"]
     store = Store.open(tmp_path / "data" / "msvd")
+    held = tuning.TestSplit.of(store.path, "cpu")
     for seed in (0, 1):
-        figures = tuning.on_test(tmp_path / "work" / "full-msvd" / f"honest-seed{seed}", store, "cpu")
+        figures = tuning.on_test(
+            tmp_path / "work" / "full-msvd" / f"honest-seed{seed}", held, last_epoch=True
+        )
         assert figures["SumR, last epoch"] == pytest.approx(figures["SumR"])  # of one epoch
     key = {"collection": "msvd", "videos": 10, "dropout": 0.4, "weight": 1.0, "fold": 0}
     config = fit_to_store(with_changes(preset("charades_plus"), changes), store)
@@ -218,7 +221,7 @@ def test_everyone_is_tuned_with_the_same_budget(
     monkeypatch.setattr(tuning, "subprocess", found)
     words = ["--data", tmp_path, "--work", tmp_path / "work", "--out", tmp_path, "--device", "cpu"]
     words += ["--only", "planted", "--planted", 16, "--trials", 1, "--seeds", "0,1", "--jobs", 1]
-    words += ["--rows", "Holmes,MS-SL", "--search", "model.dropout", "--seconds", 3000]
+    words += ["--at-once", 1, "--rows", "Holmes,MS-SL", "--search", "model.dropout", "--seconds", 3000]
     for change in ("width=8", "gaussian_widths=none", "batch_videos=16", "epochs=1", "held_out=0.5"):
         words += ["--set", change]
     command("tuning", "everyone", *words)
