@@ -64,13 +64,23 @@ def test_every_form_gives_the_same_passages(tmp_path: Path, suffix: str, content
     assert {p.source for p in found} == {WordSource.SUBTITLES}
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252", "cp1251"])
-def test_strange_encodings_are_recognised(tmp_path: Path, encoding: str) -> None:
-    words = (
-        "Двигатель трактора не завёлся утром"
-        if encoding == "cp1251"
-        else "Über den Café-Straßen führt ein Weg"
-    )
+GERMAN, FRENCH = "Über den Café-Straßen führt ein Weg", "Le café était fermé à huit heures"
+RUSSIAN, POLISH = "Двигатель трактора не завёлся утром", "Zażółć gęślą jaźń i co dalej"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "words"),
+    [
+        ("utf-8", GERMAN),
+        ("utf-8-sig", GERMAN),
+        ("utf-16", GERMAN),
+        ("cp1252", GERMAN),
+        ("cp1252", FRENCH),  # which cp1250 decodes as well, with other letters
+        ("cp1251", RUSSIAN),
+        ("cp1250", POLISH),
+    ],
+)
+def test_strange_encodings_are_recognised(tmp_path: Path, encoding: str, words: str) -> None:
     path = tmp_path / "film.srt"
     lines = [f"{n}\n00:00:{n:02},000 --> 00:00:{n:02},900\n{words}\n" for n in range(1, 30)]
     path.write_bytes("\n".join(lines).encode(encoding))

@@ -21,6 +21,12 @@ SUFFIXES = (".srt", ".vtt", ".ass", ".ssa", ".json")  # in the order they are pr
 LARGEST = 32 << 20  # bytes of a subtitle file
 TEXT_CODECS = ("subrip", "srt", "ass", "ssa", "mov_text", "webvtt", "text")
 ENGLISH = ("en", "eng", "english")
+# In which subtitles are written if not in UTF-8 or UTF-16; the first one where it is about as likely.
+USUAL_ENCODINGS = (
+    *("cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "cp874"),
+    *("koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949", "utf_16_le", "utf_16_be"),
+)
+ABOUT_AS_CHAOTIC, ABOUT_AS_COHERENT = 0.11, 0.03  # differences of charset-normalizer's two measures
 
 
 def beside(video: Path) -> Path | None:
@@ -90,9 +96,17 @@ def _decoded(data: bytes, path: Path) -> str:
         from charset_normalizer import from_bytes
     except ImportError:
         raise missing_packages("subtitles in other encodings than UTF-8", "charset-normalizer") from None
-    best = from_bytes(data[: 1 << 20]).best()
+    found = from_bytes(data[: 1 << 20], cp_isolation=list(USUAL_ENCODINGS))
+    best = found.best()
     if best is None:
         raise HolmesError(f"the encoding of {printable(str(path))} is not known; save the file as UTF-8.")
+    # Eastern European letters make as good words of Western European text: the likelier one is meant.
+    western = next((each for each in found if each.encoding == USUAL_ENCODINGS[0]), best)
+    if (
+        western.chaos <= best.chaos + ABOUT_AS_CHAOTIC
+        and western.coherence >= best.coherence - ABOUT_AS_COHERENT
+    ):
+        best = western
     return data.decode(best.encoding, errors="replace")
 
 
