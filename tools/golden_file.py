@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ class Golden:
     """A golden file with the model it describes, rebuilt as ours."""
 
     def __init__(self, path: Path) -> None:
-        self.arrays = np.load(path, allow_pickle=False)
+        self.path, self.arrays = path, np.load(path, allow_pickle=False)
         self.state = {key[6:]: self.tensor(key) for key in self.arrays.files if key.startswith("state/")}
         self.settings = json.loads(str(self.arrays["config"]))
         self.config = released_config(self.settings, self.state)
@@ -81,7 +83,8 @@ class Golden:
         return {key: numbers[name] for key, name in names.items()}
 
     def tensor(self, key: str) -> Tensor:
-        return torch.from_numpy(self.arrays[key])
+        values = torch.from_numpy(self.arrays[key])
+        return values.to(torch.get_default_dtype()) if values.is_floating_point() else values
 
     @property
     def has_padding(self) -> bool:
@@ -102,6 +105,19 @@ class Golden:
         query, video = self.encode()
         uniform_QV = torch.rand(len(self.token_lengths_Q), self.videos)
         return objective(query, video, self.owners, stage, uniform_QV, hard_negatives=True).total
+
+
+@contextmanager
+def in_float64() -> Iterator[None]:
+    """Inside the block new tensors and models are float64, and so is what the code would cast to float32."""
+    usual, cast = torch.get_default_dtype(), torch.Tensor.float
+    torch.set_default_dtype(torch.float64)
+    torch.Tensor.float = torch.Tensor.double  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.Tensor.float = cast  # type: ignore[method-assign]
+        torch.set_default_dtype(usual)
 
 
 def released_scores(query: QueryEmbedding, video: VideoEmbedding) -> tuple[Scores, Scores]:
