@@ -40,11 +40,6 @@ from killing import contents, every_kill
 from tiny_runs import QUIET, tiny_settings, tiny_world
 
 
-@pytest.fixture(autouse=True)
-def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 def emptied(folder: Path) -> Callable[[], None]:
     def prepare() -> None:
         shutil.rmtree(folder, ignore_errors=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_killed import emptied, in_a_hurry, restored, videos_in
+from test_killed import emptied, restored, videos_in
 from typer.main import get_command
 
 from holmes.cli import main
@@ -51,7 +51,7 @@ from tiny_runs import QUIET, set_options, tiny_settings, tiny_world
 pytest.importorskip("av")
 from colour_films import Library, library
 
-__all__ = ["in_a_hurry", "library"]
+__all__ = ["library"]
 
 
 COMMAND = get_command(main.app)  # once: it takes longer than what is tested

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_killed import emptied, in_a_hurry, restored
+from test_killed import emptied, restored
 
 from holmes.cluster.location import Location
 from holmes.cluster.manifest import read_shards
@@ -18,7 +18,6 @@ from holmes.index.storage.store import IndexStore
 from index_fakes import FILMS, FakeJoint, known_encoders, write_features
 from killing import every_kill
 
-__all__ = ["in_a_hurry"]
 EVERY = {f"/films/{name}.mp4" for name in FILMS}
 
 

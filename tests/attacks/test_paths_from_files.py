@@ -109,7 +109,6 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     features = write_features(place / "features", FILMS)
     with pytest.MonkeyPatch.context() as patch:
         every_name_loads(patch, FakeJoint())
-        patch.setattr(os, "fsync", lambda descriptor: None)  # nothing here survives a crash
         build_index(place / "index", [features.path], ZeroShot(FakeJoint()))
         shutil.copytree(place / "features", place / "index/features")
         record_skipped(place / "index", [Failure(Path("/films/x.mp4"), "empty")], [], set())
