@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from browser import PATIENCE, chromium, launched, serving, small_targets, until, violations
 from holmes.index.answer.searcher import Index
+from media_files import video
 from serve_fakes import FILMS, PLENTY, FakeDiagnose, build, film, open_fake
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: the page is not tested")
@@ -22,7 +24,7 @@ BROKEN: Scenes = [("ship leaves harbour", 4, (20, 40, 90))]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Films that browsers play, one they do not, one that nothing plays, and one whose file is gone."""
+    """Films that browsers play, one upright, one they do not, one that nothing plays, one that is gone."""
     folder = tmp_path_factory.mktemp("page")
     twin: Scenes = [("dog runs beach", 4, (200, 170, 60)), ("night falls", 5, (10, 10, 30))]
     films = {
@@ -33,6 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     build(folder, {**films, "beach/twin.mp4": twin})
     film(folder / "films" / "old" / "race.mkv", OLD, codec="mpeg4")
+    upright = [np.full((64, 36, 3), (n % 50, 80, 90), np.uint8) for n in range(90)]
+    video(folder / "films" / "beach" / "twin.mp4", upright, [n / 10 for n in range(90)])
     (folder / "films" / "old" / "ship.mp4").write_bytes(b"this is no film" * 100)
     (folder / "films" / "old" / "gone.mp4").unlink()
     return folder
@@ -813,6 +817,25 @@ def test_a_phone_has_two_rows_of_controls(browser: Any, address: str) -> None:
             assert rows <= 2 and small_targets(page) == [], length
 
 
+def test_an_upright_film_has_its_shape_and_is_seen_whole(browser: Any, address: str) -> None:
+    for page in visit(browser, address, viewport={"width": 390, "height": 844}, has_touch=True):
+        ask(page, "night falls")
+        card(page, "twin.mp4").locator(".poster").click()
+        wait_for_film(page)
+        for place in (".card.playing", ".watch"):
+            until(page, "document.querySelector('video').style.getPropertyValue('--ratio') === '0.5625'")
+            box = page.locator("video").bounding_box()
+            assert box["width"] / box["height"] == pytest.approx(36 / 64, rel=0.01), (
+                f"bars beside it: {place}"
+            )
+            assert page.locator(".top").bounding_box()["height"] < box["y"], "the header lies over it"
+            controls = page.locator(".controls").bounding_box()
+            assert controls["y"] + controls["height"] < 844, place
+            if place == ".card.playing":
+                card(page, "twin.mp4").get_by_role("link").click()
+                page.wait_for_selector(".watch video")
+
+
 def test_light_and_dark_are_switched_and_kept(browser: Any, address: str) -> None:
     for page in visit(browser, address, color_scheme="light"):
         paper = "getComputedStyle(document.body).backgroundColor"
@@ -891,3 +914,7 @@ def test_modules_add_to_the_page(page: Any) -> None:
     page.get_by_role("button", name="list 8 dog runs pier").wait_for()
     card(page, "pier.mp4").locator(".poster").click()
     page.get_by_role("region", name="Spoken").get_by_role("button", name="at function").wait_for()
+    places = [".screen", ".card.playing .strip", ".panels"]
+    page.set_viewport_size({"width": 390, "height": 844})
+    tops = [page.locator(place).bounding_box()["y"] for place in places]
+    assert tops == sorted(tops), "what is added comes below the film's own"

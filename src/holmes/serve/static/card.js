@@ -33,9 +33,14 @@ export class Card {
       this.player = new Player(this.hit, this.strip, () => { this.close(); this.element.focus(); });
       this.element.classList.add("playing");
       this.element.prepend(this.player.element);
+      this.player.video.addEventListener("resize", () => this.#scroll(), { once: true }); // the film is as high as it is now known to be
     }
     this.actions.playing(this.hit, time);
     this.player.play(time);
+    this.#scroll();
+  }
+
+  #scroll() {
     this.element.scrollIntoView({ block: "nearest" });
   }
 

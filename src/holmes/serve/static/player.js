@@ -26,6 +26,7 @@ export class Player {
       this.video.addEventListener(event, () => this.#update());
     }
     this.video.addEventListener("loadedmetadata", () => { this.video.playbackRate = chosen.speed; });
+    this.video.addEventListener("resize", () => this.video.style.setProperty("--ratio", this.video.videoWidth / this.video.videoHeight || null));
     this.video.addEventListener("error", () => this.#failed());
     this.video.addEventListener("ended", () => { if (chosen.loop) this.play(chosen.only && this.moment ? this.moment.start : 0); });
     this.video.addEventListener("click", () => this.toggle());
