@@ -250,6 +250,37 @@ def test_a_folder_counts_all_below_it(page: Any) -> None:
     assert page.locator(".folder-name b").all_text_contents()[1:] == ["5", "9", "7", "4"]
 
 
+def test_the_tree_stays_as_it_is(page: Any) -> None:
+    def many(route: Any) -> None:
+        names = ["a/deep/one", "a/deep/two", "a/flat", *(f"b{at}" for at in range(12))]
+        folders = [{"folder": f"/films/{name}", "videos": 2} for name in names]
+        route.fulfill(json={**route.fetch().json(), "folders": folders})
+
+    def shown() -> list[str]:
+        return [
+            name for name in page.locator(".folder-name:visible span").all_inner_texts() if name[0] != "b"
+        ]
+
+    page.route("**/api/index", many)
+    page.goto("/library?folder=/films/a/deep")
+    page.wait_for_selector(".folder-name[aria-current]")
+    assert shown() == ["All videos", "a", "deep", "flat"], "what is around the chosen folder is open"
+    page.get_by_role("button", name="Show the folders in deep").click()
+    page.get_by_role("button", name="flat 2").click()
+    until(page, "document.querySelector('.folder-name[aria-current]').textContent === 'flat2'")
+    assert shown() == ["All videos", "a", "deep", "one", "two", "flat"]
+    assert page.evaluate("document.activeElement.textContent") == "flat2"
+    page.get_by_role("button", name="Hide the folders in a").click()
+    page.locator(".library .filters summary").click()
+    page.select_option("#folder", "/films/a/deep/two")
+    until(page, "document.querySelector('.folder-name[aria-current]').textContent === 'two2'")
+    assert shown() == ["All videos", "a", "deep", "one", "two", "flat"]
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.get_by_role("button", name="All videos").click()
+    until(page, "!document.querySelector('.folders').open")
+    assert page.evaluate("document.activeElement.textContent") == "Folders", "the tree makes room"
+
+
 def test_everything_by_keys(page: Any) -> None:
     ask(page, "dog runs pier")
     page.evaluate("document.activeElement.blur()")

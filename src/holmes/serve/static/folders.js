@@ -3,22 +3,29 @@
 import { button, h, icon, setIcon } from "./dom.js";
 
 // `choose(folder)` is called with a path, or "" for all.
-export function folderTree(folders, total, current, choose) {
+export function folderTree(folders, total, choose) {
   const root = grown(folders);
-  const item = (node, name, path, videos) => h("button", { type: "button", class: "folder-name", "aria-current": path === current ? "true" : null,
-    title: path || null, onclick: () => choose(path) }, icon("folder"), h("span", {}, name), h("b", {}, videos.toLocaleString("en")));
+  const item = ({ name, path, videos }) => h("button", { type: "button", class: "folder-name", value: path, title: path || null, onclick: () => choose(path) },
+    icon("folder"), h("span", {}, name), h("b", {}, videos.toLocaleString("en")));
   const list = (node) => h("ul", {}, [...node.below.values()].map((each) => {
     const below = each.below.size ? list(each) : null;
-    const open = below && (`${current}/`.startsWith(`${each.path}/`) || each.below.size + root.below.size < 12);
+    const open = below && each.below.size + root.below.size < 12;
     if (below) below.hidden = !open;
     const toggle = below ? button(open ? "less" : "more", `${open ? "Hide" : "Show"} the folders in ${each.name}`, () => {
       below.hidden = !below.hidden;
       toggle.setAttribute("aria-expanded", String(!below.hidden));
       setIcon(toggle, below.hidden ? "more" : "less", `${below.hidden ? "Show" : "Hide"} the folders in ${each.name}`);
     }, { "aria-expanded": String(Boolean(open)) }) : null;
-    return h("li", {}, h("div", { class: "folder-row" }, item(each, each.name, each.path, each.videos), toggle), below);
+    return h("li", {}, h("div", { class: "folder-row" }, item(each), toggle), below);
   }));
-  return h("nav", { class: "tree", "aria-label": "Folders" }, item(root, "All videos", "", total), list(root));
+  return h("nav", { class: "tree", "aria-label": "Folders" }, item({ name: "All videos", path: "", videos: total }), list(root));
+}
+
+// Marks the folder that is chosen, and opens those around it.
+export function markFolder(tree, current) {
+  for (const item of tree.querySelectorAll(".folder-name")) item.ariaCurrent = item.value === current ? "true" : null;
+  let list = tree.querySelector("[aria-current]");
+  while (list = list?.parentElement.closest("ul[hidden]")) list.previousElementSibling.querySelector(".action").click();
 }
 
 // Nested folders, without the beginning that all have in common; a chain of single folders is one line.

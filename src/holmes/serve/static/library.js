@@ -4,9 +4,10 @@ import { aboutIndex, address, request, send } from "./api.js";
 import { addVideos } from "./adding.js";
 import { button, bytes, counted, h, notice, plain, say } from "./dom.js";
 import { Filters } from "./filters.js";
-import { folderTree } from "./folders.js";
+import { folderTree, markFolder } from "./folders.js";
 import { Grid } from "./grid.js";
 
+const WIDE = 1000; // pixels from which the folders stand beside the videos
 const SORTS = [["added", "", "Newly added"], ["name", "", "Name"], ["date", "", "Newest file"], ["date", "up", "Oldest file"],
   ["length", "", "Longest"], ["length", "up", "Shortest"]];
 
@@ -20,8 +21,8 @@ export class Library {
     this.sort = h("select", { id: "sort", onchange: () => this.#changed() }, SORTS.map(([, , name], at) => h("option", { value: String(at) }, name)));
     this.total = h("span", { class: "found" });
     this.head = h("div", { class: "library-head" }, h("h1", {}, "Library"), this.total);
-    this.tree = h("details", { class: "folders", open: innerWidth >= 1000 });
-    this.left = h("div", { class: "left-out" });
+    this.tree = h("details", { class: "folders", open: innerWidth >= WIDE });
+    this.left = h("div", {});
     this.grid = new Grid((offset, limit) => request(this.#asked({ offset, limit })), (video) => this.#extra(video));
     this.state = h("div", {});
     this.facts = h("details", { class: "index-facts" });
@@ -97,10 +98,26 @@ export class Library {
     if (add) this.head.append(add);
     this.tree.hidden = about.folders.length < 2;
     this.element.querySelector(".library-body").classList.toggle("alone", this.tree.hidden);
-    this.tree.replaceChildren(h("summary", {}, "Folders"), folderTree(about.folders, about.videos, this.filters.values.folder, (folder) => this.filters.set({ folder })));
-    this.left.replaceChildren(...[["file", "left out", about.left_out], ["file", "read in part", about.partial], ["duplicate file", "left out", about.copies]]
-      .filter(([, , files]) => files?.length).map(([what, why, files]) => reasons(`${counted(files.length, what)} ${why}`, files)));
+    this.#folders(about);
+    this.left.replaceChildren(leftOut(about));
     this.facts.replaceChildren(h("summary", {}, "About this index"), facts(about));
+  }
+
+  // The tree is made anew only where it has changed: what is open stays open, and the focus where it is.
+  #folders({ folders, videos }) {
+    const listed = JSON.stringify([folders, videos]);
+    if (listed !== this.listed) this.tree.replaceChildren(h("summary", {}, "Folders"), folderTree(folders, videos, (folder) => this.#choose(folder)));
+    this.listed = listed;
+    markFolder(this.tree, this.filters.values.folder);
+  }
+
+  // On a narrow page the tree stands above the videos: it makes room for them.
+  #choose(folder) {
+    if (innerWidth < WIDE) {
+      this.tree.open = false;
+      this.tree.querySelector("summary").focus();
+    }
+    this.filters.set({ folder });
   }
 
   #add() {
@@ -137,7 +154,11 @@ function modelName(model) {
   return model?.kind ? `${name} (${model.kind})` : name;
 }
 
-function reasons(summary, files) {
-  return h("details", { class: "left" }, h("summary", {}, summary),
-    h("ul", {}, files.map((file) => h("li", {}, h("b", {}, file.name), `: ${file.reason}`))));
+// What is missing from the index or not whole, in one line; opened, each file with its reason.
+function leftOut(about) {
+  const found = [["file", " left out", "Left out", about.left_out], ["duplicate", "", "Left out as duplicates", about.copies], ["file", " read in part", "Read in part", about.partial]]
+    .filter(([, , , files]) => files?.length);
+  if (!found.length) return "";
+  return h("details", { class: "left" }, h("summary", {}, found.map(([what, became, , files]) => counted(files.length, what) + became).join(", ")),
+    found.flatMap(([, , title, files]) => [h("h2", {}, title), h("ul", {}, files.map((file) => h("li", {}, h("b", {}, file.name), `: ${file.reason}`)))]));
 }
