@@ -310,6 +310,8 @@ def test_everything_by_keys(page: Any) -> None:
     assert page.locator("dialog[open]").get_by_text("play its best moment").count() == 1
     page.keyboard.press("Escape")
     until(page, "document.querySelector('dialog') === null")
+    page.get_by_role("button", name="Keys").click()
+    page.locator("dialog[open]").get_by_text("play its best moment").wait_for()
 
 
 def test_more_like_this_moment(page: Any) -> None:
@@ -463,6 +465,7 @@ def test_the_library_lists_what_the_index_holds(page: Any) -> None:
     assert page.locator(".grid .tile").count() == 8
     page.locator(".index-facts summary").click()
     facts = dict(zip(page.locator("dt").all_inner_texts(), page.locator("dd").all_inner_texts(), strict=True))
+    assert page.locator(".top [aria-current='page']").all_inner_texts() == ["Library"]
     assert facts["Videos"] == "8" and facts["Model"] == "fake (zero-shot)"
     assert page.get_by_text("file is gone").count() == 1 and page.get_by_text("Add videos").count() == 0
     page.fill("#part", "kitch")
@@ -470,6 +473,7 @@ def test_the_library_lists_what_the_index_holds(page: Any) -> None:
     assert page.url.endswith("name=kitch")
     page.get_by_role("link", name="Holmes", exact=True).click()
     page.wait_for_selector(".welcome")
+    assert page.locator(".top [aria-current]").count() == 0
 
 
 @pytest.mark.parametrize("width", [320, 390, 1600])

@@ -43,7 +43,7 @@ function show() {
   }
   if (view !== views.answer) input.value = "";
   document.body.dataset.view = pathOf(location) === "/" ? "search" : pathOf(location).slice(1);
-  for (const link of document.querySelectorAll(".top nav a")) link.toggleAttribute("aria-current", link.pathname === location.pathname);
+  for (const link of document.querySelectorAll(".top nav a")) link.ariaCurrent = link.pathname === location.pathname ? "page" : null;
   const { scroll = 0 } = history.state ?? {};
   busy(true);
   const now = reading = Promise.resolve(view.read()).then(() => scrollTo(0, scroll)).finally(() => { if (now === reading) busy(false); });
@@ -90,6 +90,8 @@ document.addEventListener("keydown", (event) => {
 const KEYS = [["/", "go to the search box"], ["↓ ↑", "choose a video"], ["Enter", "play its best moment"], ["Space", "play or pause"],
   ["← →", "previous moment, next moment"], [", .", "one frame back, one frame on"], ["< >", "slower, faster"], ["o", "play only the moment"],
   ["l", "loop"], ["m", "sound off or on"], ["f", "full screen"], ["Esc", "close the player, clear the search"], ["?", "this list"]];
+
+document.getElementById("show-keys").addEventListener("click", help);
 
 function help() {
   const dialog = h("dialog", { "aria-labelledby": "keys", onclose: () => dialog.remove() }, h("h2", { id: "keys" }, "Keys"),
