@@ -211,7 +211,13 @@ def test_the_kinds_of_diagnosis(page: Any, sentence: str, name: str, sentence_sa
 
 def test_filters_narrow_and_stay_in_the_address(page: Any) -> None:
     ask(page, "dog")
+    where = page.locator(".filters summary").bounding_box()
     page.locator(".filters summary").click()
+    assert page.locator(".filters summary").bounding_box() == where
+    fields = page.locator(".fields").bounding_box()
+    assert all(
+        part["y"] + part["height"] <= fields["y"] for part in (where, page.locator(".exports").bounding_box())
+    )
     option = page.locator("#folder option", has_text="/beach (3)").get_attribute("value")
     page.select_option("#folder", option)
     until(page, "document.querySelectorAll('.card').length === 3")

@@ -25,7 +25,7 @@ export class Answer {
     this.exports = h("ul", {});
     this.menu = h("details", { class: "exports", hidden: true }, h("summary", {}, icon("export"), h("span", {}, "Export")), this.exports);
     this.found = h("p", { class: "found" });
-    this.slow = h("p", { class: "found", hidden: true }, "Searching… ", plain("Stop", () => this.#stop(), { class: "plain small" }));
+    this.slow = h("p", { class: "found slow", hidden: true }, "Searching… ", plain("Stop", () => this.#stop(), { class: "plain small" }));
     this.tools = h("div", { class: "tools" }, this.filters.element, this.found, this.slow, this.menu);
     this.results = h("div", { class: "results" });
     this.toast = h("div", { class: "toast", "aria-hidden": "true" });
