@@ -374,7 +374,7 @@ def demo(folder: Path) -> list[dict[str, Any]]:
         answers = index.search_many(sentences, 10)
         said = [answer.diagnosis for answer in answers]
         below = sum(each.kind == "precise" and (each.probability or 0) < 0.495 for each in said)
-        counts = {kind.words: sum(each.words == kind.words for each in said) for kind in AnswerKind}
+        counts = {kind.words: sum(each.kind == kind.name.lower() for each in said) for kind in AnswerKind}
         row = {"asked": name, "sentences": len(said), "contradictions": contradictions(answers)}
         rows.append({**row, "precise below half": below, **counts})
     return rows

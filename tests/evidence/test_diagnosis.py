@@ -18,7 +18,7 @@ from holmes.evidence.fitting import best_candidates, fit_calibration, judge_all,
 from holmes.evidence.judging import CalibratedJudge, Candidates, Judge, judge
 from holmes.evidence.kinds import AnswerKind, fit_word, kinds_of
 from holmes.evidence.quantities import candidate_quantities, fit_temperature
-from holmes.evidence.wording import explain
+from holmes.evidence.wording import explain, kind_words
 from holmes.records import Scores
 
 WEIGHTS = (ScoreConfig().frame_weight, ScoreConfig().clip_weight)
@@ -129,6 +129,7 @@ def test_kinds_are_what_a_person_means():
         "two copies hold it": ([0.3, 0.3, *few], 0.2, 2, AnswerKind.PRECISE, 2),
         "none is likeliest": ([0.2, 0.1, *few], 0.35, 1, AnswerKind.NOT_HERE, 0),
         "none is likeliest with little": ([0.1, 0.08, *few], 0.25, 1, AnswerKind.TOO_LITTLE, 0),
+        "none is likelier than each copy alone": ([0.2, 0.2, *few], 0.35, 2, AnswerKind.TOO_LITTLE, 0),
         "a video is likelier": ([0.38, 0.05, *few], 0.37, 1, AnswerKind.TOO_LITTLE, 0),
         "none is likelier by less than is shown": ([0.361, 0.05, *few], 0.364, 1, AnswerKind.TOO_LITTLE, 0),
         "half as shown": ([0.496, 0.1, *few], 0.2, 1, AnswerKind.PRECISE, 1),
@@ -142,7 +143,7 @@ def test_kinds_are_what_a_person_means():
     moved_Q, _ = kinds_of(probability_QK, none_Q, copies_Q, not_here_below=0.78)
     said = [AnswerKind(kind) for kind in moved_Q.tolist()]
     assert said[3] == AnswerKind.SEVERAL_FIT and said[9] == AnswerKind.NOT_HERE, "25% is enough now"
-    assert said[10] == AnswerKind.TOO_LITTLE, "a video is likelier all the same"
+    assert said[10] == said[11] == AnswerKind.TOO_LITTLE, "a video is likelier all the same, or two copies"
 
 
 def test_how_well_a_video_fits_in_words():
@@ -202,6 +203,12 @@ def test_likely_is_said_from_sixty_percent_on():
         "as shown"
     )
     assert explain(AnswerKind.PRECISE, 1, [0.594], 0.1)[0].startswith("Best guess: the first hit, 59%.")
+
+
+def test_not_here_it_seems_is_said_from_half_on():
+    said = [kind_words(AnswerKind.NOT_HERE, none) for none in (0.3, 0.494, 0.496, 0.9)]
+    assert said == ["perhaps not here", "perhaps not here", "not here, it seems", "not here, it seems"]
+    assert kind_words(AnswerKind.PRECISE, 0.4) == "precise"
 
 
 def test_only_the_evidence_counts_not_the_words():

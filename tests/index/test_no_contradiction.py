@@ -119,6 +119,8 @@ def contradictions(said: Diagnosis, copies: int, not_here_below: float | None = 
     held, first = sum(shares[:group]), shares[0]
     rest = max([0.0, *shares[copies:]])
     shown_first, shown_none, shown_rest = (round(100 * share) for share in (first, none, rest))
+    one = round(100 * sum(shares[:copies]))
+    words = "perhaps not here" if said.kind == "not_here" and shown_none < 50 else WORDS[said.kind]
     missing = shown_none >= 30 if not_here_below is None else 100 - shown_none < 100 * not_here_below
     read = re.findall(r"(?:under |over )?\d+%", said.explanation, re.IGNORECASE)
     read = [number.lower() for number in read]
@@ -128,7 +130,7 @@ def contradictions(said: Diagnosis, copies: int, not_here_below: float | None = 
         "all together are at most 1": sum(shares) + none <= 1 + 1e-4,
         "hits are in the order of their probability": list(shares) == sorted(shares, reverse=True),
         "the probability is the first hit's": said.probability == first,
-        "the words are the kind's": said.words == WORDS[said.kind],
+        "the words are the kind's": said.words == words,
         "the sentence is the kind's": begun == [said.kind],
         "likely means at least 60%": ("Likely" in said.explanation) == (likely_of(said, first, none) >= 60),
         "every sentence has a capital": all(s[0] == s[0].upper() for s in said.explanation.split(". ")),
@@ -138,14 +140,12 @@ def contradictions(said: Diagnosis, copies: int, not_here_below: float | None = 
         "where several fit, each may": said.kind != "several_fit" or "nearest" not in said.fits[:group],
     }
     if said.kind == "precise":
-        one = sum(shares[:copies])
-        shown = round(100 * one)
         true |= {
             "it is one video, or its copies": group == min(copies, len(shares)),
-            "it has at least half": shown >= 50,
-            "it has twice as much as the next": shown >= 2 * shown_rest,
-            "none is not likelier": shown_none <= shown,
-            "the numbers are its own and none's": read == [spoken(one if group > 1 else first), spoken(none)],
+            "it has at least half": one >= 50,
+            "it has twice as much as the next": one >= 2 * shown_rest,
+            "none is not likelier": shown_none <= one,
+            "the numbers are its own and none's": read == [spoken(sum(shares[:group])), spoken(none)],
         }
     elif said.kind == "several_fit":
         true |= {
@@ -160,7 +160,7 @@ def contradictions(said: Diagnosis, copies: int, not_here_below: float | None = 
         }
     elif said.kind == "not_here":
         true |= {
-            "none is the likeliest": shown_none > shown_first,
+            "none is the likeliest": shown_none > one,
             "none has at least 30%, or what was asked for": missing,
             "there is no group": group == 0,
             "the numbers are none's and the first's": read == [spoken(none), spoken(first)],
@@ -169,7 +169,7 @@ def contradictions(said: Diagnosis, copies: int, not_here_below: float | None = 
         true |= {
             "there is no group": group == 0,
             "nothing stands out": shown_first < 50 or 2 * shown_rest > shown_first,
-            "none is not the likeliest from 30% on": not missing or shown_none <= shown_first,
+            "none is not the likeliest from 30% on": not missing or shown_none <= one,
             "the numbers are the first's and none's": read == [spoken(first), spoken(none)],
         }
     return [statement for statement, holds in true.items() if not holds]

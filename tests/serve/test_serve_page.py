@@ -204,7 +204,7 @@ def test_the_kinds_of_diagnosis(page: Any, sentence: str, name: str, sentence_sa
     assert sum(shares) == pytest.approx(1, abs=0.02)  # one whole
     headings = page.locator("h2.group").all_inner_texts()
     nearest = ["These videos come nearest"] if name.startswith("Not here") else []
-    assert headings == (["Probably one of these 2", "Less likely"] if name == "Several fit" else nearest)
+    assert headings == (["Likely one of these 2", "Less likely"] if name == "Several fit" else nearest)
     said = page.locator(".card").first.locator(".sure").inner_text().split()
     assert said[-1] == {"Precise": "90%", "Several fit": "45%"}.get(name, said[-1]) and len(said) >= 2
 

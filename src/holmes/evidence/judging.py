@@ -332,7 +332,7 @@ def _describe(
     explanation, advice = wording.explain(kind, group, probabilities, 1 - here, sources=sources)
     return Diagnosis(
         kind=kind.name.lower(),
-        words=kind.words,
+        words=wording.kind_words(kind, none),
         explanation=explanation,
         advice=advice,
         group=group,

@@ -64,16 +64,15 @@ def kinds_of(
     copies_Q = copies_Q.clamp(max=last)
     held_QK = as_shown(probability_QK.double().cumsum(1))
     probability_QK, none_Q, here_Q = as_shown(probability_QK), as_shown(none_Q), as_shown(1 - none_Q)
-    first_Q1 = probability_QK[:, :1]
     rank_K = torch.arange(last, device=probability_QK.device)
     next_Q = probability_QK.masked_fill(rank_K < copies_Q.unsqueeze(1), 0).amax(1)
     one_Q = held_QK.gather(1, (copies_Q - 1).unsqueeze(1)).squeeze(1)
     precise_Q = (one_Q >= HALF) & (one_Q >= TWICE * next_Q)
     size_Q = ((held_QK < HALF).sum(1) + 1).clamp(min=2)
-    members_Q = (probability_QK >= QUARTER * first_Q1).long().cumprod(1).sum(1)
+    members_Q = (probability_QK >= QUARTER * probability_QK[:, :1]).long().cumprod(1).sum(1)
     several_Q = size_Q <= members_Q.clamp(max=SMALL_GROUP)
     enough_Q = none_Q >= MISSING if not_here_below is None else here_Q < not_here_below
-    missing_Q = enough_Q & (none_Q > first_Q1.squeeze(1))
+    missing_Q = enough_Q & (none_Q > one_Q)
     kinds_Q = torch.full_like(copies_Q, AnswerKind.TOO_LITTLE)
     kinds_Q = kinds_Q.masked_fill(missing_Q, AnswerKind.NOT_HERE)
     kinds_Q = kinds_Q.masked_fill(several_Q, AnswerKind.SEVERAL_FIT)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holmes.evidence.kinds import LIKELY, AnswerKind
+from holmes.evidence.kinds import HALF, LIKELY, AnswerKind
 
 CERTAIN = 0.95  # from here on more words would change nothing
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
 NOT_JUDGED = "not judged"
+PERHAPS_NOT_HERE = "perhaps not here"
 NOTHING_TO_COMPARE = "There is nothing to compare it with."
 BEST_MOMENT = "The moment shown is where it fits best."
 UNCALIBRATED = "These videos fit best, in this order. How sure that is, this model cannot say yet."
@@ -64,6 +65,11 @@ def explain(
     )
 
 
+def kind_words(kind: AnswerKind, none: float) -> str:
+    """The kind as people say it. Where it is more likely here than not, it does not seem missing."""
+    return PERHAPS_NOT_HERE if kind == AnswerKind.NOT_HERE and not shown_at_least(none, HALF) else kind.words
+
+
 def words_lead(sources: Sequence[Sequence[float]]) -> bool:
     """Whether what is said or written speaks louder for the first video than its pictures do."""
     return bool(sources) and max(sources[0][1:]) > sources[0][0]
@@ -94,7 +100,12 @@ def nobody_says(phrases: Sequence[str]) -> str:
 
 def likely(probability: float) -> bool:
     """Whether a probability, as it is shown, is called likely."""
-    return round(100 * probability) >= 100 * LIKELY
+    return shown_at_least(probability, LIKELY)
+
+
+def shown_at_least(probability: float, least: float) -> bool:
+    """Whether a probability, as it is shown, reaches this."""
+    return round(100 * probability) >= 100 * least
 
 
 def percent(probability: float) -> str:

@@ -44,11 +44,10 @@ def with_language(diagnosis: Diagnosis, sentence: str, model: dict[str, object])
     reads_english = model.get("text", model.get("name")) in ENGLISH_ALONE
     if diagnosis.kind in ("precise", "unknown") or not reads_english or not is_foreign(sentence):
         return diagnosis
-    kind = AnswerKind.TOO_LITTLE if diagnosis.kind == "several_fit" else AnswerKind[diagnosis.kind.upper()]
+    if diagnosis.kind == "several_fit":
+        diagnosis = replace(diagnosis, kind="too_little", words=AnswerKind.TOO_LITTLE.words)
     return replace(
         diagnosis,
-        kind=kind.name.lower(),
-        words=kind.words,
         group=0,
         fits=("nearest",) * len(diagnosis.fits),
         explanation=wording.READS_ENGLISH,

@@ -10,6 +10,7 @@ const ICONS = {
   unknown: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM8 12h8",
 };
 const SHOWN = 6; // hits with a part of the bar of their own
+const LIKELY = 60; // percent from which on something is called likely
 
 function kindOf(diagnosis) {
   return diagnosis.kind in ICONS ? diagnosis.kind : "unknown";
@@ -20,7 +21,9 @@ export function groups({ diagnosis, hits }) {
   const size = diagnosis.group?.length ?? 0;
   if (kindOf(diagnosis) === "not_here") return [[0, "These videos come nearest"]];
   if (size < 2) return [];
-  const first = kindOf(diagnosis) === "precise" ? `These ${size} show the same moment` : `Probably one of these ${size}`;
+  const together = hits.slice(0, size).reduce((sum, hit) => sum + hit.probability, 0);
+  const word = Math.round(100 * together) >= LIKELY ? "Likely" : "Perhaps";
+  const first = kindOf(diagnosis) === "precise" ? `These ${size} show the same moment` : `${word} one of these ${size}`;
   return size < hits.length ? [[0, first], [size, "Less likely"]] : [[0, first]];
 }
 
