@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 import threading
 from collections.abc import Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from holmes.evidence.judging import Diagnosis
 from holmes.index.answer.answers import Answer, Hit
 from holmes.index.answer.searcher import Index
 from holmes.index.storage.writer import IndexWriter
-from holmes.serve.catalogue import Entry, VideoCatalogue
+from holmes.serve.catalogue import Entry, Filter, VideoCatalogue
 from holmes.serve.decoding import Decoders
 from holmes.serve.examples import SENTENCES, example_questions
 from holmes.serve.settings import Limits
@@ -132,6 +134,19 @@ def test_videos_are_listed_in_order(client: TestClient, index: Index) -> None:
     assert titles == sorted(titles, key=str.casefold)
     assert {video["name"] for video in listed(sort="date")} == set(names)
     assert client.get("/api/videos", params={"sort": "colour"}).status_code == 422
+
+
+def test_videos_of_one_day_are_in_the_order_of_their_hours(tmp_path: Path) -> None:
+    for name, hour in (("noon", 12), ("dawn", 6), ("dusk", 18)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1_700_006_400 + 3600 * hour,) * 2)
+    videos = VideoCatalogue({str(tmp_path / name): 1.0 for name in ("noon", "gone", "dawn", "dusk")})
+    newest, oldest = (
+        [entry.title for entry in videos.listed(Filter(), "", "date", up)] for up in (None, True)
+    )
+    assert newest == ["dusk", "noon", "dawn", "gone"] and oldest == ["dawn", "noon", "dusk", "gone"]
+    day = date(2023, 11, 15)
+    assert len(videos.matching(Filter(after=day, before=day))) == 3
 
 
 def test_a_video_is_divided_into_its_scenes(client: TestClient) -> None:

@@ -121,9 +121,9 @@ class VideoCatalogue:
         elif sort == "length":
             found.sort(key=lambda entry: entry.duration, reverse=not up)
         elif sort == "date":  # files that are gone have no date and come last
-            dated = [entry for entry in found if entry.name in self.dates]
-            dated.sort(key=lambda entry: self.dates[entry.name], reverse=not up)
-            found = dated + [entry for entry in found if entry.name not in self.dates]
+            dated = [entry for entry in found if entry.name in self.changed]
+            dated.sort(key=lambda entry: self.changed[entry.name], reverse=not up)
+            found = dated + [entry for entry in found if entry.name not in self.changed]
         elif sort == "added" and not up:
             found.reverse()
         return tuple(found)
@@ -147,26 +147,32 @@ class VideoCatalogue:
             for entry in self.entries
             if (below is None or entry.name.startswith(below))
             and shortest <= entry.duration <= longest
-            and (not filter.by_date or _fits(self.dates.get(entry.name), filter))
+            and (not filter.by_date or _fits(self.changed.get(entry.name), filter))
         )
 
     @cached_property
-    def dates(self) -> dict[str, date]:
+    def changed(self) -> dict[str, datetime]:
         """When each file was last changed; asks the disk about every file, so it is called only if needed."""
-        found = ((entry.name, file_date(entry)) for entry in self.entries)
-        return {name: day for name, day in found if day is not None}
+        found = ((entry.name, file_time(entry)) for entry in self.entries)
+        return {name: time for name, time in found if time is not None}
 
 
-def file_date(entry: Entry) -> date | None:
+def file_time(entry: Entry) -> datetime | None:
     try:
-        return datetime.fromtimestamp(os.stat(entry.name).st_mtime, UTC).date()
+        return datetime.fromtimestamp(os.stat(entry.name).st_mtime, UTC)
     except (OSError, ValueError, OverflowError):
         return None
 
 
-def _fits(day: date | None, filter: Filter) -> bool:
-    if day is None:
+def file_date(entry: Entry) -> date | None:
+    changed = file_time(entry)
+    return None if changed is None else changed.date()
+
+
+def _fits(changed: datetime | None, filter: Filter) -> bool:
+    if changed is None:
         return False
+    day = changed.date()
     return (filter.after is None or day >= filter.after) and (filter.before is None or day <= filter.before)
 
 
