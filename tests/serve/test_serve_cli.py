@@ -91,6 +91,8 @@ def test_others_need_the_token_that_is_printed(folder: Path) -> None:
     with started(folder, "--port", str(port), "--host", "0.0.0.0", "--quiet") as process:
         assert process.stderr is not None
         lines = [process.stderr.readline(), process.stderr.readline()]
+        assert lines[1].startswith("open http://")
+        socket.create_connection(("127.0.0.1", port), 5).close()  # at once, not only when it is tried again
         token = re.search(r"#token=(\S+)", lines[1])
         assert token is not None and len(token[1]) >= 32
         with pytest.raises(HolmesError, match="a token is required"):
@@ -117,7 +119,7 @@ def refused(
     with pytest.raises(SystemExit) as end:
         main()
     said = capsys.readouterr().err
-    assert end.value.code == 2 and "Traceback" not in said
+    assert end.value.code == 2 and "Traceback" not in said and "open http" not in said
     return said.splitlines()[-1]
 
 

@@ -305,6 +305,7 @@ def test_the_page_shows_progress_and_takes_videos_out(folder: Path, monkeypatch:
             f"{bad}: it is broken",
             "/x/copy.mp4: the same as /x/film.mp4",
         ]
+        assert violations(page) == []
         page.on("dialog", lambda dialog: dialog.accept())
         page.get_by_role("button", name="Remove balloon.mp4").click()
         until(page, f"document.querySelectorAll('.grid .tile').length === {len(FILMS) + 1}")

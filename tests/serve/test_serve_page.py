@@ -482,6 +482,15 @@ def test_the_library_lists_what_the_index_holds(page: Any) -> None:
     assert page.locator(".top [aria-current]").count() == 0
 
 
+PLACEHOLDER = """(() => {
+  const input = document.getElementById('q'), style = getComputedStyle(input);
+  const text = document.createElement('canvas').getContext('2d');
+  text.font = style.font;
+  const room = input.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  return text.measureText(input.placeholder).width <= room;
+})()"""
+
+
 @pytest.mark.parametrize("width", [320, 390, 1600])
 def test_no_width_needs_scrolling_sideways(browser: Any, address: str, width: int) -> None:
     for page in visit(browser, address, viewport={"width": width, "height": 800}):
@@ -489,6 +498,7 @@ def test_no_width_needs_scrolling_sideways(browser: Any, address: str, width: in
             page.goto(path)
             page.wait_for_selector(".welcome, .card:not(.ghost), .grid .title")
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+            assert page.evaluate(PLACEHOLDER), path
         page.goto("/?q=dog+runs+pier")
         card(page, "pier.mp4").locator(".poster").click()
         wait_for_film(page)
@@ -619,6 +629,14 @@ def test_the_library_is_sorted_and_kept_by_folder(page: Any) -> None:
     page.wait_for_selector(".watch .player")
     page.keyboard.press("Escape")
     until(page, "document.querySelectorAll('.grid .tile').length === 3")
+    page.locator(".library .filters summary").click()
+    page.fill("#after", "2090-01-01")
+    page.wait_for_selector(".empty >> text=No video matches.")
+    assert "after=2090-01-01" in page.url and violations(page) == []
+    page.get_by_role("button", name="Clear the filters").click()
+    until(page, "document.querySelectorAll('.grid .tile').length === 8")
+    page.select_option("#length", label="1 to 10 minutes")
+    page.wait_for_selector(".empty")
 
 
 def test_ten_thousand_videos_are_few_elements(page: Any) -> None:

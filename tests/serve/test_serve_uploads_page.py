@@ -246,3 +246,33 @@ def test_files_are_dropped_anywhere(browser: Any, address: str, folder: Path) ->
     assert (folder / "in" / "anywhere.mp4").stat().st_size == 7000
     assert page.locator(".upload-drop.over").count() == 0
     page.context.close()
+
+
+def test_a_folder_is_dropped_with_all_below_it(
+    browser: Any, address: str, folder: Path, tmp_path: Path
+) -> None:
+    trip = tmp_path / "trip"
+    (trip / "deep").mkdir(parents=True)
+    for name, content in {"deep/inner.mp4": b"inner", ".hidden.mp4": b"hidden", "list.txt": b"text"}.items():
+        (trip / name).write_bytes(content)
+    (trip / "large.mp4").write_bytes(b"large" * 1000)
+    page = browser.new_context(base_url=address).new_page()
+
+    def small(route: Any) -> None:
+        route.fulfill(json={**route.fetch().json(), "largest": 3000})
+
+    page.route(
+        "**/api/uploads", lambda route: small(route) if route.request.method == "GET" else route.continue_()
+    )
+    page.goto("/library")
+    page.get_by_role("button", name="Add videos").click()
+    page.wait_for_selector(".upload-hint >> text=Space for")
+    mouse = page.context.new_cdp_session(page)
+    held = {"items": [], "files": [str(trip)], "dragOperationsMask": 1}
+    for step in ("dragEnter", "dragOver", "drop"):
+        mouse.send("Input.dispatchDragEvent", {"type": step, "x": 500, "y": 300, "data": held})
+    page.wait_for_selector(".upload-words >> text=3 files gave 1 added, 0 already there, 2 left out.")
+    rows = page.locator(".upload-list").inner_text()
+    assert "left out: it has 5 kB; this server takes up to 3 kB" in rows and "hidden" not in rows
+    assert (folder / "in" / "trip" / "deep" / "inner.mp4").read_bytes() == b"inner"
+    page.context.close()
