@@ -316,6 +316,13 @@ def test_everything_by_keys(page: Any) -> None:
     assert page.locator("dialog[open]").get_by_text("play its best moment").count() == 1
     page.keyboard.press("Escape")
     until(page, "document.querySelector('dialog') === null")
+    card(page, "coast.mp4").get_by_role("link").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".watch .player")
+    page.keyboard.press("Escape")
+    until(page, "document.activeElement.textContent === 'coast.mp4'")
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("document.activeElement.querySelector('h3').textContent") == "pier.mp4"
     page.get_by_role("button", name="Keys").click()
     page.locator("dialog[open]").get_by_text("play its best moment").wait_for()
 
@@ -628,6 +635,7 @@ def test_the_library_is_sorted_and_kept_by_folder(page: Any) -> None:
     page.keyboard.press("Enter")
     page.wait_for_selector(".watch .player")
     page.keyboard.press("Escape")
+    until(page, "document.activeElement.closest('li')?.ariaPosInSet === '2'")  # where it was
     until(page, "document.querySelectorAll('.grid .tile').length === 3")
     page.locator(".library .filters summary").click()
     page.fill("#after", "2090-01-01")
@@ -653,6 +661,12 @@ def test_ten_thousand_videos_are_few_elements(page: Any) -> None:
     assert page.locator(".grid li").count() < 120
     numbers = page.locator(".grid li").evaluate_all("items => items.map((item) => Number(item.ariaPosInSet))")
     assert numbers == sorted(numbers), "the order of the document is that of the grid"
+    chosen = page.locator(".grid .open", has_text=re.compile("film [45]\\d{3}")).first
+    name = chosen.inner_text()
+    chosen.press("Enter")
+    page.wait_for_selector(".watch .error")  # the server has no such video
+    page.go_back()
+    until(page, f"document.activeElement.innerText === {name!r}")
 
 
 MADE = """(step) => new Promise((done) => {

@@ -44,14 +44,22 @@ function show() {
   if (view !== views.answer) input.value = "";
   document.body.dataset.view = pathOf(location) === "/" ? "search" : pathOf(location).slice(1);
   for (const link of document.querySelectorAll(".top nav a")) link.ariaCurrent = link.pathname === location.pathname ? "page" : null;
-  const { scroll = 0 } = history.state ?? {};
+  const { scroll = 0, followed } = history.state ?? {};
   busy(true);
-  const now = reading = Promise.resolve(view.read()).then(() => scrollTo(0, scroll)).finally(() => { if (now === reading) busy(false); });
+  const now = reading = Promise.resolve(view.read()).then(() => { scrollTo(0, scroll); refocus(followed); }).finally(() => { if (now === reading) busy(false); });
+}
+
+// The link that was followed from here has the focus again, as soon as it is there: a grid makes its tiles when scrolling rests.
+function refocus(href, tries = 20) {
+  if (!href || href !== history.state?.followed || ![document.body, content].includes(document.activeElement)) return;
+  const link = [...content.querySelectorAll("a")].find((each) => each.href === href);
+  if (link) link.focus({ preventScroll: true });
+  else if (tries) setTimeout(refocus, 50, href, tries - 1);
 }
 
 function go(target, { replace = false } = {}) {
   if (target !== location.pathname + location.search) {
-    if (!replace) history.replaceState({ scroll: scrollY }, "");
+    if (!replace) history.replaceState({ scroll: scrollY, followed: document.activeElement?.href }, "");
     if (viewOf(new URL(target, location.href)) !== view) view?.leave?.();
     history[replace ? "replaceState" : "pushState"](null, "", target);
   }
