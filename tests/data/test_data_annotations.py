@@ -109,7 +109,7 @@ def test_what_lies_beside_the_features_is_taken(tiny: Miniature) -> None:
         json.dumps({"dog-b#enc#0": [10, 43, 129], "stranger#enc#0": [0, 1, 2]})
     )
     (tiny.folder / "also_fits.json").write_text(
-        json.dumps({"dog-b#enc#0": ["v_Cc", "cat_a"], "v_Cc#enc#0": []})
+        json.dumps({"dog-b#enc#0": ["v_Cc", "dog-b", "cat_a", "cat_a"], "v_Cc#enc#0": ["v_Cc"]})
     )
     (tiny.folder / "kinds.json").write_text(
         json.dumps({"dog-b#enc#0": "polysemous", "v_Cc#enc#0": "precise"})

@@ -199,6 +199,24 @@ def test_further_right_videos_from_a_file(store, tmp_path):
             evaluate_score_file(tmp_path / "s.npz", store.path, "test", also_fits=everything)
 
 
+def test_labels_that_list_a_querys_own_video_or_one_twice_change_nothing(store, tmp_path):
+    split, scores = store.split("test"), drawn(store, "test")
+    queries, videos = names(store)
+    save_scores(tmp_path / "s.npz", scores, store, split)
+    labels = tmp_path / "fits.json"
+
+    def report(fits):
+        labels.write_text(json.dumps(dict(zip(queries, fits, strict=True))))
+        return evaluate_score_file(tmp_path / "s.npz", store.path, "test", also_fits=labels)["reports"][0]
+
+    own = [videos[owner] for owner in split.owner]
+    other = [videos[(owner + 1) % len(videos)] for owner in split.owner]
+    once = report([[name] for name in other])
+    again = report([[name, mine, name] for mine, name in zip(own, other, strict=True)])
+    assert again["metrics_fitting"] == once["metrics_fitting"] != once["metrics"]
+    assert "metrics_fitting" not in report([[name] for name in own])
+
+
 def refused(path, store, message):
     with pytest.raises(HolmesError, match=message) as told:
         read_scores(path).aligned(store, store.split("test"))

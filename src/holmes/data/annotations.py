@@ -162,7 +162,8 @@ def refuse_other_ids(path: Path, given: dict[str, Any], captions: Captions) -> N
 
 
 def read_also_fits(path: Path, captions: Captions) -> dict[int, list[int]]:
-    """Caption id → other videos that fit it. Captions that are not in the store are passed over."""
+    """Caption id → other videos that fit it. Captions that are not in the store are passed over, and so is
+    a caption's own video, which the labels of others may list too."""
     videos = {name: index for index, name in enumerate(captions.video_ids)}
     given: dict[str, list[str]] = checked(path, dict[str, list[str]])
     refuse_other_ids(path, given, captions)
@@ -175,7 +176,9 @@ def read_also_fits(path: Path, captions: Captions) -> dict[int, list[int]]:
                 raise HolmesError(
                     f"{path}: '{query_id}' names video '{missing[0]}', which no caption file has; correct it."
                 )
-            fits[query] = sorted(videos[video] for video in others)
+            further = {videos[video] for video in others} - {int(captions.owner_Q[query])}
+            if further:
+                fits[query] = sorted(further)
     return fits
 
 

@@ -117,13 +117,16 @@ def bounds_of(ranks_Q: torch.Tensor, draws: Draws) -> dict[str, list[float | Non
 
 
 def fits_of(also_fits: Mapping[int, Sequence[int]], split: Split, device: torch.device) -> Fits | None:
-    """Which other videos of the split fit which queries; None where none is known."""
+    """Which other videos of the split fit which queries, each once; None where none is known.
+
+    The labels of others may list a query's own video too: it is no further one.
+    """
     column = {int(video): number for number, video in enumerate(split.videos)}
     pairs = [
         (row, column[video])
         for row, query in enumerate(split.queries)
-        for video in also_fits.get(int(query), ())
-        if video in column
+        for video in sorted({*also_fits.get(int(query), ())})
+        if column.get(video, split.owner[row]) != split.owner[row]
     ]
     if not pairs:
         return None
