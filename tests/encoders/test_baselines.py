@@ -30,6 +30,7 @@ from holmes.training.experiments import Study, ablate
 from holmes.training.logbook import read_metrics
 from holmes.training.run import train
 from small import assert_close, embedded, features, tiny_config
+from tex import compile_tables
 from tiny_runs import QUIET, tiny_settings, tiny_world
 
 METHODS = ("ms_sl", "gmmformer", "gmmformer_v2", "hlformer", "dreamprvr")
@@ -295,6 +296,7 @@ def test_the_table_of_baselines_is_one_call(store, tmp_path):
     assert published == ["published †", "13.5", "32.1", "43.4", "83.4", "172.4"]
     after = names[names.index("MS-SL + evidence") :]
     assert after[1:3] == ["  95%", "GMMFormer"], "no paper has printed figures of it"
+    compile_tables(tmp_path, table.latex(), costs.latex())
 
 
 @pytest.mark.parametrize("method", METHODS)

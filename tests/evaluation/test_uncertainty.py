@@ -15,6 +15,7 @@ from scipy.optimize import minimize
 from typer.testing import CliRunner
 
 import holmes
+from holmes.cli.evaluate import confidence_tables
 from holmes.cli.main import app
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
@@ -48,6 +49,7 @@ from holmes.training.protocol import Protocol, calibration_split, choose_splits
 from holmes.training.run import train
 from holmes.worlds.planted import PlantSettings, plant
 from small import assert_close, tiny_model
+from tex import compile_tables
 from tiny_runs import QUIET, tiny_settings, tiny_world
 
 BASELINES = {"top1_score", "margin", "softmax_entropy", "softmax_entropy_tuned", "dropout_agreement"}
@@ -381,6 +383,7 @@ def test_the_command(world, tmp_path):
     same = holmes.evaluate(folder / "run", uncertainty=True, abstain_below=0.05)
     assert json.loads(json.dumps(same.to_dict())) == found
     assert same.uncertainty is not None and same.reports[0].uncertainty == same.uncertainty
+    compile_tables(tmp_path, *(grid.latex() for grid in confidence_tables(found)))
 
 
 def test_another_models_calibration_is_refused(world, tmp_path):

@@ -23,6 +23,7 @@ from holmes.index.storage.store import IndexStore
 from media_files import video
 from own_names import names_restored
 from shell import Shell
+from tex import compile_tables
 
 COLOURS = ("red", "green", "blue")
 
@@ -87,6 +88,8 @@ def test_an_index_is_made_again_beside_the_old_one(
     assert float(first["R@5"].split()[0]) == 100 and float(second["R@1"].split()[0]) <= 50
     code, _, said = shell("index", "rebuild", index, "--model", "tint")
     assert code == 2 and "is still there from an earlier rebuild" in said
+    _, table, _ = shell("index", "compare", old, index, captions, "--format", "latex")
+    compile_tables(tmp_path, table)
 
 
 def test_the_old_index_answers_until_the_new_one_is_complete(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -35,6 +33,7 @@ from holmes.results import METRICS, TrainingResult
 from holmes.training.protocol import Protocol
 from holmes.worlds.planted import PlantSettings, plant
 from killing import die_before
+from tex import compile_tables
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -172,20 +171,9 @@ def test_better_recipes_and_baselines_are_trained_to_the_page(charades, tmp_path
     ):
         assert f"ours: {name}, published protocol" in page
     assert len([row for row in grids["summary"].rows if row[3] != "–"]) == 7
-    compile_latex(tmp_path / "out" / "tables", tmp_path)
-
-
-def compile_latex(tables, folder):
-    """Every table in one document, with a real TeX."""
-    if shutil.which("pdflatex") is None:
-        pytest.skip("no pdflatex: apt-get install texlive-latex-base texlive-latex-recommended")
-    inputs = "".join(f"\\input{{{path}}}\n" for path in sorted(tables.glob("*.tex")))
-    head = "\\documentclass{article}\n\\usepackage{booktabs, array}\n\\begin{document}\n"
-    (folder / "all.tex").write_text(f"{head}{inputs}\\end{{document}}\n")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert "Overfull" not in done.stdout, "a table is wider than the page"
+    compile_tables(
+        tmp_path, *(path.read_text() for path in sorted((tmp_path / "out" / "tables").glob("*.tex")))
+    )
 
 
 def test_widths_that_only_the_store_tells_are_remarked(results):

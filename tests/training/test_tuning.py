@@ -21,6 +21,7 @@ from holmes.training.tuning.journal import COMPLETE, FAILED, STOPPED, mend_journ
 from holmes.training.tuning.search import tune
 from holmes.training.tuning.trials import FOLDS, HALF_WAY, fold_splits, run_trial, step_after
 from shell import Shell
+from tex import compile_tables
 from tiny_runs import QUIET, TINY, set_options, tiny_settings, tiny_world
 
 pytest.importorskip("optuna")
@@ -254,10 +255,11 @@ def test_a_killed_search_continues_with_the_command(store, tmp_path, shell):
     assert len(rest.orders[0]["sums"]) == 2
     code, printed, said = shell(
         "tune", store.path, "--preset", "tvr", "--out", tmp_path, "--trials", "2", "--no-worth",
-        "--device", "cpu", "--seeds", "none", *set_options(**settings),
+        "--device", "cpu", "--seeds", "none", "--format", "latex", *set_options(**settings),
     )  # fmt: skip
     assert code == 0, said
     assert len(read_json(tmp_path / "trials.json")["trials"]) == 2
     assert (tmp_path / "settings.png").exists() and (tmp_path / "settings.svg").exists()
-    assert "Best trials" in printed and str(tmp_path / "best.json") in said.replace("\n", "")
+    assert r"\label{tab:best-trials}" in printed and str(tmp_path / "best.json") in said.replace("\n", "")
     assert (tmp_path / "best.json").exists()
+    compile_tables(tmp_path, printed)

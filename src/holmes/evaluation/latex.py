@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 # LaTeX, in points: a line of an article, the least width of a column that is broken, and about how wide its
@@ -46,7 +47,15 @@ SPECIAL = {
     "δ": r"$\delta$",
     "ξ": r"$\xi$",
     "σ": r"$\sigma$",
+    "Σ": r"$\Sigma$",
+    "≈": r"$\approx$",
+    "′": r"$'$",
 }
+# Of the others every LaTeX has these, and letters with one of these accents.
+KEPT, ACCENTS = (
+    {*"ÆØŒæøœßŁłı‘’“”•"},
+    {*"\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327"},
+)
 
 
 def latex_table(
@@ -80,7 +89,7 @@ def layout(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[str, 
     """The largest font that fits a line, the gap between columns, and their kinds.
 
     Names stand to the left, figures to the right. Where texts are too long for a line, their columns share
-    what the others leave.
+    what the others leave; where figures are, the widest columns are broken to one width.
     """
     cells = [columns, *(row for row in rows if len(row) > 1)]
     lengths = [max(len(row[number]) for row in cells) for number in range(len(columns))]
@@ -96,7 +105,34 @@ def layout(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[str, 
         if any(long) and each >= NARROWEST:
             broken = rf">{{\raggedright\arraybackslash}}p{{{each / LINE:.2f}\linewidth}}"
             return size, gap, [broken if wide else kind for kind, wide in zip(plain, long, strict=True)]
-    return size, gap, plain
+    least = [
+        scale * max(map(points_of, " ".join(texts).split())) + 2 * gap for texts in zip(*cells, strict=True)
+    ]
+    given = narrowed(widths, least)
+    aligned = [r"\raggedright", *[r"\raggedleft"] * (len(columns) - 1)]
+    return (
+        size,
+        gap,
+        [
+            rf">{{{side}\arraybackslash}}p{{{(narrow - 2 * gap) / LINE:.3f}\linewidth}}"
+            if narrow < width
+            else kind
+            for kind, side, width, narrow in zip(plain, aligned, widths, given, strict=True)
+        ],
+    )
+
+
+def narrowed(widths: Sequence[float], least: Sequence[float]) -> list[float]:
+    """Widths that fit a line: the widest become equal, none less than its longest word."""
+    given, room, left = [*widths], float(FILLED), {*range(len(widths))}
+    while left:
+        most = room / len(left)
+        settled = {n for n in left if widths[n] <= most} or {n for n in left if least[n] >= most} or left
+        for n in settled:
+            given[n] = min(widths[n], max(most, least[n]))
+            room -= given[n]
+        left = left - settled
+    return given
 
 
 def points_of(text: str) -> float:
@@ -121,7 +157,21 @@ def escaped(text: str) -> str:
     indent = r"\quad " if text.startswith("  ") else ""
     text = text.strip().replace(">=", "≥").replace("<=", "≤")
     text = with_minus(text)
-    return indent + "".join(SPECIAL.get(char, char) for char in text)
+    return indent + "".join(map(as_tex, text))
+
+
+def as_tex(char: str) -> str:
+    """A character as every LaTeX can set it: itself, a command, the nearest in ASCII, or a question mark."""
+    if char in SPECIAL:
+        return SPECIAL[char]
+    if (char.isascii() and char.isprintable()) or char in KEPT:
+        return char
+    parts = unicodedata.normalize("NFKD", char)
+    if char < "\u0180" and len(parts) == 2 and parts[0].isascii() and parts[1] in ACCENTS:
+        return char
+    plain = "".join(SPECIAL.get(part, part) for part in parts if part.isascii() and part.isprintable())
+    instead = {"C": " ", "Z": " ", "M": ""}  # control characters, spaces, accents that stand alone
+    return plain or instead.get(unicodedata.category(char)[0], "?")
 
 
 def with_minus(text: str) -> str:
