@@ -21,11 +21,15 @@ export function folderTree(folders, total, choose) {
   return h("nav", { class: "tree", "aria-label": "Folders" }, item({ name: "All videos", path: "", videos: total }), list(root));
 }
 
-// Marks the folder that is chosen, and opens those around it.
+// Marks the folder that is chosen, and opens it and those around it. What is closed afterwards stays closed.
 export function markFolder(tree, current) {
-  for (const item of tree.querySelectorAll(".folder-name")) item.ariaCurrent = item.value === current ? "true" : null;
-  let list = tree.querySelector("[aria-current]");
-  while (list = list?.parentElement.closest("ul[hidden]")) list.previousElementSibling.querySelector(".action").click();
+  const items = [...tree.querySelectorAll(".folder-name")];
+  const chosen = items.find((item) => item.value === current);
+  if (chosen?.ariaCurrent) return;
+  for (const item of items) item.ariaCurrent = item === chosen ? "true" : null;
+  for (let folder = chosen?.closest("li"); folder; folder = folder.parentElement.closest("li")) {
+    folder.querySelector(":scope > .folder-row > [aria-expanded=false]")?.click();
+  }
 }
 
 // Nested folders, without the beginning that all have in common; a chain of single folders is one line.
