@@ -11,6 +11,7 @@ const SHOWN = 8;
 export class Start {
   constructor() {
     this.element = h("div", { class: "start" });
+    this.examples = h("section", { class: "questions", "aria-label": "Example questions" });
   }
 
   async read() {
@@ -21,8 +22,7 @@ export class Start {
       if (!about.videos) return this.#nothing(about);
       const [added, latest, seen] = await Promise.all([list("added"), list("date"), videos(opened.all)]);
       this.#show(about, added, latest, seen);
-      const { examples } = await request("/api/examples").catch(() => ({ examples: [] }));
-      this.examples.replaceChildren(...(examples.length ? [h("h2", {}, "Try one of these"), links(examples)] : []));
+      this.#ask(); // a changed index takes a while to find its examples
     } catch (problem) {
       this.failed = true;
       this.element.replaceChildren(h("h1", { class: "hidden" }, "Holmes"), notice(problem.message, plain("Try again", () => this.read()), { error: true }));
@@ -31,13 +31,19 @@ export class Start {
   }
 
   #show(about, added, latest, seen) {
-    this.examples = h("section", { class: "questions", "aria-label": "Example questions" });
     this.element.replaceChildren(
       h("div", { class: "welcome" }, h("h1", {}, "Find a moment"),
         h("p", { class: "lead" }, `Describe what can be seen. Holmes searches ${counted(about.videos, "video")} and says how sure the answer is.`),
         this.examples, this.#recent()),
       seen.length ? row("Opened last", seen) : row("Newest files", latest, at("/library?sort=date")),
       row("Newly added", added, at("/library?sort=added")));
+  }
+
+  async #ask() {
+    const { examples } = await request("/api/examples").catch(() => ({}));
+    if (!examples || String(examples) === this.offered) return; // what is shown stays, with its focus
+    this.offered = String(examples);
+    this.examples.replaceChildren(...(examples.length ? [h("h2", {}, "Try one of these"), links(examples)] : []));
   }
 
   #recent() {
