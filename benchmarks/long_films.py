@@ -7,6 +7,8 @@ several times. These ways are compared:
     parts     as `holmes index build` makes an index
     whole     every film as one piece of at most 128 frames and 32 clips
     oracle    every clip indexed by itself; the film is that of the best clip
+    tf_prvr   without an index: the moments of TF-PRVR, a baseline
+    frames    without an index: the best frame
 
     python benchmarks/long_films.py CLIPS --fill clips.npz --splits clips.json   # CLIPS: with captions.json
 
@@ -20,7 +22,7 @@ many times, too little is said. Whether probabilities hold is told by films that
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -30,6 +32,7 @@ import torch
 import typer
 from common import by_group, machine, print_table, save_json, work_folder
 
+from holmes.encoders.tf_prvr import Moments, moment_scores, moments_of, unit
 from holmes.index.answer.answering import Found, compose_answers, in_order, judge_answers
 from holmes.index.answer.answers import Answer
 from holmes.index.answer.request import SearchRequest
@@ -68,7 +71,7 @@ def main(
     minutes: Annotated[str, typer.Option(help="Lengths of the films.")] = "10,60,180",
     splices: Annotated[int, typer.Option(help="How often the films are spliced anew.")] = 3,
     ways: Annotated[
-        str, typer.Option(help="Of parts, whole, oracle; parts32 for parts of 32 s.")
+        str, typer.Option(help="Of parts, whole, oracle, tf_prvr, frames; parts32 for parts of 32 s.")
     ] = "parts,whole,oracle",
     once: Annotated[bool, typer.Option(help="Show no piece of the other footage twice.")] = False,
     half: Annotated[
@@ -150,13 +153,13 @@ def measure(
         if piece.name
         for number, caption in enumerate(captions[piece.name])
     ]
+    if way in MOMENTS_OF:
+        return by_moments([MOMENTS_OF[way](rows_of(film)) for film in films], asked, pocket)
     videos = {
         (f"film{number}/{at}" if way == "oracle" else f"film{number}"): rows
         for number, film in enumerate(films)
         for at, rows in enumerate(
-            [piece.rows for piece in film.pieces]
-            if way == "oracle"
-            else [np.concatenate([piece.rows for piece in film.pieces])]
+            [piece.rows for piece in film.pieces] if way == "oracle" else [rows_of(film)]
         )
     }
     first, sure, inside = [], [], []
@@ -181,6 +184,39 @@ def measure(
         "first": np.array(first, float),
         "inside": np.array(inside, float),
         "sure": np.array(sure, float),
+    }
+
+
+def rows_of(film: Film) -> np.ndarray:
+    return np.concatenate([piece.rows for piece in film.pieces])
+
+
+def each_frame(rows: np.ndarray) -> Moments:
+    """Every frame as a moment."""
+    starts = np.arange(len(rows))
+    return Moments(np.stack([starts, starts + 1], 1), unit(rows))
+
+
+MOMENTS_OF: dict[str, Callable[[np.ndarray], Moments]] = {"tf_prvr": moments_of, "frames": each_frame}
+
+
+def by_moments(films: list[Moments], asked: list[Asked], pocket: Pocket) -> dict[str, np.ndarray]:
+    """The same as `measure`, without an index and so without a probability."""
+    queries_QD = Remembering(pocket).queries([question.caption for question in asked]).query_QD.numpy()
+    best_Q = moment_scores(queries_QD, films).argmax(1)
+    inside = []
+    for question, query_D in zip(asked, queries_QD, strict=True):
+        moments = films[question.film]
+        start, end = moments.spans_P2[(moments.features_PD @ query_D).argmax()] / pocket.rate
+        found = overlap((start, end), question.span) >= ENOUGH
+        inside.append(found if question.moment else np.nan)
+    return {
+        "clip": np.array([question.clip for question in asked]),
+        "first": np.array(
+            [film == question.film for film, question in zip(best_Q, asked, strict=True)], float
+        ),
+        "inside": np.array(inside, float),
+        "sure": np.full(len(asked), np.nan),
     }
 
 

@@ -142,6 +142,26 @@ def test_two_files_are_compared(store, tmp_path, capsys):
     assert "no timelines to draw" in (tmp_path / "page.html").read_text()
 
 
+def test_labels_of_further_right_videos_count_in_comparisons_and_reports(store, tmp_path, capsys):
+    queries, videos = names(store)
+    split, labels = store.split("test"), tmp_path / "fits.json"
+    labels.write_text(json.dumps({query: videos for query in queries}))  # everything is right
+    for name, seed in (("one", 0), ("two", 1)):
+        save_scores(tmp_path / f"{name}.npz", drawn(store, "test", seed), store, split)
+    where = ["--store", store.path, "--also-fits", labels]
+    words = ["compare", tmp_path / "one.npz", tmp_path / "two.npz", *where, "--format", "json"]
+    main.app([str(word) for word in words], standalone_mode=False)
+    grids = {grid["title"]: grid for grid in json.loads(capsys.readouterr().out)}
+    fitting = grids["Recall if any video that fits counts as right"]
+    assert fitting["rows"][0] == ["one.npz", "1", *["100.0"] * 4, "400.0"]
+    difference = grids["Difference to one.npz, if any video that fits counts as right"]
+    assert difference["rows"][0] == ["two.npz", *["+0.0"] * 5]
+    assert grids["Difference to one.npz, on the same draws"]["rows"][0] != difference["rows"][0]
+    words = ["report", tmp_path / "one.npz", *where, "--out", tmp_path / "page.html"]
+    main.app([str(word) for word in words], standalone_mode=False)
+    assert "<td>400.0</td>" in (tmp_path / "page.html").read_text().replace(' class="number"', "")
+
+
 def test_held_out_scores_calibrate(store, tmp_path):
     """Scores that mean something get probabilities that are about right, and rows that hold them."""
     for name in ("test", "val"):

@@ -32,6 +32,13 @@ def compare(
             help="Also write a page with the tables and the timelines of queries won and lost.",
         ),
     ] = None,
+    also_fits: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Which further videos are right, query to videos, in place of what the store says.",
+        ),
+    ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")] = None,
     form: Form = None,
     device: Device = "auto",
@@ -49,7 +56,7 @@ def compare(
     check_form(form)
     protocols = parse_protocols(protocol or "both")
     groups = find_systems(runs, protocols[0] if len(protocols) == 1 else None)
-    compared = compare_runs(groups, store, split, choose_device(device), say)
+    compared = compare_runs(groups, store, split, choose_device(device), say, also_fits)
     grids = comparison_grids(compared.report, f"{compared.firsts[0].store.path.name}, {split} split")
     show(*grids, form=form)
     if json is not None:

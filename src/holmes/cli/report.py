@@ -55,6 +55,13 @@ def report(
         ),
     ] = None,
     held_out_split: Annotated[str, typer.Option(help="The split of these queries.")] = "val",
+    also_fits: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Which further videos are right, query to videos, in place of what the store says.",
+        ),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Write one self-contained page: results, training curves, kinds of query, moments on the timeline."""
@@ -68,7 +75,8 @@ def report(
     if held_out is not None and not is_file:
         raise HolmesError("--held-out goes with a file of scores; a run has its own calibration.")
     folders = [run] if compare is None else [run, compare]
-    data = report_data([one_run(folder) for folder in folders], store, split, video, query, device, say)
+    runs = [one_run(folder) for folder in folders]
+    data = report_data(runs, store, split, video, query, device, say, also_fits)
     target = out or (run.with_suffix(".html") if is_file else run / "report.html")
     if no_confidence:
         confidence = unmeasured("it was not asked for (--no-confidence).")

@@ -34,10 +34,15 @@ def compare_systems(systems: list[System], video_Q: NDArray[np.int64], groups: G
     def figures(rank_SQ: Ranks, member_Q: NDArray[np.bool_] | None = None) -> dict[str, Any]:
         return {name: value.to_json() for name, value in recall_intervals(rank_SQ, draws, member_Q).items()}
 
-    def differences(number: int, member_Q: NDArray[np.bool_] | None = None) -> dict[str, Any]:
-        found = paired_differences(
-            systems[number].rank_SQ, first.rank_SQ, draws, member_Q, systems=(number, 0)
+    def differences(
+        number: int, member_Q: NDArray[np.bool_] | None = None, fitting: bool = False
+    ) -> dict[str, Any] | None:
+        ours_SQ, theirs_SQ = (
+            system.fitting_SQ if fitting else system.rank_SQ for system in (systems[number], first)
         )
+        if number == 0 or ours_SQ is None or theirs_SQ is None:
+            return None
+        found = paired_differences(ours_SQ, theirs_SQ, draws, member_Q, systems=(number, 0))
         return {name: value.to_json() for name, value in found.items()}
 
     return {
@@ -50,14 +55,15 @@ def compare_systems(systems: list[System], video_Q: NDArray[np.int64], groups: G
                 "seeds": len(system.rank_SQ),
                 "metrics": figures(system.rank_SQ),
                 "metrics_fitting": None if system.fitting_SQ is None else figures(system.fitting_SQ),
-                "difference": differences(number) if number else None,
+                "difference": differences(number),
+                "difference_fitting": differences(number, fitting=True),
                 "won_and_lost": won_and_lost(system, first) if number else None,
                 "by": {
                     breakdown: {
                         group: {
                             "queries": int(member_Q.sum()),
                             "metrics": figures(system.rank_SQ, member_Q),
-                            "difference": differences(number, member_Q) if number else None,
+                            "difference": differences(number, member_Q),
                         }
                         for group, member_Q in members.items()
                     }

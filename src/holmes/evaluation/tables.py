@@ -150,7 +150,10 @@ def comparison_grids(found: dict[str, Any], where: str) -> list[Grid]:
     grids = [figures_grid(found, f"Recall on {where}: {found['queries']:,} queries", "metrics")]
     if found["systems"][0]["metrics_fitting"] is not None:
         grids.append(figures_grid(found, "Recall if any video that fits counts as right", "metrics_fitting"))
-    return [*grids, difference_grid(found), *group_grids(found), *decided_grids(found)]
+    grids.append(difference_grid(found))
+    if found["systems"][0]["metrics_fitting"] is not None:
+        grids.append(difference_grid(found, "difference_fitting", ", if any video that fits counts as right"))
+    return [*grids, *group_grids(found), *decided_grids(found)]
 
 
 def figures_grid(found: Found, title: str, which: str) -> Grid:
@@ -163,11 +166,11 @@ def figures_grid(found: Found, title: str, which: str) -> Grid:
     return grid
 
 
-def difference_grid(found: Found) -> Grid:
+def difference_grid(found: Found, which: str = "difference", how: str = ", on the same draws") -> Grid:
     first, *others = found["systems"]
-    grid = recall_grid(f"Difference to {first['name']}, on the same draws", found.get("videos"))
+    grid = recall_grid(f"Difference to {first['name']}{how}", found.get("videos"))
     for system in others:
-        parts = [system["difference"][name] for name in METRICS]
+        parts = [system[which][name] for name in METRICS]
         grid.rows.append([system["name"], *(f"{part['value']:+.1f}{star(part)}" for part in parts)])
         grid.rows.append([INTERVAL, *(bounds(part["low"], part["high"]) for part in parts)])
         grid.rows.append(["  p", *(p_value(part["p"]) for part in parts)])

@@ -56,6 +56,7 @@ def report_data(
     query: str | None,
     device_name: str,
     say: Say = lambda line: None,
+    also_fits: Path | None = None,
 ) -> ReportData:
     """Everything the page says, from the best checkpoint of a run, or of two, and a store.
 
@@ -67,7 +68,7 @@ def report_data(
     video_position = None if video is None else find_video(store, split, video)
 
     say(f"evaluating {' and '.join(str(run.path) for run in runs)} on the {split_name} split of {store.path}")
-    seen = [evaluate_run(run, store, split_name, device) for run in runs]
+    seen = [evaluate_run(run, store, split_name, device, also_fits) for run in runs]
     figures = None
     if all(one.checkpoint is not None for one in seen):
         config = seen[0].model.config

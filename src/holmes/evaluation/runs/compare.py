@@ -54,9 +54,10 @@ def compare_runs(
     split: str,
     device: torch.device,
     say: Callable[[str], None] = lambda line: None,
+    also_fits: Path | None = None,
 ) -> Comparison:
     """Figures, paired differences to the first system, and the queries that each further one decides."""
-    systems, firsts = evaluate_systems(groups, store, split, device, say)
+    systems, firsts = evaluate_systems(groups, store, split, device, say, also_fits)
     first = firsts[0]
     found = compare_systems(systems, first.seen.split.owner, groups_of(first.store, first.seen.split))
     found |= {
@@ -74,6 +75,7 @@ def evaluate_systems(
     split: str,
     device: torch.device,
     say: Callable[[str], None],
+    also_fits: Path | None,
 ) -> tuple[list[System], list[EvaluatedRun]]:
     systems: list[System] = []
     firsts: list[EvaluatedRun] = []
@@ -81,7 +83,7 @@ def evaluate_systems(
         ranks, fitting = [], []
         for number, run in enumerate(runs):
             say(f"evaluating {run.path}")
-            found = evaluate_run(run, store_of(run, store), split, device)
+            found = evaluate_run(run, store_of(run, store), split, device, also_fits)
             if firsts and found.store.info.digest != firsts[0].store.info.digest:
                 raise HolmesError(
                     f"{run.path} was trained on a different store than {firsts[0].run.path}; "
