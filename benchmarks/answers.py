@@ -285,10 +285,9 @@ def contradictions(answers: Sequence[Answer]) -> int:
         )
         if not shares or said.here is None:
             continue
-        none, first, held = (
-            round(100 * p) for p in (1 - said.here, shares[0], sum(said.probabilities[: said.group]))
-        )
-        second = round(100 * max([0.0, *said.probabilities[1:]]))
+        one, held = (sum(said.probabilities[:size]) for size in (said.copies, said.group))
+        none, first, held = (round(100 * p) for p in (1 - said.here, one, held))
+        second = round(100 * max([0.0, *said.probabilities[said.copies :]]))
         tags = {hit.fit for hit in answer.group}
         wrong = (
             shares != sorted(shares, reverse=True),

@@ -48,6 +48,7 @@ def test_copies_of_one_moment_are_one_answer(tmp_path: Path, monkeypatch: pytest
     assert max(hit.probability or 0 for hit in both.hits) < 0.7, "neither holds most of it alone"
     assert both.diagnosis.kind == "precise"
     assert both.diagnosis.explanation.startswith("Two videos show the same moment: ")
+    assert both.diagnosis.copies == 2
     assert index.search_many(["rain falls", "dog runs beach"], top=1)[1].diagnosis.group == 2
 
     monkeypatch.setattr(ZeroShot, "compares_images", False)  # as for a trained model, which cannot tell

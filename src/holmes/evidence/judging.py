@@ -68,6 +68,7 @@ class Judgement:
     fit_QK: Tensor  # the probability that each fits
     kinds_Q: Tensor  # AnswerKind
     group_Q: Tensor  # how many of the first videos a sentence on the kind is about
+    copies_Q: Tensor  # how many of the first videos show the very same moment
     log_sources_QK3: Tensor | None = None  # the evidence of each source, where there are several
 
     @property
@@ -122,6 +123,7 @@ def judge(queries: Candidates, calibration: Calibration) -> Judgement:
         fit_QK=calibration.fits(log_alpha_QK.gather(1, order_QK), probability_QK),
         kinds_Q=kinds_Q,
         group_Q=group_Q,
+        copies_Q=copies_Q,
         log_sources_QK3=None if sources_QK3 is None else sources_QK3.gather(1, as_index(order_QK, 3)),
     )
 
@@ -171,6 +173,7 @@ class Diagnosis:
     words: str = wording.NOT_JUDGED  # the kind as people say it
     probability_top: dict[int, float] = field(default_factory=dict)  # that it is among the first k
     group: int = 0  # how many of the first hits the kind is about: the one, its copies, or those that fit
+    copies: int = 1  # how many of the first hits show one and the same moment, and count as one
     here: float | None = None  # the probability that the right video is in the collection
     fits: tuple[str, ...] = field(default=(), repr=False)  # how well each video fits, in words
     order: tuple[int, ...] = field(default=(), repr=False)  # the videos' ranks by score, most probable first
@@ -285,7 +288,9 @@ class CalibratedJudge:
             "about_equal": judged.gallery.about_equal_Q,
         }
         quantities_Q = {name: rounded(column) for name, column in columns.items()}
-        kinds, groups = judged.kinds_Q.tolist(), judged.group_Q.tolist()
+        kinds, groups, copies = (
+            each_Q.tolist() for each_Q in (judged.kinds_Q, judged.group_Q, judged.copies_Q)
+        )
         probabilities, missing = rounded(judged.gallery.probability_QK), rounded(judged.gallery.none_Q)
         beliefs = rounded(belief_QK)
         fits, orders = rounded(judged.fit_QK), judged.order_QK.tolist()
@@ -295,6 +300,7 @@ class CalibratedJudge:
             _describe(
                 AnswerKind(kinds[q]),
                 groups[q],
+                copies[q],
                 missing[q],
                 {name: column[q] for name, column in quantities_Q.items()},
                 probabilities[q][:n],
@@ -320,6 +326,7 @@ def rounded(numbers: Tensor) -> list[Any]:
 def _describe(
     kind: AnswerKind,
     group: int,
+    copies: int,
     none: float,
     quantities: dict[str, float],
     probabilities: list[float],
@@ -336,6 +343,7 @@ def _describe(
         explanation=explanation,
         advice=advice,
         group=group,
+        copies=copies,
         here=here,
         probability=probabilities[0],
         probability_top={k: sum(probabilities[:k]) for k in TOPS},
