@@ -37,7 +37,7 @@ from holmes.index.answer.searcher import Index, open_single_index
 from holmes.index.answer.words import pictured, word_queries
 from holmes.index.embedders.loading import load_embedder
 from holmes.index.embedders.protocol import Embedder
-from holmes.index.engine.passages import Counts, PassageIndex, SegmentSearch
+from holmes.index.engine.passages import Counts, PassageIndex, SegmentSearch, WordQuery
 from holmes.index.ingest.builder import build_index
 from holmes.index.ingest.hearing import encoder_digest, sentence_vectors
 from holmes.index.storage.passages import pack_words, searched
@@ -177,8 +177,9 @@ def held_out(
     names = sorted(index.videos)
     number = {name_of(name): at for at, name in enumerate(names)}
     film_Q = [-1 if query.film is None else number[query.film] for query in queries]
-    present = [q for q, film in enumerate(film_Q) if film >= 0]
-    absent = [q for q, film in enumerate(film_Q) if film < 0]
+    present = tuple(q for q, film in enumerate(film_Q) if film >= 0)
+    absent = tuple(q for q, film in enumerate(film_Q) if film < 0)
+    probed = {group: probe(index, names, [queries[q].text for q in group]) for group in (present, absent)}
     rng, found = np.random.default_rng(seed), list[HeldOut]()
     for size in sizes:
         there = {}
@@ -193,36 +194,48 @@ def held_out(
             with_film = galleries is there
             owners = [film_Q[q] if with_film else -1 for q in asked]
             chosen = [galleries[q] for q in asked]
-            found.append(gather(index, names, [queries[q].text for q in asked], chosen, owners, weight))
+            found.append(gather(index, names, probed[asked], chosen, owners, weight))
     return found
+
+
+@dataclass(frozen=True)
+class Probed:
+    """Sentences, and how well the pictures of every film fit each."""
+
+    words: Sequence[WordQuery]
+    score_QV: torch.Tensor
+
+
+def probe(index: Index, names: Sequence[str], texts: Sequence[str]) -> Probed:
+    place = [names.index(name) for name in index.videos]
+    scores = index.every_score(pictured(texts))
+    assert isinstance(index.judge, CalibratedJudge)
+    fitted = index.judge.calibration
+    score_QV = torch.empty(len(texts), len(names), dtype=torch.float64)
+    score_QV[:, place] = fitted.score(Scores(scores.frame_QV.double(), scores.clip_QV.double())).double()
+    return Probed(word_queries(texts, index.passages.encoder), score_QV)
 
 
 def gather(
     index: Index,
     names: Sequence[str],
-    texts: Sequence[str],
+    probed: Probed,
     galleries: Sequence[Sequence[int]],
     owners: Sequence[int],
     weight: float,
 ) -> HeldOut:
     """What pictures and passages say of sentences, each in a gallery of its own."""
-    place = [names.index(name) for name in index.videos]
-    scores = index.every_score(pictured(texts))
-    judge = index.judge
+    words, score_QV, judge = probed.words, probed.score_QV, index.judge
     assert isinstance(judge, CalibratedJudge)
-    fitted = judge.calibration
-    score_QV = torch.empty(len(texts), len(names), dtype=torch.float64)
-    score_QV[:, place] = fitted.score(Scores(scores.frame_QV.double(), scores.clip_QV.double())).double()
-    words = word_queries(texts, index.passages.encoder)
     segments = [SegmentSearch(segment, None) for segment in index.passages.segments]
     owner_N = np.concatenate([[names.index(s.segment.names[at]) for at in s.owner_N] for s in segments])
     slot_N = torch.from_numpy(2 * owner_N + np.concatenate([s.kind_N for s in segments]))
     clauses = max(len(query.clauses) for query in words)
     seen_QV, there_QV = torch.zeros_like(score_QV), torch.zeros_like(score_QV, dtype=torch.bool)
-    none_Q = torch.zeros(len(texts), dtype=torch.float64)
-    features_QCNF = torch.zeros(len(texts), clauses, len(slot_N), 5, dtype=torch.float64)
-    slot_QN = torch.full((len(texts), len(slot_N)), 2 * len(names))
-    clause_QC = torch.full((len(texts), clauses), int(ClauseKind.ABSENT))
+    none_Q = torch.zeros(len(words), dtype=torch.float64)
+    features_QCNF = torch.zeros(len(words), clauses, len(slot_N), 5, dtype=torch.float64)
+    slot_QN = torch.full((len(words), len(slot_N)), 2 * len(names))
+    clause_QC = torch.full((len(words), clauses), int(ClauseKind.ABSENT))
     for q, (query, gallery) in enumerate(zip(words, galleries, strict=True)):
         ranked = sorted(gallery, key=lambda at: -score_QV[q, at].item())
         known = gallery_distribution(
@@ -252,7 +265,7 @@ def gather(
         slot_QN,
         clause_QC,
         torch.tensor(owners),
-        torch.full((len(texts),), weight, dtype=torch.float64),
+        torch.full((len(words),), weight, dtype=torch.float64),
     )
 
 

@@ -157,6 +157,36 @@ def test_words_that_fit_nowhere_leave_a_bare_query_to_pictures_and_a_quote_to_no
     assert float(said.none_Q) > 0.9
 
 
+@pytest.mark.parametrize(("none", "said_by"), [(0.05, 1), (0.5, 1), (0.05, 0), (0.5, 0)])
+def test_a_bare_clause_is_shared_by_what_each_source_finds(none: float, said_by: int) -> None:
+    """Four videos; pictures find the first one, more or less surely, and a passage fits one of them. All is
+    written out: the mixture of the sources, then "none of them" and the power for what is about words.
+    """
+    shipped, videos, ratio = TextEvidence(), 4, 3.0
+    pictures = [(1 - none) * share for share in (0.7, 0.1, 0.1, 0.1)]
+    prior = (1 - EXPECT_MISSING) / videos
+    claims = [
+        ((1 - none) / none) ** shipped.bare_here,
+        math.exp(shipped.bare_said) * ratio**shipped.bare_lead,
+    ]
+    seen, said = (claim / sum(claims) for claim in claims)
+    words = [ratio if video == said_by else 0.0 for video in range(videos)]
+    found = {
+        video: prior * (seen * pictures[video] / prior + said * (words[video] + math.exp(shipped.lost_said)))
+        for video in range(videos)
+    } | {NONE: EXPECT_MISSING * (seen * none / EXPECT_MISSING + said)}
+    whole = sum(found.values())
+    found = {video: p / whole for video, p in found.items()}
+    expected = mended(found, {**dict.fromkeys(range(videos), prior), NONE: EXPECT_MISSING}, said, videos)
+    told = told_of([said_by], [[(math.log(ratio), INF)]], [0, 1, 2, 3], (ClauseKind.BARE,))
+    gallery = gallery_of(pictures, none, videos)
+    fused = fuse_sources(gallery, torch.arange(4)[None], told, torch.zeros(1, 1), torch.tensor([none]))
+    np.testing.assert_allclose(
+        fused.gallery.probability_QK[0, :4], [expected[video] for video in range(videos)], rtol=1e-6
+    )
+    assert float(fused.gallery.none_Q) == pytest.approx(expected[NONE], rel=1e-6)
+
+
 def test_a_query_alone_is_its_row_in_a_batch() -> None:
     gallery = gallery_of([0.4, 0.15, 0.05], 0.3, 6)
     both = GalleryDistribution(

@@ -13,7 +13,12 @@ many no passage has (the less, the more passages there are: then it is another w
 the cosine of MiniLM's vectors. ε is for words that no recogniser found.
 
 A clause c is about source s with probability a_cs: its form tells (someone says …, a sign reads …, quotation
-marks), and where the form tells nothing, how well the best passage fits. Its opinion is
+marks). Where the form tells nothing, words claim the clause by their best ratio, and pictures by how surely
+the video is here: what they find is not given up for a passage that shares a word with the clause.
+
+    a_cs ∝ exp(bare_s + lead · max_i log r_cs(i)),    a_c,seen ∝ ((1 - P(none)) / P(none))^here
+
+The opinion of a clause is
 
     F_c(i) = Σ_s a_cs r_cs(i),    F(i) = Π_c F_c(i),    P(i) ∝ P₀(i) F(i),    P(none) ∝ π F(none),
 
@@ -87,6 +92,7 @@ class TextEvidence:
     """How strongly words speak for a video; fitted on held-out queries by `benchmarks/heard.py --fit`.
 
     `words` is not fitted: 104 films that share most of their words do not tell how much a rare word is worth.
+    Of what counts for bare clauses, `bare_said` and `bare_here` were fitted alone, on two worlds.
     """
 
     said: Number = -3.23  # offsets
@@ -101,9 +107,10 @@ class TextEvidence:
     exact: Number = 1.85  # a phrase in quotation marks
     lost_said: Number = -2.65  # log ε
     lost_written: Number = -7.07
-    bare_said: Number = -1.06  # log odds that a bare clause is about words, if the best ratio is 1
-    bare_written: Number = -1.95
-    bare_lead: Number = 2.8  # how fast they grow with the logarithm of the best ratio
+    bare_said: Number = 1.97  # log odds that a bare clause is about words, if their best ratio is 1
+    bare_written: Number = -1.8
+    bare_lead: Number = 2.0  # how fast they grow with the logarithm of the best ratio
+    bare_here: Number = 2.36  # how fast they fall with the log odds of pictures that the video is here
     shared: Number = 0.75  # log of how much "none of them" gains by what several videos say
     power: Number = 0.27  # log κ
     size: Number = -0.55  # by how much "none of them" gains with log N
@@ -209,8 +216,8 @@ def fuse_sources(
     base_QK = (1 - EXPECT_MISSING) * torch.cat([parts_QK, unseen_Q1], 1) / gallery.videos
     text_QKCS = torch.cat([text_QKCS, torch.zeros_like(text_QKCS[:, :1])], 1)
     numbers = numbers_of(told.weights)
-    about_QC4 = attributed(told.clause_QC, log_ratio_QMCS.amax(1), numbers)
     videos_Q = torch.full_like(none_Q1.squeeze(1), gallery.videos)
+    about_QC4 = attributed(told.clause_QC, none_Q1.squeeze(1), log_ratio_QMCS.amax(1), numbers)
     log_fused_QK, log_none_Q = combined(
         torch.cat([seen_QK, rest_Q1], 1),
         none_Q1.squeeze(1),
@@ -235,18 +242,20 @@ def fuse_sources(
     return Fused(fused, sources_QK3.log(), is_video_QK.sum(1))
 
 
-def attributed(clause_QC: Tensor, leading_QCS: Tensor, numbers: Numbers) -> Tensor:
+def attributed(clause_QC: Tensor, none_Q: Tensor, leading_QCS: Tensor, numbers: Numbers) -> Tensor:
     """How probable it is that each clause is about what is seen, said, written, or nothing known: Q × C × 4.
 
-    `leading_QCS` is the best log ratio of any video, -inf where a source heard nothing: its share is left to
-    pictures.
+    `none_Q` is P(none) by pictures. `leading_QCS` is the best log ratio of any video by words, -inf where a
+    source heard nothing: its share is left to pictures.
     """
     about_QC4 = torch.tensor(ABOUT, dtype=torch.float64)[clause_QC]
     odds_QCS = (numbers.bare_S + numbers.bare_lead * leading_QCS.clamp(min=-LARGEST_LOG)).masked_fill(
         leading_QCS.isneginf(), -torch.inf
     )
     zero_QC1 = torch.zeros_like(odds_QCS[..., :1])
-    bare_QC4 = torch.cat([torch.softmax(torch.cat([zero_QC1, odds_QCS], 2), 2), zero_QC1], 2)
+    here_Q = torch.logit(1 - none_Q, LEAST_OPEN)
+    odds_QC1 = zero_QC1 + (numbers.bare_here * here_Q)[:, None, None]
+    bare_QC4 = torch.cat([torch.softmax(torch.cat([odds_QC1, odds_QCS], 2), 2), zero_QC1], 2)
     about_QC4 = torch.where((clause_QC == ClauseKind.BARE).unsqueeze(2), bare_QC4, about_QC4)
     words_QCS = about_QC4[..., 1:3] * ~leading_QCS.isneginf()
     seen_QC1 = about_QC4[..., :3].sum(2, keepdim=True) - words_QCS.sum(2, keepdim=True)
@@ -305,6 +314,7 @@ class Numbers:
     lost_S: Tensor
     bare_S: Tensor
     bare_lead: Tensor
+    bare_here: Tensor
     shared: Tensor
     power: Tensor
     size: Tensor
@@ -312,7 +322,8 @@ class Numbers:
 
 def numbers_of(weights: TextEvidence) -> Numbers:
     of_each = (weights.offsets, weights.slopes_SF, weights.lost, weights.bare)
-    values = (*of_each, weights.bare_lead, weights.shared, weights.power, weights.size)
+    bare = (weights.bare_lead, weights.bare_here)
+    values = (*of_each, *bare, weights.shared, weights.power, weights.size)
     return Numbers(*(torch.tensor(value, dtype=torch.float64) for value in values))
 
 
@@ -346,9 +357,9 @@ def log_posterior(held: HeldOut, numbers: Numbers) -> tuple[Tensor, Tensor]:
     text_QVCS = text_QCL[..., :-1].reshape(queries, clauses, videos, 2).movedim(2, 1)
     best_QCS = text_QVCS.amax(1)
     leading_QCS = best_QCS.clamp(min=1e-300).log().masked_fill(best_QCS == 0, -torch.inf)
-    about_QC4 = attributed(held.clause_QC, leading_QCS, numbers)
     videos_Q = held.there_QV.sum(1)
     base_QV = (1 - EXPECT_MISSING) * held.there_QV.double() / videos_Q.unsqueeze(1)
+    about_QC4 = attributed(held.clause_QC, held.none_Q, leading_QCS, numbers)
     return combined(held.seen_QV, held.none_Q, base_QV, text_QVCS, about_QC4, videos_Q, numbers)
 
 
@@ -384,6 +395,7 @@ def fit_text_evidence(held: Sequence[HeldOut], steps: int = 60) -> TextEvidence:
             torch.stack([at["lost_said"], at["lost_written"]]),
             torch.stack([at["bare_said"], at["bare_written"]]),
             at["bare_lead"],
+            at["bare_here"],
             at["shared"],
             at["power"],
             at["size"],
