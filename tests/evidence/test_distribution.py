@@ -150,12 +150,13 @@ def test_the_contrast_is_of_the_best_and_all_others():
 
 
 def test_none_by_hand():
-    """logit P(none) = logit π + a + b (N₀ / N)^ρ (log u - m), and the videos share what is left."""
-    score_QK, absence = torch.tensor([[0.5, 0.3, 0.1]]), Absence(0.7, 0.4, -1.5, 0.3, videos=12)
+    """logit P(none) = logit π + a + b (N₀ / N)^ρ (log u - m_N), and the videos share what is left."""
+    score_QK, absence = torch.tensor([[0.5, 0.3, 0.1]]), Absence(0.7, 0.4, -1.5, 0.3, outweighs=9, videos=12)
     here, vacuity = slow_probabilities([0.5, 0.3, 0.1], EVIDENCE)
     for prior in (0.05, 0.2, 0.5):
         slope = 0.4 * (12 / 3) ** 0.3
-        odds = prior / (1 - prior) * math.exp(0.7 + slope * (math.log(vacuity) + 1.5))
+        middle = -1.5 - (math.log(1 + 9 / 3) - math.log(1 + 9 / 12)) / 2
+        odds = prior / (1 - prior) * math.exp(0.7 + slope * (math.log(vacuity) - middle))
         none = odds / (1 + odds)
         found = gallery_distribution(score_QK, 3, EVIDENCE, absence, expect_missing=prior)
         assert found.none_Q.item() == pytest.approx(none, rel=1e-5)
@@ -209,7 +210,8 @@ def surprise(score_QV, owner_Q, evidence: ScoreEvidence, absence: Absence | None
             for values, weight in ((there, 1 - prior), (gone, 0.9 * prior), (lacking, 0.1 * prior)):
                 vacuity = math.log(len(values) / sum(opinion(values)))
                 odds = prior / (1 - prior) * math.exp(absence.shift)
-                odds *= math.exp(absence.slope * steeper * (vacuity - absence.middle))
+                lower = math.log((1 + absence.outweighs / len(there)) / (1 + absence.outweighs / videos)) / 2
+                odds *= math.exp(absence.slope * steeper * (vacuity - absence.middle + lower))
                 none = odds / (1 + odds)
                 total -= weight / 3 * math.log(1 - none if values is there else none)
     return total / len(owner_Q)
@@ -238,17 +240,23 @@ def test_fitting_is_as_good_as_an_outside_optimiser():
     def of_none(params) -> float:
         usual = math.log(math.expm1(0.4))
         pull = 0.5 * (params[0] ** 2 + (params[1] - usual) ** 2) + 5 * (params[2] - 0.2) ** 2
-        slope = math.log1p(math.exp(params[1]))
-        other = Absence(params[0], slope, absence.middle, params[2], 12)
+        pull += (params[3] - math.log(math.expm1(0.15))) ** 2
+        slope, outweighs = (factor * math.log1p(math.exp(params[at])) for factor, at in ((1, 1), (12, 3)))
+        other = Absence(params[0], slope, absence.middle, params[2], outweighs, 12)
         return surprise(score_QV, owner_Q, evidence, other) + pull / 40
 
     wide = math.log(evidence.temperature / deviation)
     powers = evidence.spread_power, evidence.lead_power
     found = (
         ((evidence.offset - mean) / deviation, wide, *powers),
-        (absence.shift, math.log(math.expm1(absence.slope)), absence.size_power),
+        (
+            absence.shift,
+            math.log(math.expm1(absence.slope)),
+            absence.size_power,
+            math.log(math.expm1(absence.outweighs / 12)),
+        ),
     )
-    starts = (0.5, -0.4, 0.0, 0.0), (0.5, -0.5, 0.0)
+    starts = (0.5, -0.4, 0.0, 0.0), (0.5, -0.5, 0.0, -1.5)
     for outside, reached, start in zip((of_videos, of_none), found, starts, strict=True):
         best = minimize(outside, start, method="Nelder-Mead", options={"maxiter": 200}).fun
         assert outside(reached) < best + 1e-3
@@ -279,7 +287,7 @@ def test_the_fewer_queries_the_more_of_what_a_model_knew_is_kept(slope):
 def test_what_is_fitted_is_true_of_other_queries_and_other_galleries():
     """Of the first hit and of "none", with the right video taken away for a fifth."""
     evidence, absence = fit_distribution(*drawn_with_missing(2_000, 60, seed=3))
-    for videos in (30, 60, 600):
+    for videos in (5, 30, 60, 600):
         score_QV, owner_Q = drawn_with_missing(2_000, videos, seed=4)
         gone_Q = torch.arange(len(owner_Q)) % 5 == 0
         usual = torch.tensor(np.random.default_rng(9).normal(0.2, 0.1, int(gone_Q.sum())))

@@ -14,10 +14,11 @@ from holmes.evidence.distribution import Absence, ScoreEvidence
 from holmes.records import Scores
 
 EXTRA = "calibration"  # its name among a checkpoint's extras
-VERSION = 4
+VERSION = 5
 # Before version 3 nothing was learned of missing videos, of how far a query's scores spread, or of what fits;
-# before version 4, of the lead of the best, or of how the size of a gallery hides a missing video.
-READABLE = (1, 2, 3, 4)
+# before version 4, of the lead of the best, or of how the size of a gallery hides a missing video; before
+# version 5, of how a right video shows among few.
+READABLE = (1, 2, 3, 4, 5)
 Number = Annotated[float, Within(-1e9, 1e9)]
 Positive = Annotated[float, Within(1e-9, 1e9)]
 Power = Annotated[float, Within(-10, 10)]
@@ -40,10 +41,11 @@ class Calibration:
     spread_power: Power = 0.0
     score_lead: Positive = 1.0  # z₀ and δ: how T follows the lead of the best
     lead_power: Power = 0.0
-    absence_shift: Number = 0.0  # a, b, m and ρ: what little evidence says of a missing video
+    absence_shift: Number = 0.0  # a, b, m, ρ and R: what little evidence says of a missing video
     absence_slope: Annotated[float, Within(0, 1e6)] = 0.0
     absence_middle: Number = 0.0
     absence_size_power: Power = 0.0
+    absence_outweighs: Annotated[float, Within(0, 1e9)] = 0.0
     # log-odds that a video fits which is not the one that is meant: fit_shift + fit_slope · log α
     fit_shift: Number = -20.0
     fit_slope: Number = 0.0
@@ -66,6 +68,7 @@ class Calibration:
             slope=self.absence_slope,
             middle=self.absence_middle,
             size_power=self.absence_size_power,
+            outweighs=self.absence_outweighs,
             videos=self.videos,
         )
 

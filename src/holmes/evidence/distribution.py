@@ -11,9 +11,12 @@ videos. Above C a higher score says nothing more: where T is small, all videos t
     α = (1 + e) / (1 + e / C),    S = Σ α
 
 The vacuity N / S is what no evidence supports. Much of it speaks for a missing video, and the less the more
-videos there are. π is the stated prior of queries without an answer, and the fit saw N₀ videos:
+videos there are. A right video has the evidence of about R others, so among N it lowers log(N / S) by about
+log(1 + R / N), and the middle m between queries with and without theirs by half of that. π is the stated
+prior of queries without an answer, and the fit saw N₀ videos:
 
-    logit P(none) = logit π + a + b (N₀ / N)^ρ (log(N / S) - m),    P(i) = (1 - P(none)) α_i / S
+    logit P(none) = logit π + a + b (N₀ / N)^ρ (log(N / S) - m_N),    P(i) = (1 - P(none)) α_i / S
+    m_N = m - (log(1 + R / N) - log(1 + R / N₀)) / 2
 
 Fitting takes two steps. T₀, s₀, γ and δ make the right videos of held-out queries most probable. Then a, b
 and ρ are fitted with the right video taken away once, in the whole gallery and in parts of it.
@@ -55,6 +58,7 @@ SMALLER = (1, 2, 4)  # galleries with all of the other videos, half and a quarte
 USUAL_LEAD_POWER, USUAL_SLOPE, USUAL_SIZE_POWER = 0.3, 0.4, 0.2
 PULL_SCORES, PULL_SPREAD, PULL_LEAD = 0.005, 10.0, 2.5
 PULL_ABSENCE, PULL_SIZE = 0.5, 5.0
+USUAL_SHARE, PULL_SHARE = 0.15, 1.0  # R / N₀
 PULL_OWN, PULL_OWN_LEAD = 10.0, 20.0
 STEEPEST = 20.0  # slope b that a fit begins with
 
@@ -130,13 +134,14 @@ def bounded(ratio: Tensor) -> Tensor:
 class Absence:
     """What little evidence says of a missing video; by default it tells nothing.
 
-    In a gallery of N: logit P(none) = logit π + shift + slope (videos / N)^size_power (log vacuity - middle).
+    logit P(none) = logit π + shift + slope (videos / N)^size_power (log vacuity - m_N), in a gallery of N.
     """
 
     shift: float = 0.0
     slope: float = 0.0
     middle: float = 0.0
     size_power: float = 0.0
+    outweighs: float = 0.0  # R: how many other videos have together the evidence of a right one
     videos: int = 1
 
     def none(self, log_vacuity_Q: Tensor, videos: int, expect_missing: float) -> Tensor:
@@ -145,7 +150,9 @@ class Absence:
         prior = min(max(expect_missing, CERTAIN), 1 - CERTAIN)
         log_odds = math.log(prior / (1 - prior)) + self.shift
         steeper = min(max((self.videos / videos) ** self.size_power, 1 / WIDEST), WIDEST)
-        return torch.sigmoid(log_odds + self.slope * steeper * (log_vacuity_Q - self.middle))
+        share = torch.tensor(self.outweighs / self.videos, dtype=torch.float64)
+        middle = middle_among(videos, self.videos, self.middle, share).item()
+        return torch.sigmoid(log_odds + self.slope * steeper * (log_vacuity_Q - middle))
 
 
 @dataclass(frozen=True)
@@ -304,7 +311,7 @@ def fit_absence(
     expect_missing: float = EXPECT_MISSING,
     known: Absence | None = None,
 ) -> Absence:
-    """a, b and ρ under which "none" is most probable where the queries' videos are taken away.
+    """a, b, ρ and R under which "none" is most probable where the queries' videos are taken away.
 
     Each query counts with 1 - π as it is and with π without its video, in galleries of several sizes.
     """
@@ -312,35 +319,51 @@ def fit_absence(
     own_Q1 = score_QV.gather(1, owner_Q.unsqueeze(1))
     others = torch.ones_like(score_QV, dtype=torch.bool).scatter(1, owner_Q.unsqueeze(1), False)
     other_QN = score_QV[others].reshape(queries, videos - 1)
-    cases = []  # the log vacuity, the share of N that there is of N₀, whether the video is there, the weight
+    cases = []  # the log vacuity, how many videos there are, whether the right one is there, the weight
     for step in SMALLER:
         left_QN = other_QN[:, ::step].sort(1, descending=True).values
-        there_QN, size = torch.cat([own_Q1, left_QN], 1), math.log(videos / (left_QN.shape[1] + 1))
+        there_QN = torch.cat([own_Q1, left_QN], 1)
         topic_QN = left_QN[:, round(TOPIC_SHARE * left_QN.shape[1]) :]
         for gallery_QN, there, weight in (
             (there_QN, True, 1 - expect_missing),
             (left_QN, False, expect_missing * (1 - TOPIC_WEIGHT)),
             (topic_QN, False, expect_missing * TOPIC_WEIGHT),
         ):
-            cases.append((log_vacuity(gallery_QN, evidence), size, there, weight / len(SMALLER)))
+            cases.append((log_vacuity(gallery_QN, evidence), there_QN.shape[1], there, weight / len(SMALLER)))
     middle = cases[0][0].mean().item()
     prior = math.log(expect_missing / (1 - expect_missing))
     slope, size_power, pull = USUAL_SLOPE, USUAL_SIZE_POWER, PULL_ABSENCE
-    if known is not None and known.slope > 0:  # 0: an early version learned nothing of missing videos
+    share, pull_share = USUAL_SHARE, PULL_SHARE
+    # Early versions learned nothing of missing videos, or nothing of how a right one shows among few: 0.
+    if known is not None and known.slope > 0:
         slope, size_power, pull = min(known.slope, STEEPEST), known.size_power, PULL_OWN
-    centre_3 = score_QV.new_tensor([0.0, math.log(math.expm1(slope)), size_power])
-    pull_3 = score_QV.new_tensor([pull, pull, PULL_SIZE]) / queries
+        if known.outweighs > 0:
+            share, pull_share = min(known.outweighs / videos, STEEPEST), PULL_OWN
+    centre_4 = score_QV.new_tensor([0.0, before_softplus(slope), size_power, before_softplus(share)])
+    pull_4 = score_QV.new_tensor([pull, pull, PULL_SIZE, pull_share]) / queries
 
-    def loss(params_3: Tensor) -> Tensor:
-        shift, slope, size_power = params_3
-        total = (pull_3 * (params_3 - centre_3).square()).sum()
+    def loss(params_4: Tensor) -> Tensor:
+        shift, slope, size_power, share = params_4
+        total = (pull_4 * (params_4 - centre_4).square()).sum()
         for vacuity_Q, size, there, weight in cases:
-            odds_Q = prior + shift + F.softplus(slope) * (size_power * size).exp() * (vacuity_Q - middle)
+            steeper = (size_power * math.log(videos / size)).exp()
+            from_middle_Q = vacuity_Q - middle_among(size, videos, middle, F.softplus(share))
+            odds_Q = prior + shift + F.softplus(slope) * steeper * from_middle_Q
             total = total - weight * F.logsigmoid(-odds_Q if there else odds_Q).mean()
         return total
 
-    shift, slope, size_power = least(loss, [centre_3])
-    return Absence(shift, math.log1p(math.exp(slope)), middle, size_power, videos)
+    shift, slope, size_power, share = least(loss, [centre_4])
+    outweighs = videos * math.log1p(math.exp(share))
+    return Absence(shift, math.log1p(math.exp(slope)), middle, size_power, outweighs, videos)
+
+
+def middle_among(size: int, videos: int, middle: float, share: Tensor) -> Tensor:
+    """m_N among N = `size` videos, given m among N₀ = `videos` and R / N₀: the fewer there are, the lower."""
+    return middle - ((share * (videos / size)).log1p() - share.log1p()) / 2
+
+
+def before_softplus(number: float) -> float:
+    return math.log(math.expm1(number))
 
 
 def log_vacuity(score_QN: Tensor, evidence: ScoreEvidence) -> Tensor:

@@ -65,6 +65,7 @@ def fit_calibration(
         absence_slope=absence.slope,
         absence_middle=absence.middle,
         absence_size_power=absence.size_power,
+        absence_outweighs=absence.outweighs,
         videos=videos,
         queries=queries,
     )
