@@ -157,17 +157,18 @@ def test_words_that_fit_nowhere_leave_a_bare_query_to_pictures_and_a_quote_to_no
     assert float(said.none_Q) > 0.9
 
 
+@pytest.mark.parametrize("ratio", [3.0, 0.5])
 @pytest.mark.parametrize(("none", "said_by"), [(0.05, 1), (0.5, 1), (0.05, 0), (0.5, 0)])
-def test_a_bare_clause_is_shared_by_what_each_source_finds(none: float, said_by: int) -> None:
+def test_a_bare_clause_is_shared_by_what_each_source_finds(none: float, said_by: int, ratio: float) -> None:
     """Four videos; pictures find the first one, more or less surely, and a passage fits one of them. All is
     written out: the mixture of the sources, then "none of them" and the power for what is about words.
     """
-    shipped, videos, ratio = TextEvidence(), 4, 3.0
+    shipped, videos = TextEvidence(), 4
     pictures = [(1 - none) * share for share in (0.7, 0.1, 0.1, 0.1)]
     prior = (1 - EXPECT_MISSING) / videos
     claims = [
-        ((1 - none) / none) ** shipped.bare_here,
-        math.exp(shipped.bare_said) * ratio**shipped.bare_lead,
+        (1 - none) / none,
+        math.exp(shipped.bare_said) * ratio ** (shipped.bare_lead * (1 if ratio > 1 else 2)),
     ]
     seen, said = (claim / sum(claims) for claim in claims)
     words = [ratio if video == said_by else 0.0 for video in range(videos)]

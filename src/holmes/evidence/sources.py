@@ -16,7 +16,7 @@ A clause c is about source s with probability a_cs: its form tells (someone says
 marks). Where the form tells nothing, words claim the clause by their best ratio, and pictures by how surely
 the video is here: what they find is not given up for a passage that shares a word with the clause.
 
-    a_cs ∝ exp(bare_s + lead · max_i log r_cs(i)),    a_c,seen ∝ ((1 - P(none)) / P(none))^here
+    a_cs ∝ exp(bare_s + lead · (l + min(l, 0))),  l = max_i log r_cs(i),    a_c,seen ∝ (1 - P(none)) / P(none)
 
 The opinion of a clause is
 
@@ -92,7 +92,7 @@ class TextEvidence:
     """How strongly words speak for a video; fitted on held-out queries by `benchmarks/heard.py --fit`.
 
     `words` is not fitted: 104 films that share most of their words do not tell how much a rare word is worth.
-    Of what counts for bare clauses, `bare_said` and `bare_here` were fitted alone, on two worlds.
+    Of what counts for bare clauses, `bare_said` was fitted alone, on two worlds.
     """
 
     said: Number = -3.23  # offsets
@@ -107,10 +107,9 @@ class TextEvidence:
     exact: Number = 1.85  # a phrase in quotation marks
     lost_said: Number = -2.65  # log ε
     lost_written: Number = -7.07
-    bare_said: Number = 1.97  # log odds that a bare clause is about words, if their best ratio is 1
+    bare_said: Number = 0.66  # log odds that a bare clause is about words, if their best ratio is 1
     bare_written: Number = -1.8
-    bare_lead: Number = 2.0  # how fast they grow with the logarithm of the best ratio
-    bare_here: Number = 2.36  # how fast they fall with the log odds of pictures that the video is here
+    bare_lead: Number = 1.5  # how fast they grow with the logarithm of the best ratio; twice as fast below 1
     shared: Number = 0.75  # log of how much "none of them" gains by what several videos say
     power: Number = 0.27  # log κ
     size: Number = -0.55  # by how much "none of them" gains with log N
@@ -249,12 +248,12 @@ def attributed(clause_QC: Tensor, none_Q: Tensor, leading_QCS: Tensor, numbers: 
     source heard nothing: its share is left to pictures.
     """
     about_QC4 = torch.tensor(ABOUT, dtype=torch.float64)[clause_QC]
-    odds_QCS = (numbers.bare_S + numbers.bare_lead * leading_QCS.clamp(min=-LARGEST_LOG)).masked_fill(
-        leading_QCS.isneginf(), -torch.inf
-    )
+    fits_QCS = leading_QCS.clamp(min=-LARGEST_LOG)
+    # Where even the best passage speaks against its video, that counts twice.
+    odds_QCS = numbers.bare_S + numbers.bare_lead * (fits_QCS + fits_QCS.clamp(max=0))
+    odds_QCS = odds_QCS.masked_fill(leading_QCS.isneginf(), -torch.inf)
     zero_QC1 = torch.zeros_like(odds_QCS[..., :1])
-    here_Q = torch.logit(1 - none_Q, LEAST_OPEN)
-    odds_QC1 = zero_QC1 + (numbers.bare_here * here_Q)[:, None, None]
+    odds_QC1 = zero_QC1 + torch.logit(1 - none_Q, LEAST_OPEN)[:, None, None]
     bare_QC4 = torch.cat([torch.softmax(torch.cat([odds_QC1, odds_QCS], 2), 2), zero_QC1], 2)
     about_QC4 = torch.where((clause_QC == ClauseKind.BARE).unsqueeze(2), bare_QC4, about_QC4)
     words_QCS = about_QC4[..., 1:3] * ~leading_QCS.isneginf()
@@ -314,7 +313,6 @@ class Numbers:
     lost_S: Tensor
     bare_S: Tensor
     bare_lead: Tensor
-    bare_here: Tensor
     shared: Tensor
     power: Tensor
     size: Tensor
@@ -322,8 +320,7 @@ class Numbers:
 
 def numbers_of(weights: TextEvidence) -> Numbers:
     of_each = (weights.offsets, weights.slopes_SF, weights.lost, weights.bare)
-    bare = (weights.bare_lead, weights.bare_here)
-    values = (*of_each, *bare, weights.shared, weights.power, weights.size)
+    values = (*of_each, weights.bare_lead, weights.shared, weights.power, weights.size)
     return Numbers(*(torch.tensor(value, dtype=torch.float64) for value in values))
 
 
@@ -395,7 +392,6 @@ def fit_text_evidence(held: Sequence[HeldOut], steps: int = 60) -> TextEvidence:
             torch.stack([at["lost_said"], at["lost_written"]]),
             torch.stack([at["bare_said"], at["bare_written"]]),
             at["bare_lead"],
-            at["bare_here"],
             at["shared"],
             at["power"],
             at["size"],
