@@ -4,10 +4,10 @@
     python benchmarks/heard.py WORLDS --seed 61 73 89
 
 A world of films with known facts is rendered for each seed, seen by a model that is trained as `holmes demo`
-trains it (or by --model pocket, which hardly sees painted shapes), and heard by the real recognisers. `--fit`
-fits the numbers that are shipped as `TextEvidence` to all queries of these worlds; report on others. The
-plain sum has the weights that are best for it on these very queries. Run it again to continue:
-films and what was heard in them are kept in WORLDS.
+did before InfoNCE (or by --model pocket, which hardly sees painted shapes), and heard by real recognisers.
+`--fit` fits the numbers that are shipped as `TextEvidence` to all queries of these worlds; report on others.
+The plain sum has the weights that are best for it on these very queries. Run it again to continue: films and
+what was heard in them are kept in WORLDS.
 `--given-words` takes the words from the plan in place of the recognisers, with every fifth word of what is
 said lost: it measures the fusion alone, in a quarter of the time.
 """
@@ -27,6 +27,7 @@ from common import by_group
 from fact_films import FactFilm, FactQuery, plan_facts, render_facts
 
 from holmes.cli import demo
+from holmes.config.schema import with_changes
 from holmes.evidence.distribution import EXPECT_MISSING, gallery_distribution
 from holmes.evidence.judging import CalibratedJudge
 from holmes.evidence.sources import ClauseKind, HeldOut, fit_text_evidence, log_posterior, numbers_of
@@ -80,12 +81,16 @@ def world(folder: Path, films: int, seed: int, given: bool, model: str) -> tuple
 
 
 def trained(folder: Path) -> Embedder:
-    """A model that sees painted scenes, trained as `holmes demo` trains it, on a world of its own."""
+    """A model that sees painted scenes, trained on a world of its own as `holmes demo` did before InfoNCE.
+
+    The numbers of the fusion were fitted beside this weaker model.
+    """
     parts = demo.Demo(folder)
     demo.render(parts)
     demo.extract_features(parts)
     demo.pack_store(parts)
-    train(parts.store, demo.settings(), parts.run, options=RunOptions(progress=False))
+    config = with_changes(demo.settings(), {"contrastive_cosine": 0})
+    train(parts.store, config, parts.run, options=RunOptions(progress=False))
     return load_embedder(str(parts.run), "lite2", "minilm")
 
 

@@ -24,7 +24,7 @@ TRAIN_VIDEOS, VAL_VIDEOS, TEST_VIDEOS = 100, 30, 24
 SECONDS_PER_SCENE = (2.0, 3.5)
 VAGUER = 3  # sentences for every video that several fit, and as many that say too little
 FRAMES_PER_SECOND = 1.0
-PRESET = "small"
+PRESET = "small_plus"
 SETTINGS = {
     "width": 64,
     "gaussian_widths": "none,1,8",
