@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 # The tensors of the tests are tiny: more threads would only wait for each other.
@@ -16,6 +17,11 @@ from hypothesis import settings
 
 from browser import chromium
 from holmes.media.backbones.torchvision_import import make_torchvision_importable
+
+# Tests make and delete thousands of small files, which a disk can take as long for as the tests themselves.
+MEMORY, ENOUGH = Path("/dev/shm"), 4 << 30
+if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 # No test survives a loss of power: waiting for the disk thousands of times would prove nothing.
 os.fsync = lambda descriptor: None  # type: ignore[assignment]
