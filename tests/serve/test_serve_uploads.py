@@ -32,7 +32,7 @@ from holmes.serve.settings import Limits, ServeSettings
 from holmes.serve.state import BadRequestError
 from holmes.serve.upload_folder import PARTS
 from serve_fakes import FILMS, PLENTY, build, client_of, film, open_fake
-from waiting import wait_for
+from waiting import LONG, wait_for
 
 FILM = bytes(range(256)) * 1000  # 256,000 bytes that are no film
 LIMITS = replace(PLENTY, spare=0, piece=100_000, upload=10_000_000)
@@ -270,22 +270,33 @@ def test_a_file_that_is_dropped_while_its_last_piece_arrives_is_kept_or_gone(
     client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never a file in the folder that is not in the index, and that nobody is told about."""
-    naming, real = threading.Event(), upload_folder.UploadFolder.finish
+    finishing, dropping, dropped = threading.Event(), threading.Event(), threading.Event()
+    finish, cancel, add = upload_folder.UploadFolder.finish, uploads.Uploads.cancel, uploads.Uploads._add
 
-    def slowly(self: upload_folder.UploadFolder, told: Any) -> Path:
-        naming.set()
-        time.sleep(0.3)
-        return real(self, told)
+    def finish_late(self: upload_folder.UploadFolder, told: Any) -> Path:
+        finishing.set()
+        assert dropping.wait(LONG)
+        return finish(self, told)
 
-    monkeypatch.setattr(upload_folder.UploadFolder, "finish", slowly)
-    monkeypatch.setattr(uploads, "POLL_SECONDS", 3.0)  # the job does not start before the cancellation ends
+    async def cancel_meanwhile(self: uploads.Uploads, id: str) -> uploads.Upload:
+        dropping.set()
+        return await cancel(self, id)
+
+    async def add_afterwards(self: uploads.Uploads) -> None:
+        if dropped.is_set():
+            await add(self)
+
+    monkeypatch.setattr(upload_folder.UploadFolder, "finish", finish_late)
+    monkeypatch.setattr(uploads.Uploads, "cancel", cancel_meanwhile)
+    monkeypatch.setattr(uploads.Uploads, "_add", add_afterwards)
     client.get("/api/uploads")
     upload = announce(client, FILM[:1000])
     with ThreadPoolExecutor(1) as other:
         last = other.submit(piece, client, upload, FILM[:1000], 0)
-        assert naming.wait(10)
-        dropped = client.delete(f"/api/uploads/{upload['id']}")
-        assert last.result().status_code == 200 and dropped.json()["state"] in ("waiting", "adding")
+        assert finishing.wait(LONG)
+        answer = client.delete(f"/api/uploads/{upload['id']}")
+        assert last.result().status_code == 200 and answer.json()["state"] == "waiting"
+    dropped.set()
     assert held(tmp_path / "in") == ["film.mp4"] and outcome(client, upload)["state"] == "added"
 
 
@@ -415,7 +426,6 @@ def test_a_lost_connection_is_continued(index: Path, tmp_path: Path, monkeypatch
         )
         with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.sendall(head.encode() + FILM[:30_000])
-            time.sleep(0.2)
         wait_for(lambda: remote._request("/api/uploads", announced())["offset"] == 30_000)
         stalled = socket.create_connection(("127.0.0.1", port))  # and one that says no more
         stalled.sendall(head.replace("offset=0", "offset=30000").encode() + FILM[30_000:40_000])
