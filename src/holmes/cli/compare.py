@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from holmes.cli.options import Device, Form, check_form, parse_protocols, say, show
+from holmes.cli.options import (
+    AlsoFits,
+    Device,
+    Form,
+    JsonFile,
+    OnlyProtocol,
+    SplitToRead,
+    check_form,
+    parse_protocols,
+    say,
+    show,
+)
 
 
 def compare(
@@ -20,11 +31,8 @@ def compare(
     store: Annotated[
         Path | None, typer.Option(help="The store to compare on.", show_default="the runs' own")
     ] = None,
-    split: Annotated[str, typer.Option(help="The split to compare on.")] = "test",
-    protocol: Annotated[
-        str | None,
-        typer.Option(help="Only runs of this protocol: honest or published.", show_default="all"),
-    ] = None,
+    split: SplitToRead = "test",
+    protocol: OnlyProtocol = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -32,14 +40,8 @@ def compare(
             help="Also write a page with the tables and the timelines of queries won and lost.",
         ),
     ] = None,
-    also_fits: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.json",
-            help="Which further videos are right, query to videos, in place of what the store says.",
-        ),
-    ] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")] = None,
+    also_fits: AlsoFits = None,
+    json: JsonFile = None,
     form: Form = None,
     device: Device = "auto",
 ) -> None:

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holmes.cli.options import Device, Form, check_form, counted, parse_protocols, say, show
+from holmes.cli.options import (
+    AlsoFits,
+    Device,
+    Form,
+    JsonFile,
+    OnlyProtocol,
+    SplitToRead,
+    check_form,
+    counted,
+    parse_protocols,
+    say,
+    show,
+)
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
@@ -32,11 +44,8 @@ def evaluate(
     store: Annotated[
         Path | None, typer.Option(help="The same, as an option.", show_default="the run's own")
     ] = None,
-    split: Annotated[str, typer.Option(help="The split to evaluate on.")] = "test",
-    protocol: Annotated[
-        str | None,
-        typer.Option(help="Only runs of this protocol: honest or published.", show_default="all"),
-    ] = None,
+    split: SplitToRead = "test",
+    protocol: OnlyProtocol = None,
     uncertainty: Annotated[
         bool,
         typer.Option("--uncertainty", help="Also measure how far the model's confidence can be trusted."),
@@ -90,14 +99,8 @@ def evaluate(
         Path | None,
         typer.Option(metavar="FILE.npz", help="With --method: write its score matrix."),
     ] = None,
-    also_fits: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.json",
-            help="Which further videos are right, query to videos, in place of what the store says.",
-        ),
-    ] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")] = None,
+    also_fits: AlsoFits = None,
+    json: JsonFile = None,
     form: Form = None,
     device: Device = "auto",
 ) -> None:

@@ -75,6 +75,22 @@ RayAddress = Annotated[
         show_default="no",
     ),
 ]
+StoreOfRun = Annotated[
+    Path | None, typer.Option(help="The store to evaluate on.", show_default="the run's own")
+]
+SplitToRead = Annotated[str, typer.Option(help="The split to evaluate on.")]
+OnlyProtocol = Annotated[
+    str | None,
+    typer.Option("--protocol", help="Only runs of this protocol: honest or published.", show_default="all"),
+]
+AlsoFits = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.json",
+        help="Which further videos are right, query to videos, in place of what the store says.",
+    ),
+]
+JsonFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")]
 FORMS = ("md", "latex", "csv", "json")
 Form = Annotated[
     str | None,

@@ -9,7 +9,7 @@ import typer
 
 from holmes.base.printing import printable
 from holmes.base.progress import progress_bar
-from holmes.cli.options import Device, say
+from holmes.cli.options import AlsoFits, Device, SplitToRead, StoreOfRun, say
 from holmes.errors import HolmesError
 
 
@@ -23,10 +23,8 @@ def report(
             show_default="RUN/report.html",
         ),
     ] = None,
-    store: Annotated[
-        Path | None, typer.Option(help="The store to evaluate on.", show_default="the run's own")
-    ] = None,
-    split: Annotated[str, typer.Option(help="The split to evaluate on.")] = "test",
+    store: StoreOfRun = None,
+    split: SplitToRead = "test",
     compare: Annotated[
         Path | None,
         typer.Option(metavar="RUN", help="A second run to compare it with, such as one with --set intra=0."),
@@ -55,13 +53,7 @@ def report(
         ),
     ] = None,
     held_out_split: Annotated[str, typer.Option(help="The split of these queries.")] = "val",
-    also_fits: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.json",
-            help="Which further videos are right, query to videos, in place of what the store says.",
-        ),
-    ] = None,
+    also_fits: AlsoFits = None,
     device: Device = "auto",
 ) -> None:
     """Write one self-contained page: results, training curves, kinds of query, moments on the timeline."""
