@@ -26,7 +26,7 @@ from holmes.base.parallel import ALONE
 from holmes.config.schema import HolmesConfig
 from holmes.data.store import Store
 from holmes.training.display import TrainingDisplay
-from holmes.training.protocol import Protocol, choose_splits
+from holmes.training.protocol import Protocol, Splits, choose_splits
 from holmes.training.run import Run, RunOptions
 from holmes.training.setup import fit_to_store
 
@@ -48,7 +48,7 @@ class Job:
 
 
 def train_to_the_end(job: Job, device: str) -> Run:
-    """A run of all its epochs that leaves nothing on disk; nothing is selected, the last epoch counts."""
+    """A run of all its epochs; nothing is selected, the last epoch counts."""
     torch.set_num_threads(1)
     gc.collect()  # the last run's recorded step and its memory
     if device.startswith("cuda"):
@@ -56,11 +56,16 @@ def train_to_the_end(job: Job, device: str) -> Run:
     store = Store.open(job.store)
     config = fit_to_store(job.config, store)
     splits = choose_splits(store, job.protocol, config.training.held_out, job.seed)
-    options = RunOptions(device=device, progress=False)
-    run = Run(store, splits, config, Path(os.devnull), job.seed, ALONE, choose_device(device), options)
-    with TrainingDisplay(1, 0, False) as display:
+    return whole_run(store, config, splits, choose_device(device), job.seed)
+
+
+def whole_run(store: Store, config: HolmesConfig, splits: Splits, device: torch.device, seed: int) -> Run:
+    """A run of all its epochs that leaves nothing on disk."""
+    options = RunOptions(device=str(device), progress=False)
+    run = Run(store, splits, config, Path(os.devnull), seed, ALONE, device, options)
+    with TrainingDisplay(1, 0, False) as silent:
         for epoch in range(config.training.epochs):
-            run.train_epoch(epoch, display)
+            run.train_epoch(epoch, silent)
     return run
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,6 @@ import torch
 
 from forked_children import forked_children  # noqa: F401 - a fixture
 from holmes.base.files import read_json
-from holmes.config.presets import preset
 from holmes.config.schema import to_dict, with_changes
 from holmes.data.bank import FeatureBank
 from holmes.data.check import check_store
@@ -29,7 +29,6 @@ from holmes.evidence.calibration import Calibration
 from holmes.heard.hearing import Hearing
 from holmes.media.backbones.text import TransformersText
 from holmes.results import METRICS
-from holmes.training.setup import fit_to_store
 from holmes.worlds.planted import PlantSettings, plant
 from index_fakes import FakeJoint, meaning
 from spoken_films import film
@@ -118,31 +117,36 @@ def test_a_reproduction_is_timed_and_continued(command: Any, tmp_path: Path, cap
     assert (tmp_path / "data/charades/TextData/roberta_charades_query_feat.hdf5").stat().st_size == 0
 
 
-def test_published_settings_are_trained_and_tested(command: Any, tmp_path: Path) -> None:
-    """On a planted world in the place of msvd; what `tuned` and `videos` do beside the search."""
+TINY_RUNS = ("width=8", "gaussian_widths=none", "batch_videos=16", "epochs=1", "warm_up_epochs=0")
+
+
+@pytest.mark.usefixtures("forked_children")
+def test_published_settings_and_dropouts_are_trained(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a planted world in the place of msvd."""
     world = PlantSettings(videos=16, val_videos=4, test_videos=6, video_width=16, text_width=12)
     plant(tmp_path / "data" / "msvd", world)
     words = ["--data", tmp_path / "data", "--work", tmp_path / "work", "--out", tmp_path, "--device", "cpu"]
-    words += ["--only", "msvd", "--jobs", 1, "--preset", "charades_plus", "--planted", 8, "--minutes", 5]
-    words += ["--trials", 2, "--seconds", 1, "--folds", 1, "--no-worth", "--seeds", "0,1"]
-    changes = {"width": 8, "gaussian_widths": "none", "batch_videos": 16, "epochs": 1, "warm_up_epochs": 0}
-    for name, value in changes.items():
-        words += ["--set", f"{name}={value}"]
-    command("tuning", "full", *words)
-    tuning = sys.modules["tuning"]
-    store = Store.open(tmp_path / "data" / "msvd")
-    held = tuning.TestSplit.of(store.path, "cpu")
+    words += ["--only", "msvd", "--jobs", 1, *(word for change in TINY_RUNS for word in ("--set", change))]
+    more = ["--preset", "charades_plus", "--trials", 2, "--minutes", 5, "--no-worth", "--seeds", "0,1"]
+    command("tuning", *words, *more, "--part", "full")
+    tested = sys.modules["tested_runs"]
+    held = tested.TestSplit.of(tmp_path / "data" / "msvd", "cpu")
     for seed in (0, 1):
-        figures = tuning.on_test(
+        figures = tested.on_test(
             tmp_path / "work" / "full-msvd" / f"honest-seed{seed}", held, last_epoch=True
         )
         assert figures["SumR, last epoch"] == pytest.approx(figures["SumR"])  # of one epoch
-    key = {"collection": "msvd", "videos": 10, "dropout": 0.4, "weight": 1.0, "fold": 0}
-    config = fit_to_store(with_changes(preset("charades_plus"), changes), store)
-    job = {"store": str(store.path), "config": to_dict(config), **key}
-    found = tuning.train_subset(job, torch.device("cpu"))
-    tuning.draw_videos([{**key, **found}], tmp_path / "videos.svg")
-    assert found["SumR"] > 0 and (tmp_path / "videos.svg").stat().st_size > 1000
+    script = import_module("dropout_by_videos")
+    monkeypatch.setattr(script, "SCHEDULE", {})
+    monkeypatch.setattr(script, "DROPOUTS", (0.25, 0.4))
+    command("dropout_by_videos", *words, "--planted", 8, "--seconds", 500, "--folds", 1)
+    found = read_json(tmp_path / "videos.json")
+    sums = {(one["videos"], one["dropout"], one["weight"]): one["SumR"] for one in found["results"]}
+    assert sums.keys() == set(product([12], script.DROPOUTS, script.WEIGHTS))
+    assert found["rows"][0]["0.4, 1.0"] == sums[12, 0.4, 1.0]
+    assert (tmp_path / "videos-and-dropout.svg").stat().st_size > 1000
 
 
 def test_encoders_are_timed_beside_their_libraries(
@@ -209,22 +213,22 @@ def test_everyone_is_tuned_with_the_same_budget(
     pytest.importorskip("optuna")
     plant(tmp_path / "work" / "planted-16", PlantSettings(videos=16, **SMALL))
 
-    tuning = import_module("tuning")
+    script = import_module("everyone_tuned")
 
     def run(words: list[str], timeout: float) -> Any:
         """In this process, which has imported torch."""
-        assert words[:2] == [sys.executable, tuning.__file__] and 0 < timeout <= 3000
-        command("tuning", *words[2:])
+        assert words[:2] == [sys.executable, script.__file__] and "--one" in words and 0 < timeout <= 3000
+        command("everyone_tuned", *words[2:])
         return SimpleNamespace(returncode=0)
 
     found = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
-    monkeypatch.setattr(tuning, "subprocess", found)
+    monkeypatch.setattr(script, "subprocess", found)
     words = ["--data", tmp_path, "--work", tmp_path / "work", "--out", tmp_path, "--device", "cpu"]
     words += ["--only", "planted", "--planted", 16, "--trials", 1, "--seeds", "0,1", "--jobs", 1]
     words += ["--at-once", 1, "--rows", "Holmes,MS-SL", "--search", "model.dropout", "--seconds", 3000]
-    for change in ("width=8", "gaussian_widths=none", "batch_videos=16", "epochs=1", "held_out=0.5"):
+    for change in (*TINY_RUNS[:-1], "held_out=0.5"):
         words += ["--set", change]
-    command("tuning", "everyone", *words)
+    command("everyone_tuned", *words)
     found = {path.stem: read_json(path) for path in (tmp_path / "work" / "everyone").glob("*.json")}
     assert found.keys() == {"planted-holmes", "planted-ms-sl"}
     assert all(entry["trials"] == 1 and len(entry["each"]) == 2 for entry in found.values())
@@ -234,7 +238,7 @@ def test_everyone_is_tuned_with_the_same_budget(
     means = [entry["SumR"] for entry in found["planted-ms-sl"]["each"].values()]
     assert float(rows["MS-SL"]["SumR"]) == pytest.approx(np.mean(means), abs=0.05)
     capsys.readouterr()
-    command("tuning", "everyone", *words)
+    command("everyone_tuned", *words)
     assert ": done" not in capsys.readouterr().out
 
 
