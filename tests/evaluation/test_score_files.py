@@ -180,6 +180,31 @@ def test_held_out_scores_calibrate(store, tmp_path):
         evaluate_score_file(tmp_path / "test.npz", store.path, "test", tmp_path / "test.npz", "test")
 
 
+@pytest.mark.parametrize(("factor", "offset"), [(1e-6, 0.0), (1e-3, 1e6), (1e4, -3e6)])
+def test_units_of_scores_change_nothing(store, tmp_path, factor, offset):
+    """Ranks, probabilities and how far they are true: scores that differ by little are not equal."""
+
+    def evaluated(folder, factor, offset):
+        folder.mkdir()
+        for name in ("test", "val"):
+            np.save(folder / f"{name}.npy", drawn(store, name).astype(np.float64) * factor + offset)
+        tables = []
+        files = folder / "test.npy", folder / "val.npy"
+        found = evaluate_score_file(
+            files[0], store.path, "test", files[1], "val", each=lambda found: tables.append(found.queries())
+        )
+        return found, tables[0].columns
+
+    (ours, theirs), (our_rows, their_rows) = zip(
+        evaluated(tmp_path / "plain", 1.0, 0.0), evaluated(tmp_path / "other", factor, offset), strict=True
+    )
+    assert our_rows["rank"] == their_rows["rank"] and our_rows["kind"] == their_rows["kind"]
+    np.testing.assert_allclose(our_rows["probability"], their_rows["probability"], rtol=1e-3)
+    for name, figures in ours["uncertainty"].items():
+        for figure, interval in figures.items():
+            assert theirs["uncertainty"][name][figure]["value"] == pytest.approx(interval["value"], abs=2e-3)
+
+
 def test_a_file_of_scores_has_a_page(store, tmp_path):
     """Without held-out scores the page says why no probability is known; two files are compared on it."""
     ours, held, base = (tmp_path / f"{name}.npz" for name in ("ours", "held", "base"))
@@ -279,7 +304,11 @@ def test_what_does_not_fit_is_refused_in_one_line(store, tmp_path):
         f"1 scores that are not finite; the first is that of query '{queries[3]}'",
     )
     refused(saved(a=scores, b=scores), store, "it has no 'scores', but a, b")
-    refused(saved(scores=np.array([[object()]])), store, "cannot be read as scores")
+    refused(saved(scores=np.array([[object()]])), store, "'scores' is not a whole array of numbers")
+    unsafe = np.array(queries, object)  # as a column of a data frame is
+    refused(
+        saved(scores=scores, queries=unsafe, videos=videos), store, r"'queries' .* np\.array\(names, str\)"
+    )
 
 
 def test_methods_without_training(store, tmp_path, capsys):

@@ -42,7 +42,7 @@ UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-Matrix = NDArray[np.float32]
+Matrix = NDArray[np.float64]  # scores that differ must not become equal
 HOW = "save np.savez(FILE, scores=…, queries=ids, videos=ids)"
 
 
@@ -65,7 +65,7 @@ class ScoreFile:
         rows = self._positions("queries", self.queries, [store.query_ids[q] for q in split.queries], 0, split)
         columns = self._positions("videos", self.videos, [store.video_ids[v] for v in split.videos], 1, split)
         with np.errstate(over="ignore"):
-            matrix = np.asarray(self.scores, np.float32)[rows][:, columns]
+            matrix = np.asarray(self.scores, np.float64)[rows][:, columns]
         broken = np.argwhere(~np.isfinite(matrix))
         if len(broken):
             row, column = broken[0]
@@ -152,7 +152,18 @@ def _read_npz(path: Path) -> ScoreFile:
         _check_size(sum(entry.file_size for entry in archive.infolist()))
     with np.load(path, allow_pickle=False) as arrays:
         key = "scores" if "scores" in arrays.files else _only(arrays.files)
-        return ScoreFile(path, arrays[key], *(_names(arrays, name) for name in ("queries", "videos")))
+        found = {name: _entry(arrays, name) for name in {key, "queries", "videos"} & {*arrays.files}}
+        return ScoreFile(path, found[key], *(_names(found, name) for name in ("queries", "videos")))
+
+
+def _entry(arrays: Any, name: str) -> NDArray[Any]:
+    try:
+        found: NDArray[Any] = arrays[name]
+    except ValueError:  # NumPy names an option of its own
+        raise ValueError(
+            f"'{name}' is not a whole array of numbers or text; save names as np.array(names, str)"
+        ) from None
+    return found
 
 
 def _read_hdf5(path: Path) -> ScoreFile:

@@ -27,6 +27,7 @@ from holmes.results import evaluation_file, summary_of
 from holmes.training.calibrate import fitting_videos
 
 Each = Callable[[EvaluatedRun], None]
+SPREAD = 0.1  # scores are judged with the deviation that cosines have, whatever their units
 
 
 def evaluate_score_file(
@@ -52,19 +53,21 @@ def evaluate_score_file(
             f"the splits '{held_out_split}' and '{split_name}' share videos; a calibration must be fitted on "
             "others than it is measured on. Name another split with --held-out-split."
         )
-    before, owner_Q = twice(read_scores(held_out).aligned(store, held)), torch.from_numpy(held.owner)
+    held_matrix, owner_Q = read_scores(held_out).aligned(store, held), torch.from_numpy(held.owner)
+    mean, unit = held_matrix.mean(), (held_matrix.std() or 1.0) / SPREAD
+    before, scores = (twice((each - mean) / unit) for each in (held_matrix, matrix))
     calibration = fit_calibration(before, owner_Q, 0.5, 0.5, file.digest, fitting_videos(store, held))
     if calibration is None:
         raise HolmesError(
             f"{held_out}: no calibration can be fitted; its queries are too few, or none finds its video."
         )
     found = evaluate_scores(RunFolder(path, None), matrix, file.digest, store, split, also_fits, calibration)
-    answers = answers_of(twice(matrix), torch.from_numpy(split.owner), calibration)
+    answers = answers_of(scores, torch.from_numpy(split.owner), calibration)
     values = drawn_figures(
         answers, answers_of(before, owner_Q, calibration), bootstrap_counts(split.owner, REPEATS)
     )
     report = found.report | {"uncertainty": with_intervals(values)}
-    found = replace(found, report=report)
+    found = replace(found, seen=replace(found.seen, scores=scores), report=report)
     each(found)
     return as_evaluation(found) | {"uncertainty": report["uncertainty"]}
 
@@ -100,7 +103,7 @@ def as_evaluation(found: EvaluatedRun) -> dict[str, Any]:
     return evaluation_file(summary, [report | {"group": name}], fitting, {})
 
 
-def twice(matrix: NDArray[np.float32]) -> Scores:
+def twice(matrix: NDArray[np.float64]) -> Scores:
     """Scores without branches: both are the same."""
     score_QV = torch.from_numpy(np.ascontiguousarray(matrix))
     return Scores(score_QV, score_QV)
