@@ -339,6 +339,28 @@ def test_what_fits_is_learned_from_queries_that_several_videos_satisfy():
     assert (judged.fit_QK >= judged.gallery.probability_QK).all(), "the one that is meant fits"
 
 
+def test_what_fits_a_vague_sentence_is_told_by_how_near_the_best_it_is():
+    """Clear sentences score high at one video; vague ones low everywhere, and highest at those that fit."""
+    vague_Q, found, scores, fits_QV = torch.arange(600) % 3 == 0, [], [], []
+    for seed in (0, 1):
+        rng = np.random.default_rng(seed)
+        owner_Q, score_QV = torch.from_numpy(rng.integers(0, 30, 600)), rng.normal(0.3, 0.05, (600, 30))
+        fits_QV.append(torch.from_numpy(rng.random((600, 30)) < 0.3) & vague_Q.unsqueeze(1))
+        fits_QV[-1][torch.arange(600), owner_Q] = True
+        score_QV[fits_QV[-1].numpy()] += 0.4
+        score_QV[vague_Q.numpy()] -= 0.4
+        scores.append(Scores(*torch.tensor(np.stack([score_QV] * 2), dtype=torch.float32)))
+        found.append(owner_Q)
+    others_QV = fits_QV[0].scatter(1, found[0].unsqueeze(1), False)
+    calibration = fit_calibration(scores[0], found[0], *WEIGHTS, "m", others_QV)
+    assert calibration is not None
+    judged = judge_all(scores[1], calibration)
+    true_QK = fits_QV[1].gather(1, calibration.score(scores[1]).argsort(dim=1, descending=True))
+    for some_Q in (vague_Q, ~vague_Q):
+        said_QK, right_QK = judged.fit_QK[some_Q], true_QK[some_Q]
+        assert said_QK[right_QK].mean() > 0.8 and said_QK[~right_QK].mean() < 0.1
+
+
 def test_older_calibrations_open_with_what_they_lack_at_its_default():
     old = {
         "version": 2, "model": "abc", "candidates": 100, "frame_weight": 0.4, "clip_weight": 0.6,

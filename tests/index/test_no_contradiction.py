@@ -63,8 +63,10 @@ calibrations = st.builds(
     absence_slope=st.floats(0, 2),
     absence_middle=st.floats(-12, 0),
     absence_size_power=st.floats(-1, 1),
+    absence_outweighs=st.floats(0, 10_000),
     fit_shift=st.floats(-12, 3),
     fit_slope=st.floats(0, 2),
+    fit_behind=st.floats(-1, 3),
 )
 shapes = st.sampled_from(["alike", "chance", "one", "few", "half"])
 more = st.integers(0, 500)

@@ -17,7 +17,7 @@ EXTRA = "calibration"  # its name among a checkpoint's extras
 VERSION = 5
 # Before version 3 nothing was learned of missing videos, of how far a query's scores spread, or of what fits;
 # before version 4, of the lead of the best, or of how the size of a gallery hides a missing video; before
-# version 5, of how a right video shows among few.
+# version 5, of how a right video shows among few. The first of version 5 tell what fits by log α alone.
 READABLE = (1, 2, 3, 4, 5)
 Number = Annotated[float, Within(-1e9, 1e9)]
 Positive = Annotated[float, Within(1e-9, 1e9)]
@@ -46,9 +46,11 @@ class Calibration:
     absence_middle: Number = 0.0
     absence_size_power: Power = 0.0
     absence_outweighs: Annotated[float, Within(0, 1e9)] = 0.0
-    # log-odds that a video fits which is not the one that is meant: fit_shift + fit_slope · log α
+    # log-odds that a video fits which is not the one that is meant:
+    # fit_shift + fit_slope · log α + fit_behind · (log α - log α of the best)
     fit_shift: Number = -20.0
     fit_slope: Number = 0.0
+    fit_behind: Number = 0.0
 
     @property
     def evidence(self) -> ScoreEvidence:
@@ -74,7 +76,8 @@ class Calibration:
 
     def fits(self, log_alpha_QK: Tensor, probability_QK: Tensor) -> Tensor:
         """The probability that each video fits: it is the one, or it is not and fits all the same."""
-        other_QK = torch.sigmoid(self.fit_shift + self.fit_slope * log_alpha_QK)
+        behind_QK = log_alpha_QK - log_alpha_QK.amax(1, keepdim=True)
+        other_QK = torch.sigmoid(self.fit_shift + self.fit_slope * log_alpha_QK + self.fit_behind * behind_QK)
         return probability_QK + (1 - probability_QK) * other_QK
 
     def score(self, scores: Scores) -> Tensor:

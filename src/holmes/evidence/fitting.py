@@ -80,12 +80,14 @@ def fit_fitting(fitted: Calibration, score_QV: Tensor, owner_Q: Tensor, also_fit
     if fits_QN.sum() < FEWEST_FITTING:
         return fitted
     shown = contrast(score_QV.amax(1), background(score_QV), score_QV.shape[1])
-    log_alpha_P = fitted.evidence.log_alpha(best.values, fitted.evidence.sharpness(shown)).flatten()
-    line_2 = fit_logistic(
-        torch.stack([torch.ones_like(log_alpha_P), log_alpha_P], 1), fits_QN.flatten(), FIT_PRIOR
-    )
-    shift, slope = line_2.tolist()
-    return replace(fitted, fit_shift=shift, fit_slope=slope)
+    sharpness_Q = fitted.evidence.sharpness(shown)
+    log_alpha_QN = fitted.evidence.log_alpha(best.values, sharpness_Q)
+    # Of many videos that fit a vague sentence none has much evidence: what counts is how near the best it is.
+    log_best_Q1 = fitted.evidence.log_alpha(score_QV.amax(1, keepdim=True), sharpness_Q)
+    inputs_QN3 = torch.stack([torch.ones_like(log_alpha_QN), log_alpha_QN, log_alpha_QN - log_best_Q1], 2)
+    found_3 = fit_logistic(inputs_QN3.flatten(0, 1), fits_QN.flatten(), FIT_PRIOR)
+    shift, slope, behind = found_3.tolist()
+    return replace(fitted, fit_shift=shift, fit_slope=slope, fit_behind=behind)
 
 
 def judge_all(scores: Scores, calibration: Calibration, expect_missing: float = EXPECT_MISSING) -> Judgement:
