@@ -114,9 +114,15 @@ class GroupReport:
     queries: int
     metrics: Figures
     intervals: dict[str, Bounds]
+    metrics_fitting: Figures | None = None  # where other videos that fit count as right too
+    intervals_fitting: dict[str, Bounds] | None = None
 
     def to_dict(self) -> Json:
-        return {"queries": self.queries, **self.metrics, "intervals": listed(self.intervals)}
+        plain: Json = {"queries": self.queries, **self.metrics, "intervals": listed(self.intervals)}
+        if self.metrics_fitting is not None and self.intervals_fitting is not None:
+            bounds = listed(self.intervals_fitting)
+            plain |= {"metrics_fitting": {**self.metrics_fitting}, "intervals_fitting": bounds}
+        return plain
 
 
 @dataclass(frozen=True)
@@ -338,8 +344,8 @@ def report_of(report: Mapping[str, Any]) -> RunReport:
 
 def group_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """A group's fields: in JSON its figures are beside its size and its intervals."""
-    metrics = {name: value for name, value in values.items() if name not in ("queries", "intervals")}
-    return {"queries": values["queries"], "metrics": metrics, "intervals": values["intervals"]}
+    others = {name: value for name, value in values.items() if name not in METRICS}
+    return others | {"metrics": {name: values[name] for name in METRICS}}
 
 
 def record_of(kind: type[T], values: Mapping[str, Any]) -> T:

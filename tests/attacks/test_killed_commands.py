@@ -24,6 +24,7 @@ from holmes.cli import main
 from holmes.data.check import check_store
 from holmes.data.pack import Source, pack
 from holmes.data.store import Store
+from holmes.evaluation import intervals
 from holmes.evaluation.intervals import over_seeds, save_ranks
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
@@ -39,7 +40,6 @@ from holmes.report.figures import style
 from holmes.report.figures import sweep_curves as sweeps
 from holmes.results import METRICS, TrainingResult
 from holmes.serve.jobs import add_to_index, remove_video
-from holmes.training import experiments
 from holmes.training import run as training
 from holmes.training.protocol import Protocol
 from holmes.training.resume import RANKS, RESULT, read_result, write_result
@@ -85,7 +85,7 @@ class NoRun:
 @pytest.fixture
 def no_learning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "Run", NoRun)
-    monkeypatch.setattr(experiments, "over_seeds", lambda metrics, *_: over_seeds(metrics))
+    monkeypatch.setattr(intervals, "over_seeds", lambda metrics, *_: over_seeds(metrics))
     monkeypatch.setattr(sweeps, "sweep_figure", lambda *_: Drawn())
     monkeypatch.setattr(style, "svg", lambda figure: b"<svg/>")
 

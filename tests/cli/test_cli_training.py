@@ -55,6 +55,9 @@ def test_training_over_seeds_prints_both_protocols(runs, store, capsys):
         total = summary["protocols"][protocol]["metrics"]["SumR"]
         row = re.search(rf"ours, {protocol}, 2 seeds .*", printed)
         assert row and f"{total['mean']:.1f} ± {total['deviation']:.1f}" in row[0]
+        fitting = summary["protocols"][protocol]["metrics_fitting"]["SumR"]
+        row = re.search(rf"ours, {protocol}, 2 seeds, any video that fits .*", printed)
+        assert row and f"{fitting['mean']:.1f} ± {fitting['deviation']:.1f}" in row[0]
     assert re.search(r"Holmes, dual query\W+18\.4\W+40\.7\W+52\.0\W+87\.5\W+198\.6", printed)
     assert "'planted', not TVR" in printed
 
@@ -69,9 +72,19 @@ def test_evaluate_reports_the_figures_of_training(runs, folder, capsys):
         assert report["checkpoint"] == load_checkpoint(run / "best").digest
         assert report["trained_on_this_store"]
         assert {"by", "localisation", "aligned_mass", "partition"} <= set(report)
+        kinds = report["by"]["kind"].values()
+        hits = sum(kind["queries"] * kind["metrics_fitting"]["R@10"] for kind in kinds)
+        assert hits / report["queries"] == pytest.approx(report["metrics_fitting"]["R@10"])
+    kinds = found["over_seeds"]["honest"]["by"]["kind"].values()
+    of_seeds = sum(kind["queries"] * kind["metrics_fitting"]["R@10"]["mean"] for kind in kinds)
+    both = found["summary_fitting"]["honest"]["R@10"]["mean"] * found["reports"][0]["queries"]
+    assert of_seeds == pytest.approx(both)
     summary = read_json(runs / "summary.json")["protocols"]
     for protocol in ("honest", "published"):
         assert found["summary"][protocol]["SumR"] == pytest.approx(summary[protocol]["metrics"]["SumR"])
+        fitting = summary[protocol]["metrics_fitting"]
+        assert found["summary_fitting"][protocol]["SumR"] == pytest.approx(fitting["SumR"])
+        assert fitting["SumR"]["mean"] > summary[protocol]["metrics"]["SumR"]["mean"]
     printed = capsys.readouterr().out
     for text in ("by kind", "polysemous", "by moment ratio", "mean IoU", "spread evenly", "macro-F1"):
         assert text in printed
@@ -133,6 +146,9 @@ def test_ablate_prints_and_saves_the_papers_layout(store, folder, capsys):
     printed, saved = capsys.readouterr().out, (out / "table.md").read_text()
     assert "Efficacy of flexible optimal transport" in printed
     assert "| (11) w/ softmax |" in saved
+    fitting = [f"{row['metrics_fitting']['SumR']['mean']:.1f} |" for row in rows]
+    lines = [line for line in saved.splitlines() if line.startswith("|   any video that fits |")]
+    assert [line.endswith(total) for line, total in zip(lines, fitting, strict=True)] == [True] * 3
     assert "| published † | 2.3 | 8.6 | 14.2 | 53.5 | 78.6 |" in saved, "row 11 of the paper, Charades-STA"
     with pytest.raises(HolmesError, match="unknown ablation table 'transports'"):
         holmes(*words, "--table", "transports")
@@ -166,7 +182,9 @@ def test_sweep_adds_its_curve_to_those_before(store, folder, monkeypatch, capsys
     assert [point["value"] for point in sweeps["beta"]["points"]] == [0.1, 0.2, 0.3]
     assert (out / "sweep.svg").stat().st_size > small
     assert (out / "sweep.png").read_bytes().startswith(b"\x89PNG")
-    assert "0.3 (preset)" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "0.3 (preset)" in printed and printed.count("any video that fits") == 3 + 3, "values of both"
+    assert "metrics_fitting" in sweeps["beta"]["points"][0]
     write_json(out / "sweep.json", {"sweeps": {"beta": None}, "grids": 3})  # not worth losing what is trained
     holmes(*words, "--parameter", "dustbin", *settings)
     assert "sweep.json is damaged; it is written anew" in capsys.readouterr().err

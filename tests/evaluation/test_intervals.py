@@ -10,6 +10,7 @@ from holmes.evaluation.comparison import System, compare_systems, decided_querie
 from holmes.evaluation.confidence.metrics import calibration_error
 from holmes.evaluation.intervals import (
     METRICS,
+    SavedRanks,
     bootstrap_counts,
     draw_videos,
     drawn_recall,
@@ -19,6 +20,7 @@ from holmes.evaluation.intervals import (
     read_ranks,
     recall_intervals,
     save_ranks,
+    saved_summary,
 )
 from holmes.evaluation.recall import CUTOFFS, Fits, rank_of_fitting, recall
 
@@ -123,8 +125,11 @@ def test_a_figure_that_draws_make_larger_still_lies_in_its_interval():
 
 def test_ranks_are_kept_and_a_damaged_file_is_none(tmp_path):
     save_ranks(tmp_path / "ranks.npz", [3, 1, 2], [0, 0, 1])
-    ranks, videos = read_ranks(tmp_path / "ranks.npz")
-    assert ranks.tolist() == [3, 1, 2] and videos.tolist() == [0, 0, 1]
+    found = read_ranks(tmp_path / "ranks.npz")
+    assert found.rank_Q.tolist() == [3, 1, 2] and found.video_Q.tolist() == [0, 0, 1]
+    assert found.fitting_Q is None
+    save_ranks(tmp_path / "ranks.npz", [3, 1, 2], [0, 0, 1], [2, 1, 1])
+    assert read_ranks(tmp_path / "ranks.npz").fitting_Q.tolist() == [2, 1, 1]
     (tmp_path / "ranks.npz").write_bytes(b"PK no archive")
     assert read_ranks(tmp_path / "ranks.npz") is None and read_ranks(tmp_path / "none.npz") is None
 
@@ -137,7 +142,36 @@ def test_figures_over_seeds_have_their_interval():
     assert found.low < found.value < found.high
 
 
+def test_figures_of_saved_ranks_know_what_fits_only_if_every_run_does():
+    rank_SQ = some_ranks(5)
+    fitting_SQ = np.maximum(rank_SQ // 2, 1)
+    metrics = [recall(torch.from_numpy(row)) for row in rank_SQ]
+    runs = [SavedRanks(*rows) for rows in zip(rank_SQ, [VIDEO_Q] * len(rank_SQ), fitting_SQ, strict=True)]
+    found = saved_summary(metrics, runs)
+    assert found["metrics"]["R@10"]["mean"] == pytest.approx(np.mean([one["R@10"] for one in metrics]))
+    fitting = found["metrics_fitting"]["R@10"]
+    assert fitting["mean"] == pytest.approx(100 * (fitting_SQ <= 10).mean())
+    assert fitting["low"] < fitting["mean"] < fitting["high"]
+    assert saved_summary(metrics, [runs[0]._replace(fitting_Q=None), *runs[1:]]).keys() == {"metrics"}
+    without = saved_summary(metrics, [None, *runs[1:]])
+    assert without.keys() == {"metrics"} and without["metrics"]["R@10"]["low"] is None
+
+
 # What fits counts as right
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_what_fits_is_shared_among_processes(processes):
+    fits, size = Fits(torch.tensor([0, 0, 3, 4]), torch.tensor([2, 3, 1, 0])), -(-5 // processes)
+    parts = [fits.of_rows(rank * size, size) for rank in range(processes)]
+    back = torch.cat([part.query_N + rank * size for rank, part in enumerate(parts)])
+    assert back.tolist() == [0, 0, 3, 4] and torch.cat([part.video_N for part in parts]).tolist() == [
+        2,
+        3,
+        1,
+        0,
+    ]
+    assert all((part.query_N < size).all() for part in parts)
 
 
 def test_recall_that_knows_what_fits_by_hand():

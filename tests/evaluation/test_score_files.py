@@ -157,9 +157,18 @@ def test_labels_of_further_right_videos_count_in_comparisons_and_reports(store, 
     difference = grids["Difference to one.npz, if any video that fits counts as right"]
     assert difference["rows"][0] == ["two.npz", *["+0.0"] * 5]
     assert grids["Difference to one.npz, on the same draws"]["rows"][0] != difference["rows"][0]
+    groups = grids["By kind: figures, and difference to one.npz"]["rows"]
+    fitting = [row[1:6] for row in groups if row[0] == "  any video that fits"]
+    assert {tuple(row[:4]) for row in fitting} == {("100.0", "100.0", "100.0", "400.0")}
+    assert [row[4][:4] for row in fitting] == ["", "+0.0"] * (len(fitting) // 2)
     words = ["report", tmp_path / "one.npz", *where, "--out", tmp_path / "page.html"]
     main.app([str(word) for word in words], standalone_mode=False)
-    assert "<td>400.0</td>" in (tmp_path / "page.html").read_text().replace(' class="number"', "")
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("any video that fits") > 3, "overall and by group"
+    assert "<td>400.0</td>" in page.replace(' class="number"', "")
+    main.app([*map(str, words), "--compare", str(tmp_path / "two.npz")], standalone_mode=False)
+    page = (tmp_path / "page.html").read_text()
+    assert "Difference to two.npz, scores, if any video that fits counts as right" in page
 
 
 def test_held_out_scores_calibrate(store, tmp_path):

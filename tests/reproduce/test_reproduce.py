@@ -20,6 +20,7 @@ from holmes.data.export import export_store
 from holmes.data.pack import Source, pack
 from holmes.data.store import Store
 from holmes.errors import HolmesError
+from holmes.evaluation.intervals import save_ranks
 from holmes.evaluation.runs.evaluate import evaluate_run
 from holmes.evaluation.runs.folders import RunFolder
 from holmes.reproduce import checkpoints
@@ -28,9 +29,10 @@ from holmes.reproduce.finding import find, refuse_data_as_results
 from holmes.reproduce.plan import TABLES, Request, make_plan
 from holmes.reproduce.published import COLLECTIONS
 from holmes.reproduce.run import reproduce
-from holmes.reproduce.tables import Reproduction, ablation_grid
+from holmes.reproduce.tables import Reproduction, ablation_grid, main_grid
 from holmes.results import METRICS, TrainingResult
 from holmes.training.protocol import Protocol
+from holmes.training.resume import RANKS
 from holmes.worlds.planted import PlantSettings, plant
 from killing import die_before
 from tex import compile_tables
@@ -290,6 +292,24 @@ def test_ablations_say_whether_the_sign_agrees(tmp_path):
     signs = [row[-1] for row in grid.rows if row[0].startswith("(")][1:]
     assert signs == ["yes", "no"] * 5 + ["yes"]
     assert "Both agree on the sign in 6 of 11 rows." in grid.notes
+
+
+def test_tables_show_recall_of_any_right_video_where_others_are_known(tmp_path):
+    asked = request(tmp_path, tmp_path, tables=("main", "ablation"))
+    outcome = Reproduction(asked, make_plan(asked, ["charades"]))
+    for run in outcome.plan:
+        folder = tmp_path / run.name
+        folder.mkdir()
+        save_ranks(folder / RANKS, [3, 7, 200], [0, 1, 2], [1, 1, 1])
+        outcome.results[run.name] = TrainingResult(
+            run=str(folder), protocol="published", seed=0, epoch=1, epochs_done=1, split="test",
+            metrics=dict.fromkeys(METRICS, 20.0),
+        )  # fmt: skip
+    for grid in (main_grid(outcome, "charades"), ablation_grid(outcome, "charades")):
+        ours = [place for place, row in enumerate(grid.rows) if row[0].startswith(("ours", "("))]
+        assert ours and all(len(row) in (1, len(grid.columns)) for row in grid.rows)
+        for place in ours:
+            assert grid.rows[place + 1][:6] == ["  any video that fits", *["100.0"] * 4, "400.0"]
 
 
 def test_a_published_checkpoint_is_told_by_its_temperatures(tmp_path):

@@ -220,7 +220,8 @@ def test_a_real_search_in_processes_trains_and_tests_the_best(store, tmp_path):
         store, tiny_settings(**fixed), tmp_path, trials=2, jobs=1, fixed=TINY, worth=False, options=QUIET
     )
     assert len(found.trials) == 2 and len(found.best.sums) == FOLDS
-    assert found.test is not None and found.test["SumR"]["mean"]
+    assert found.test is not None and found.test_fitting is not None
+    assert found.test["SumR"]["mean"] < found.test_fitting["SumR"]["mean"]
     run = tmp_path / "chosen" / f"trial{found.best.number}" / "honest-seed0"
     assert from_dict(read_json(run / "run.json")["config"]) == found.config
     # The same trial, in this process.

@@ -169,7 +169,7 @@ def figure_tables(found: dict[str, Any], run: Path, split: str) -> Iterator[Grid
     """Our figures beside published ones, then each setting by group."""
     from holmes.evaluation.literature import published_figures
     from holmes.evaluation.runs.evaluate import SCORES
-    from holmes.evaluation.tables import report_grids, results_grid
+    from holmes.evaluation.tables import FITTING, report_grids, results_grid
 
     first, ours = found["reports"][0], {}
     from_outside = first["preset"] == SCORES
@@ -177,7 +177,7 @@ def figure_tables(found: dict[str, Any], run: Path, split: str) -> Iterator[Grid
         label = name if from_outside else f"ours, {name}"
         ours[label] = figures
         if name in found.get("summary_fitting", {}):
-            ours[f"{label}, any video that fits"] = found["summary_fitting"][name]
+            ours[f"{label}, {FITTING}"] = found["summary_fitting"][name]
     title = f"{run} on {Path(first['store']).name}, {split} split"
     known = published_figures(first["collection"] if from_outside else first["preset"])
     yield results_grid(title, ours, known, first["collection"], first["videos"])

@@ -70,8 +70,7 @@ def train(
 
 
 def train_one(study: Study, start: str | None = None) -> dict[str, dict[str, Any]]:
-    from holmes.evaluation.intervals import over_seeds, read_ranks
-    from holmes.results import summary_of
+    from holmes.evaluation.intervals import read_ranks, saved_summary
     from holmes.training.resume import RANKS, RESULT, RUN
     from holmes.training.run import train as run
 
@@ -83,10 +82,8 @@ def train_one(study: Study, start: str | None = None) -> dict[str, dict[str, Any
     if finished:
         say(f"{study.out} had already finished; these are its figures")
     say_uncalibrated([result])
-    ranks = read_ranks(study.out / RANKS)
-    known = () if ranks is None else (ranks[0][None], ranks[1])
-    figures = over_seeds([result.metrics], *known)
-    return {f"ours, {protocol.value}, seed {seed}": summary_of(figures)}
+    found = saved_summary([result.metrics], [read_ranks(study.out / RANKS)])
+    return {f"ours, {protocol.value}, seed {seed}": found}
 
 
 def train_many(study: Study) -> dict[str, dict[str, Any]]:
@@ -100,7 +97,7 @@ def train_many(study: Study) -> dict[str, dict[str, Any]]:
         for run in found["runs"]
     )
     return {
-        f"ours, {protocol}, {len(study.seeds)} seed{'s' * (len(study.seeds) > 1)}": found["metrics"]
+        f"ours, {protocol}, {len(study.seeds)} seed{'s' * (len(study.seeds) > 1)}": found
         for protocol, found in summary["protocols"].items()
     }
 
@@ -123,9 +120,14 @@ def say_uncalibrated(results: Iterable[TrainingResult]) -> None:
 
 def show_results(study: Study, ours: dict[str, dict[str, Any]]) -> None:
     from holmes.evaluation.literature import published_figures
-    from holmes.evaluation.tables import results_grid
+    from holmes.evaluation.tables import FITTING, results_grid
 
+    rows = {}
+    for label, found in ours.items():
+        rows[label] = found["metrics"]
+        if "metrics_fitting" in found:
+            rows[f"{label}, {FITTING}"] = found["metrics_fitting"]
     name, collection = study.config.name, study.store.info.collection
     title = f"{name} on {study.store.path.name}, test split"
     videos = len(study.store.split("test").videos)
-    show(results_grid(title, ours, published_figures(name), collection, videos))
+    show(results_grid(title, rows, published_figures(name), collection, videos))

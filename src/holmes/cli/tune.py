@@ -65,7 +65,7 @@ def tune(
     from holmes.api import tune as search
     from holmes.base.files import read_json
     from holmes.data.store import Store
-    from holmes.evaluation.tables import results_grid
+    from holmes.evaluation.tables import FITTING, results_grid
     from holmes.report.figures.tuning import save_tuning
     from holmes.report.tuning import settings_table, trials_table
     from holmes.training.run import RunOptions
@@ -82,8 +82,11 @@ def tune(
     tables = [trials_table(found), settings_table(found)]
     if found.test is not None:
         title = f"{found.config.name} on {store.name}, test split"
-        row = {f"tuned, {len(chosen)} seed{'s' * (len(chosen) > 1)}": found.test}
+        name = f"tuned, {len(chosen)} seed{'s' * (len(chosen) > 1)}"
+        rows = {name: found.test}
+        if found.test_fitting is not None:
+            rows[f"{name}, {FITTING}"] = found.test_fitting
         videos = len(Store.open(store).split("test").videos)
-        tables.append(results_grid(title, row, None, found.collection, videos))
+        tables.append(results_grid(title, rows, None, found.collection, videos))
     show(*tables, form=form)
     say(f"the best settings: {out / BEST}")

@@ -63,7 +63,11 @@ def compare_systems(systems: list[System], video_Q: NDArray[np.int64], groups: G
                         group: {
                             "queries": int(member_Q.sum()),
                             "metrics": figures(system.rank_SQ, member_Q),
+                            "metrics_fitting": None
+                            if system.fitting_SQ is None
+                            else figures(system.fitting_SQ, member_Q),
                             "difference": differences(number, member_Q),
+                            "difference_fitting": differences(number, member_Q, fitting=True),
                         }
                         for group, member_Q in members.items()
                     }

@@ -13,13 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from holmes.base.files import atomic_file, read_file
-from holmes.evaluation.recall import CUTOFFS
-from holmes.results import METRICS, Interval, PairedDifference
+from holmes.evaluation.recall import CUTOFFS, recall
+from holmes.results import METRICS, Interval, PairedDifference, summary_of
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -137,25 +139,51 @@ def over_seeds(
     return figures
 
 
-def save_ranks(path: Path, rank_Q: ArrayLike, video_Q: ArrayLike) -> None:
+class SavedRanks(NamedTuple):
+    """Of a run's queries: the ranks of the right videos, these videos, and the ranks of the best that fit."""
+
+    rank_Q: Ranks
+    video_Q: NDArray[np.int64]
+    fitting_Q: Ranks | None = None  # None where no further video is known to fit, and for older runs
+
+
+def saved_summary(
+    metrics: Sequence[dict[str, float]], saved: Sequence[SavedRanks | None]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """The `metrics` of a setting over its seeds, and `metrics_fitting` where every run knows what fits."""
+    known = [each for each in saved if each is not None]
+    if len(known) < len(saved):  # runs of an earlier version
+        return {"metrics": summary_of(over_seeds(metrics))}
+    video_Q = known[0].video_Q
+    found = {"metrics": summary_of(over_seeds(metrics, np.stack([each.rank_Q for each in known]), video_Q))}
+    fitting = [each.fitting_Q for each in known if each.fitting_Q is not None]
+    if len(fitting) == len(known):
+        figures = [recall(torch.from_numpy(rank_Q)) for rank_Q in fitting]
+        found["metrics_fitting"] = summary_of(over_seeds(figures, np.stack(fitting), video_Q))
+    return found
+
+
+def save_ranks(path: Path, rank_Q: ArrayLike, video_Q: ArrayLike, fitting_Q: ArrayLike | None = None) -> None:
+    given = {"rank": rank_Q, "video": video_Q, "fitting": fitting_Q}
+    arrays: dict[str, Any] = {n: np.asarray(rows, np.int64) for n, rows in given.items() if rows is not None}
     with atomic_file(path) as file:
-        np.savez_compressed(file, rank=np.asarray(rank_Q, np.int64), video=np.asarray(video_Q, np.int64))
+        np.savez_compressed(file, **arrays)
 
 
-def read_ranks(path: Path) -> tuple[Ranks, NDArray[np.int64]] | None:
-    """Ranks and videos of a run's queries; None where it has none or they cannot be read."""
+def read_ranks(path: Path) -> SavedRanks | None:
+    """What `save_ranks` wrote; None where a run has none or they cannot be read."""
     try:
         with np.load(BytesIO(read_file(path)), allow_pickle=False) as saved:
             if sum(part.file_size for part in saved.zip.infolist()) > LARGEST_RANKS:
                 return None
-            rank_Q, video_Q = saved["rank"], saved["video"]
+            found = [saved[name] for name in ("rank", "video", "fitting") if name in saved.files]
     except Exception:  # whatever goes wrong while reading it, the figures do without intervals
         return None
-    if rank_Q.ndim != 1 or not len(rank_Q) or rank_Q.shape != video_Q.shape:
+    if len(found) < 2 or found[0].ndim != 1 or not len(found[0]):
         return None
-    if rank_Q.dtype != np.int64 or video_Q.dtype != np.int64 or min(rank_Q.min(), video_Q.min()) < 0:
+    if any(each.shape != found[0].shape or each.dtype != np.int64 or each.min() < 0 for each in found):
         return None
-    return rank_Q, video_Q
+    return SavedRanks(*found)
 
 
 def paired_differences(

@@ -5,6 +5,7 @@ Q queries, V videos
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +25,29 @@ class Fits:
 
     query_N: Tensor
     video_N: Tensor
+
+    def of_rows(self, first: int, rows: int) -> Fits:
+        """Those of some neighbouring queries, counted from the first of them."""
+        among_N = (self.query_N >= first) & (self.query_N < first + rows)
+        return Fits(self.query_N[among_N] - first, self.video_N[among_N])
+
+
+def fits_of(also_fits: Mapping[int, Sequence[int]], split: Split, device: torch.device) -> Fits | None:
+    """Which other videos of the split fit which queries, each once; None where none is known.
+
+    The labels of others may list a query's own video too: it is no further one.
+    """
+    column = {int(video): number for number, video in enumerate(split.videos)}
+    pairs = [
+        (row, column[video])
+        for row, query in enumerate(split.queries)
+        for video in sorted({*also_fits.get(int(query), ())})
+        if column.get(video, split.owner[row]) != split.owner[row]
+    ]
+    if not pairs:
+        return None
+    query_N, video_N = torch.tensor(pairs, device=device).T
+    return Fits(query_N, video_N)
 
 
 CUTOFFS = (1, 5, 10, 100)
@@ -73,10 +97,22 @@ def retrieval_metrics(
 
 
 def retrieval_ranks(
-    model: HolmesModel, bank: FeatureBank, split: Split, score: ScoreConfig, world: World = ALONE
+    model: HolmesModel,
+    bank: FeatureBank,
+    split: Split,
+    score: ScoreConfig,
+    world: World = ALONE,
+    fits: Fits | None = None,
 ) -> Tensor:
-    """The rank of every query's video; with several processes, each ranks its share of the queries."""
+    """The rank of every query's video, or with `fits` of the best one that fits.
+
+    With several processes, each ranks its share of the queries.
+    """
     encoded = encode_split(model, bank, split, world)
     scores_QV = score_all(encoded).combined(score.frame_weight, score.clip_weight)
-    ranks_Q = gather_rows(rank_of_owner(scores_QV, encoded.owner_Q), world)
-    return ranks_Q[: len(split.queries)]
+    if fits is None:
+        own_Q = rank_of_owner(scores_QV, encoded.owner_Q)
+    else:
+        rows = len(scores_QV)
+        own_Q = rank_of_fitting(scores_QV, encoded.owner_Q, fits.of_rows(world.rank * rows, rows))
+    return gather_rows(own_Q, world)[: len(split.queries)]

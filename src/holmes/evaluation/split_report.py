@@ -23,9 +23,10 @@ from holmes.data.store import Split, Store
 from holmes.encoders.model import HolmesModel
 from holmes.evaluation.intervals import Draws, draw_videos, recall_intervals
 from holmes.evaluation.localisation import ROUNDING, aligned_mass, localisation
-from holmes.evaluation.recall import Fits, rank_of_fitting, rank_of_owner, recall
+from holmes.evaluation.recall import fits_of, rank_of_fitting, rank_of_owner, recall
 from holmes.evaluation.scoring import Encoded, encode_split, score_all
 from holmes.records import QueryKind, Scores
+from holmes.results import METRICS
 from holmes.transport.alignment import Alignment
 
 LENGTHS = {"1-5 words": 5, "6-10 words": 10, "11-15 words": 15, "16-20 words": 20, "21+ words": np.inf}
@@ -97,7 +98,7 @@ def ranked_split(
         "intervals": bounds_of(ranks_Q, draws),
         "metrics_fitting": None if fitting_Q is None else recall(fitting_Q),
         "intervals_fitting": None if fitting_Q is None else bounds_of(fitting_Q, draws),
-        "by": breakdowns(ranks_Q, store, split),
+        "by": breakdowns(ranks_Q, store, split, fitting_Q),
     }
     return Evaluated(
         split,
@@ -116,25 +117,9 @@ def bounds_of(ranks_Q: torch.Tensor, draws: Draws) -> dict[str, list[float | Non
     return {name: value.bounds() for name, value in found.items()}
 
 
-def fits_of(also_fits: Mapping[int, Sequence[int]], split: Split, device: torch.device) -> Fits | None:
-    """Which other videos of the split fit which queries, each once; None where none is known.
-
-    The labels of others may list a query's own video too: it is no further one.
-    """
-    column = {int(video): number for number, video in enumerate(split.videos)}
-    pairs = [
-        (row, column[video])
-        for row, query in enumerate(split.queries)
-        for video in sorted({*also_fits.get(int(query), ())})
-        if column.get(video, split.owner[row]) != split.owner[row]
-    ]
-    if not pairs:
-        return None
-    query_N, video_N = torch.tensor(pairs, device=device).T
-    return Fits(query_N, video_N)
-
-
-def breakdowns(ranks_Q: Tensor, store: Store, split: Split) -> dict[str, dict[str, dict[str, Any]]]:
+def breakdowns(
+    ranks_Q: Tensor, store: Store, split: Split, fitting_Q: Tensor | None = None
+) -> dict[str, dict[str, dict[str, Any]]]:
     """Breakdown → group → figures; a breakdown of which nothing is known is left out."""
     draws, found = draw_videos(split.owner), {}
     for name, members in groups_of(store, split).items():
@@ -142,6 +127,11 @@ def breakdowns(ranks_Q: Tensor, store: Store, split: Split) -> dict[str, dict[st
         found[name] = {
             group: {**row, "intervals": bounds[group]} for group, row in recall_by(ranks_Q, members).items()
         }
+        if fitting_Q is not None:
+            fits, bounds = recall_by(fitting_Q, members), intervals_by(fitting_Q, members, draws)
+            for group, row in found[name].items():
+                row["metrics_fitting"] = {metric: fits[group][metric] for metric in METRICS}
+                row["intervals_fitting"] = bounds[group]
     return found
 
 

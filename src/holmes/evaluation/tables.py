@@ -15,6 +15,7 @@ INTERVAL = "  95%"
 INTERVAL_NOTE = "95%: bootstrap interval over videos, and over seeds if there are several."
 MARK = " †"
 MARK_NOTE = "† The best epoch is selected on the evaluation split itself (protocol 'published')."
+FITTING = "any video that fits"
 FAR = " ‡"  # a cutoff so large that chance alone reaches it often
 HEADINGS = {  # of what is measured within the right video
     "clip_hit@1": "best clip is inside",
@@ -50,6 +51,12 @@ def interval_row(figures: dict[str, Any]) -> list[list[str]]:
     if not all(isinstance(figures[name], dict) and figures[name].get("low") is not None for name in METRICS):
         return []
     return [[INTERVAL, *(bounds(figures[name]["low"], figures[name]["high"]) for name in METRICS)]]
+
+
+def fitting_rows(found: dict[str, Any]) -> list[list[str]]:
+    """Rows under a row of figures: recall of any right video, where further ones are known."""
+    figures = found.get("metrics_fitting")
+    return [] if figures is None else [[f"  {FITTING}", *cells(figures)], *interval_row(figures)]
 
 
 def bounds(low: float | None, high: float | None) -> str:
@@ -121,6 +128,8 @@ def report_grids(title: str, report: dict[str, Any]) -> Iterator[Grid]:
             grid.rows.append([group, f"{row['queries']:,}", *cells(row)])
             if "intervals" in row:
                 grid.rows.append([INTERVAL, "", *(bounds(*row["intervals"][metric]) for metric in METRICS)])
+            if "metrics_fitting" in row:
+                grid.rows.append([f"  {FITTING}", "", *cells(row["metrics_fitting"])])
     yield grid
     for name, heading in (
         ("localisation", "Moment localisation within the right video, %"),
@@ -150,10 +159,7 @@ def comparison_grids(found: dict[str, Any], where: str) -> list[Grid]:
     grids = [figures_grid(found, f"Recall on {where}: {found['queries']:,} queries", "metrics")]
     if found["systems"][0]["metrics_fitting"] is not None:
         grids.append(figures_grid(found, "Recall if any video that fits counts as right", "metrics_fitting"))
-    grids.append(difference_grid(found))
-    if found["systems"][0]["metrics_fitting"] is not None:
-        grids.append(difference_grid(found, "difference_fitting", ", if any video that fits counts as right"))
-    return [*grids, *group_grids(found), *decided_grids(found)]
+    return [*grids, *difference_grids(found), *group_grids(found), *decided_grids(found)]
 
 
 def figures_grid(found: Found, title: str, which: str) -> Grid:
@@ -164,6 +170,14 @@ def figures_grid(found: Found, title: str, which: str) -> Grid:
         grid.rows.append([INTERVAL, "", *(bounds(part["low"], part["high"]) for part in parts)])
     grid.notes.append(INTERVAL_NOTE)
     return grid
+
+
+def difference_grids(found: Found) -> list[Grid]:
+    """Differences to the first system, of the right video and of any that fits where others are known."""
+    grids = [difference_grid(found)]
+    if found["systems"][0]["metrics_fitting"] is not None:
+        grids.append(difference_grid(found, "difference_fitting", ", if any video that fits counts as right"))
+    return grids
 
 
 def difference_grid(found: Found, which: str = "difference", how: str = ", on the same draws") -> Grid:
@@ -195,6 +209,10 @@ def group_grids(found: Found) -> Iterator[Grid]:
                 values = [f"{row['metrics'][name]['value']:.1f}" for name in names]
                 change = row["difference"] and row["difference"]["SumR"]
                 grid.rows.append([system["name"], *values, *changed(change)])
+                if row["metrics_fitting"] is not None:
+                    values = [f"{row['metrics_fitting'][name]['value']:.1f}" for name in names]
+                    change = row["difference_fitting"] and row["difference_fitting"]["SumR"]
+                    grid.rows.append([f"  {FITTING}", *values, *changed(change)])
         yield grid
 
 

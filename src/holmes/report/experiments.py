@@ -17,6 +17,7 @@ from holmes.evaluation.literature import published_figures
 from holmes.evaluation.tables import (
     MARK,
     cells,
+    fitting_rows,
     interval_row,
     notes_of,
     recall_grid,
@@ -46,10 +47,12 @@ class Point:
 
     value: Any
     metrics: dict[Name, SweptFigure]
+    metrics_fitting: dict[Name, SweptFigure] | None = None  # of any right video, where others are known
 
     def __post_init__(self) -> None:
         _check_value(self.value)
         _check_metrics(self.metrics)
+        _check_metrics(self.metrics_fitting or self.metrics)
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,13 @@ class GridPoint:
 
     values: dict[Name, Any]
     metrics: dict[Name, SweptFigure]
+    metrics_fitting: dict[Name, SweptFigure] | None = None
 
     def __post_init__(self) -> None:
         for value in self.values.values():
             _check_value(value)
         _check_metrics(self.metrics)
+        _check_metrics(self.metrics_fitting or self.metrics)
 
 
 @dataclass(frozen=True)
@@ -154,7 +159,7 @@ def ablation_table(study: Study, protocol: Protocol, rows: list[dict[str, Any]])
             grid.rows.append([TABLE_TITLES[block]])
         number = f"({row['row']}) " if row["row"] >= 0 else ""  # the paper's
         grid.rows.append([f"{number}{row['title']}{mark}", *cells(row["metrics"])])
-        grid.rows += interval_row(row["metrics"])
+        grid.rows += [*interval_row(row["metrics"]), *fitting_rows(row)]
         printed = (known.ablation.get(row["row"]) or known.methods.get(row["title"])) if known else None
         if printed is not None:
             grid.rows.append([f"published{MARK}", *cells(printed)])
@@ -186,6 +191,7 @@ def sweep_table(swept: dict[str, Any], videos: int | None = None) -> Grid:
     for point in swept["points"]:
         label = f"{value_text(point['value'])}{' (preset)' * (point['value'] == default)}"
         grid.rows += [[label, *cells(point["metrics"])], *interval_row(point["metrics"])]
+        grid.rows += fitting_rows(point)
     return grid
 
 
@@ -196,7 +202,8 @@ def grid_table(found: dict[str, Any], videos: int | None = None) -> Grid:
     for point in found["points"]:
         labels = [value_text(point["values"][name]) for name in found["settings"]]
         grid.rows.append([*labels, *cells(point["metrics"])])
-        grid.rows += [[row[0], *others, *row[1:]] for row in interval_row(point["metrics"])]
+        under = [*interval_row(point["metrics"]), *fitting_rows(point)]
+        grid.rows += [[row[0], *others, *row[1:]] for row in under]
     return grid
 
 

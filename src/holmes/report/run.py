@@ -25,7 +25,14 @@ from holmes.evaluation.runs.evaluate import EvaluatedRun, evaluate_run
 from holmes.evaluation.runs.folders import RunFolder, find_runs, store_of
 from holmes.evaluation.runs.scores import evaluate_score_file
 from holmes.evaluation.split_report import groups_of
-from holmes.evaluation.tables import difference_grid, far_cutoffs, group_grids, report_grids, results_grid
+from holmes.evaluation.tables import (
+    FITTING,
+    difference_grids,
+    far_cutoffs,
+    group_grids,
+    report_grids,
+    results_grid,
+)
 from holmes.report.figures.confidence import ConfidencePart, confidence_part, confidence_tables, unmeasured
 from holmes.report.figures.report import FigureData, ReportData, ReportedRun
 from holmes.report.kinds import PartitionRules, kind_examples, sample_batch
@@ -86,7 +93,7 @@ def report_data(
         ours[name] = summary_of(over_seeds([one.report["metrics"]], one.seen.rank_Q[None], split.owner))
         if one.seen.fitting_Q is not None:
             fits = over_seeds([one.report["metrics_fitting"]], one.seen.fitting_Q[None], split.owner)
-            ours[f"{name}, any video that fits"] = summary_of(fits)
+            ours[f"{name}, {FITTING}"] = summary_of(fits)
     of = found["collection"] if seen[0].checkpoint is None else found["preset"]
     title = f"Recall on the {split_name} split, %"
     return ReportData(
@@ -133,11 +140,14 @@ def changed_settings(config: HolmesConfig) -> tuple[str, ...]:
 
 def compared(names: list[str], seen: list[EvaluatedRun]) -> list[Grid]:
     """Tables of this run against the other on the same draws of videos, also for each group of queries."""
-    systems = [System(name, one.seen.rank_Q[None]) for name, one in zip(names, seen, strict=True)]
+    systems = [
+        System(name, one.seen.rank_Q[None], None if one.seen.fitting_Q is None else one.seen.fitting_Q[None])
+        for name, one in zip(names, seen, strict=True)
+    ]
     split = seen[0].seen.split
     found = compare_systems(systems[::-1], split.owner, groups_of(seen[0].store, split))
     found["videos"] = len(split.videos)
-    return [difference_grid(found), *group_grids(found)]
+    return [*difference_grids(found), *group_grids(found)]
 
 
 def confidence_of_file(

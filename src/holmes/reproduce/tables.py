@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from holmes.config.ablations import FULL, PAPER, SWEEPS, TABLE_TITLES, TABLES, Ablation
 from holmes.config.baseline_presets import TITLES
 from holmes.evaluation.grid import Grid
-from holmes.evaluation.intervals import over_seeds, read_ranks
+from holmes.evaluation.intervals import read_ranks, saved_summary
 from holmes.evaluation.literature import EFFICIENCY, STABLE, main_table, published_figures
-from holmes.evaluation.tables import INTERVAL_NOTE, MARK, bounds, cells, number
+from holmes.evaluation.tables import FITTING, INTERVAL_NOTE, MARK, bounds, cells, fitting_rows, number
 from holmes.reproduce.checkpoints import ReleasedFigures
 from holmes.reproduce.efficiency import Times
 from holmes.reproduce.plan import (
@@ -28,7 +26,7 @@ from holmes.reproduce.plan import (
     sweep_rows,
 )
 from holmes.reproduce.published import COLLECTIONS
-from holmes.results import METRICS, TrainingResult, summary_of
+from holmes.results import METRICS, TrainingResult
 from holmes.training.protocol import Protocol
 from holmes.training.resume import RANKS, RESULT, read_result
 
@@ -57,16 +55,18 @@ class Reproduction:
 
     def figures(self, preset: str, protocol: Protocol, row: Ablation = FULL) -> Summary | None:
         """One setting over its seeds, with intervals; None where a seed is missing."""
+        found = self.summary(preset, protocol, row)
+        return None if found is None else found["metrics"]
+
+    def summary(self, preset: str, protocol: Protocol, row: Ablation = FULL) -> dict[str, Summary] | None:
+        """The figures, and where further videos are known to be right those of any right one."""
         config = configured(self.request, preset)
         names = [run_name(preset, protocol, row, config, seed) for seed in self.request.seeds]
         if not all(name in self.results for name in names):
             return None
         metrics = [self.results[name].metrics for name in names]
         ranks = [read_ranks(Path(self.results[name].run) / RANKS) for name in names]
-        known = [each for each in ranks if each is not None]
-        if len(known) < len(ranks):
-            return summary_of(over_seeds(metrics))
-        return summary_of(over_seeds(metrics, np.stack([rank_Q for rank_Q, _ in known]), known[0][1]))
+        return saved_summary(metrics, ranks)
 
 
 def printed_name(preset: str) -> str:
@@ -118,9 +118,9 @@ def main_grid(outcome: Reproduction, collection: str) -> Grid:
     grid.rows.append([f"reproduced, {seeds} seed{'s' * (seeds > 1)}"])
     for name in main_presets(outcome.request, collection):
         for protocol in PROTOCOLS:
-            found = outcome.figures(name, protocol)
-            if found is not None:
-                printed = known.methods[printed_name(name)][-1]
+            summary = outcome.summary(name, protocol)
+            if summary is not None:
+                found, printed = summary["metrics"], known.methods[printed_name(name)][-1]
                 total = found["SumR"]
                 grid.rows.append(
                     [
@@ -130,6 +130,10 @@ def main_grid(outcome: Reproduction, collection: str) -> Grid:
                         f"{(total['mean'] or 0) - printed:+.1f}",
                     ]
                 )
+                if fitting := summary.get("metrics_fitting"):
+                    total = fitting["SumR"]
+                    of_total = bounds(total["low"], total["high"])
+                    grid.rows.append([f"  {FITTING}", *cells(fitting), of_total, ""])
     for released in outcome.released:
         if released.collection == collection:
             label = f"published checkpoint {released.file}{MARK}"
@@ -150,26 +154,30 @@ def ablation_grid(outcome: Reproduction, collection: str) -> Grid | None:
     """Rows (0) to (12), ours and printed, and whether both say that the part helps."""
     preset, known = ABLATED[collection], published_figures(collection)
     assert known is not None
-    full = outcome.figures(preset, Protocol.PUBLISHED)
-    if full is None:
+    whole = outcome.summary(preset, Protocol.PUBLISHED)
+    if whole is None:
         return None
+    full = whole["metrics"]
     columns = ["", *METRICS, "Δ ours", "printed", "Δ printed", "same sign"]
     grid = Grid(f"{COLLECTIONS[collection].title}: ablations of {known.ablated}", columns)
     base, printed_base = full["SumR"]["mean"] or 0.0, known.ablation[0][-1]
     grid.rows.append(["(0) Holmes", *cells(full), "", number(printed_base), "", ""])
+    grid.rows += [[*fitting, *[""] * 4] for fitting in fitting_rows(whole)[:1]]
     agreeing = equal = counted = 0
     for block in PAPER:
         grid.rows.append([TABLE_TITLES[block]])
         for row in TABLES[block]:
-            found = outcome.figures(preset, Protocol.PUBLISHED, row)
-            if found is None:
+            summary = outcome.summary(preset, Protocol.PUBLISHED, row)
+            if summary is None:
                 continue
+            found = summary["metrics"]
             ours, printed = (found["SumR"]["mean"] or 0.0) - base, known.ablation[row.row][-1] - printed_base
             agreeing, counted = agreeing + (ours * printed > 0), counted + 1
             equal += ours == 0
             same = "–" if ours == 0 else "yes" if ours * printed > 0 else "no"
             texts = [f"{ours:+.1f}", number(known.ablation[row.row][-1]), f"{printed:+.1f}"]
             grid.rows.append([f"({row.row}) {row.title}", *cells(found), *texts, same])
+            grid.rows += [[*fitting, *[""] * 4] for fitting in fitting_rows(summary)[:1]]
     ties = f"; {equal} show no difference here" if equal else ""
     grid.notes.append(f"Both agree on the sign in {agreeing} of {counted} rows{ties}.")
     if len(outcome.request.seeds) == 1:
@@ -209,8 +217,8 @@ def swept(outcome: Reproduction) -> dict[str, dict[str, Any]]:
     lines = {}
     for name, rows in sweep_rows(config).items():
         setting = SWEEPS[name][0]
-        found = {value: outcome.figures(SWEPT, Protocol.PUBLISHED, row) for value, row in rows.items()}
-        points = [{"value": value, "metrics": each} for value, each in found.items() if each is not None]
+        found = {value: outcome.summary(SWEPT, Protocol.PUBLISHED, row) for value, row in rows.items()}
+        points = [{"value": value, **each} for value, each in found.items() if each is not None]
         default = next(value for value, row in rows.items() if row is FULL)
         if points:
             lines[name] = {"parameter": name, "setting": setting, "default": default, "points": points}

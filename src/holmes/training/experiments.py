@@ -14,8 +14,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from holmes.base.devices import choose_device
 from holmes.base.files import write_json
 from holmes.base.parallel import process_group
@@ -24,8 +22,8 @@ from holmes.config.ablations import FULL, Ablation
 from holmes.config.schema import HolmesConfig
 from holmes.data.store import Store
 from holmes.errors import HolmesError
-from holmes.evaluation.intervals import over_seeds, read_ranks
-from holmes.results import Interval, TrainingResult, summary_of
+from holmes.evaluation.intervals import read_ranks, saved_summary
+from holmes.results import TrainingResult
 from holmes.training.logbook import read_metrics
 from holmes.training.protocol import Protocol
 from holmes.training.resume import LOCK, RANKS, RUN
@@ -72,14 +70,10 @@ class Study:
         results = dict(zip(jobs, train_all([*jobs.values()], self.options, self.jobs, begin), strict=True))
         return {name: [results[name, seed] for seed in self.seeds] for name in settings}
 
-    def figures(self, name: str, runs: Sequence[TrainingResult]) -> dict[str, Interval]:
+    def figures(self, name: str, runs: Sequence[TrainingResult]) -> dict[str, dict[str, Any]]:
         """Over the seeds of one setting: mean, deviation, and the interval over videos and seeds."""
         read = [read_ranks(self.out / f"{name}-seed{seed}" / RANKS) for seed in self.seeds]
-        known = [ranks for ranks in read if ranks is not None]
-        metrics = [run.metrics for run in runs]
-        if len(known) < len(read):  # runs of an earlier version
-            return over_seeds(metrics)
-        return over_seeds(metrics, np.stack([rank_Q for rank_Q, _ in known]), known[0][1])
+        return saved_summary([run.metrics for run in runs], read)
 
     def costs(self, name: str, runs: Sequence[TrainingResult]) -> dict[str, float | None]:
         """Of one setting: parameters, and the seconds that an epoch of its runs takes, without evaluation."""
@@ -120,7 +114,7 @@ def train_seeds(study: Study) -> dict[str, Any]:
     with process_group(choose_device(study.options.device)):
         runs = study.train({protocol.value: (study.config, protocol) for protocol in study.protocols})
     found = {
-        name: {"runs": [run.to_file() for run in some], "metrics": summary_of(study.figures(name, some))}
+        name: {"runs": [run.to_file() for run in some], **study.figures(name, some)}
         for name, some in runs.items()
     }
     summary = {
@@ -154,12 +148,13 @@ def run_rows(
     with process_group(choose_device(study.options.device)):
         runs = study.train(settings, say, titles)
     return [
-        {
-            "metrics": summary_of(study.figures(folder, runs[folder])),
-            **study.costs(folder, runs[folder]),
-        }
-        for folder in folders
+        {**study.figures(folder, runs[folder]), **study.costs(folder, runs[folder])} for folder in folders
     ]
+
+
+def recalls(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of a row without its costs."""
+    return {name: found[name] for name in ("metrics", "metrics_fitting") if name in found}
 
 
 def refuse_several_protocols(study: Study) -> None:
@@ -233,7 +228,7 @@ def sweep(
             "parameter": name,
             "setting": setting,
             "default": default,
-            "points": [{"value": value, "metrics": next(trained)["metrics"]} for value in rows],
+            "points": [{"value": value, **recalls(next(trained))} for value in rows],
         }
         for name, (setting, default, rows) in swept.items()
     }
@@ -254,7 +249,7 @@ def grid(
         "settings": list(axes),
         "default": {setting: setting_of(study.config, setting) for setting in axes},
         "points": [
-            {"values": changes, "metrics": found["metrics"]}
+            {"values": changes, **recalls(found)}
             for changes, found in zip(combinations, trained, strict=True)
         ],
     }

@@ -115,25 +115,33 @@ def report_over_seeds(seen: list[EvaluatedRun]) -> dict[str, Any]:
     """The report of a setting: means and deviations over its seeds, intervals over videos and seeds."""
     first, split = seen[0].report, seen[0].seen.split
     rank_SQ, owner_Q = ranks_of(seen)
-    draws, by = draw_videos(owner_Q), {}
+    fits = "metrics_fitting" in first
+    fitting_SQ = ranks_of(seen, fitting=True)[0] if fits else rank_SQ
+    draws = draw_videos(owner_Q)
+    by: dict[str, dict[str, dict[str, Any]]] = {}
 
-    def intervals(member_Q: NDArray[np.bool_]) -> dict[str, list[float | None]]:
+    def intervals(rank_SQ: NDArray[np.int64], member_Q: NDArray[np.bool_]) -> dict[str, list[float | None]]:
         drawn = recall_intervals(rank_SQ, draws, member_Q)
         return {metric: found.bounds() for metric, found in drawn.items()}
 
     for name, groups in groups_of(seen[0].store, split).items():
-        by[name] = {
-            group: {
+        by[name] = {}
+        for group, member_Q in groups.items():
+            rows = [one.report["by"][name][group] for one in seen]
+            by[name][group] = {
                 "queries": int(member_Q.sum()),
-                **spread_of([one.report["by"][name][group] for one in seen], METRICS),
-                "intervals": intervals(member_Q),
+                **spread_of(rows, METRICS),
+                "intervals": intervals(rank_SQ, member_Q),
             }
-            for group, member_Q in groups.items()
-        }
+            if fits:
+                by[name][group] |= {
+                    "metrics_fitting": spread_of([row["metrics_fitting"] for row in rows], METRICS),
+                    "intervals_fitting": intervals(fitting_SQ, member_Q),
+                }
     report = {"videos": first["videos"], "queries": first["queries"], "seeds": len(seen), "by": by}
-    for part, fitting in (("metrics", False), ("metrics_fitting", True)):
+    for part, ranks_SQ in (("metrics", rank_SQ), ("metrics_fitting", fitting_SQ)):
         if part in first:
-            bounds = recall_intervals(ranks_of(seen, fitting)[0], draws)
+            bounds = recall_intervals(ranks_SQ, draws)
             report[part] = spread_of([one.report[part] for one in seen], METRICS)
             report[part.replace("metrics", "intervals")] = {name: e.bounds() for name, e in bounds.items()}
     for part in ("localisation", "aligned_mass"):

@@ -87,6 +87,9 @@ class Tuned:
     worth: dict[str, tuple[float, ...]] = field(default_factory=dict)  # setting → SumR lost in each fold
     collection: str = ""  # what the store calls its data set
     test: dict[str, dict[str, float | None]] | None = None  # figures of the final runs over their seeds
+    test_fitting: dict[str, dict[str, float | None]] | None = (
+        None  # of any video that fits, where it is known
+    )
 
     @property
     def start(self) -> Trial | None:
@@ -109,6 +112,7 @@ class Tuned:
             "worth": plainly(self.worth),
             "trials": [plainly(asdict(trial)) for trial in self.trials],
             "test": self.test,
+            "test_fitting": self.test_fitting,
         }
 
 
@@ -156,7 +160,8 @@ def tune(
             return found
         folder = out / CHOSEN / f"trial{found.best.number}"
         final = Study(store, found.config, folder, tuple(seeds), options=options, jobs=jobs)
-        return search.result(train_seeds(final)["protocols"][Protocol.HONEST.value]["metrics"])
+        tested = train_seeds(final)["protocols"][Protocol.HONEST.value]
+        return search.result(tested["metrics"], tested.get("metrics_fitting"))
     finally:
         lock.release()
 
@@ -397,7 +402,11 @@ class Search:
     def worth_key(self, best: Trial, name: str) -> str:
         return f"worth:{best.number}:{name}"
 
-    def result(self, test: dict[str, dict[str, float | None]] | None = None) -> Tuned:
+    def result(
+        self,
+        test: dict[str, dict[str, float | None]] | None = None,
+        test_fitting: dict[str, dict[str, float | None]] | None = None,
+    ) -> Tuned:
         """What was found so far, also as `best.json` and `trials.json`."""
         best, known = self.best(), self.study.user_attrs
         worth = {
@@ -416,6 +425,7 @@ class Search:
             worth=worth,
             collection=self.store.info.collection,
             test=test,
+            test_fitting=test_fitting,
         )
         save_settings(self.out / BEST, found.config)
         write_json(self.out / TRIALS, found.to_dict())
