@@ -128,6 +128,7 @@ def test_the_fusion_is_dempsters_rule_written_out() -> None:
     "clauses",
     [
         (ClauseKind.BARE,),
+        (ClauseKind.DESCRIBED,),
         (ClauseKind.SAID,),
         (ClauseKind.WRITTEN,),
         (ClauseKind.QUOTED,),
@@ -157,9 +158,12 @@ def test_words_that_fit_nowhere_leave_a_bare_query_to_pictures_and_a_quote_to_no
     assert float(said.none_Q) > 0.9
 
 
+@pytest.mark.parametrize(("kind", "for_pictures"), [(ClauseKind.BARE, 1.0), (ClauseKind.DESCRIBED, 10.0)])
 @pytest.mark.parametrize("ratio", [3.0, 0.5])
 @pytest.mark.parametrize(("none", "said_by"), [(0.05, 1), (0.5, 1), (0.05, 0), (0.5, 0)])
-def test_a_bare_clause_is_shared_by_what_each_source_finds(none: float, said_by: int, ratio: float) -> None:
+def test_a_bare_clause_is_shared_by_what_each_source_finds(
+    none: float, said_by: int, ratio: float, kind: ClauseKind, for_pictures: float
+) -> None:
     """Four videos; pictures find the first one, more or less surely, and a passage fits one of them. All is
     written out: the mixture of the sources, then "none of them" and the power for what is about words.
     """
@@ -167,7 +171,7 @@ def test_a_bare_clause_is_shared_by_what_each_source_finds(none: float, said_by:
     pictures = [(1 - none) * share for share in (0.7, 0.1, 0.1, 0.1)]
     prior = (1 - EXPECT_MISSING) / videos
     claims = [
-        (1 - none) / none,
+        for_pictures * (1 - none) / none,
         math.exp(shipped.bare_said) * ratio ** (shipped.bare_lead * (1 if ratio > 1 else 2)),
     ]
     seen, said = (claim / sum(claims) for claim in claims)
@@ -179,7 +183,7 @@ def test_a_bare_clause_is_shared_by_what_each_source_finds(none: float, said_by:
     whole = sum(found.values())
     found = {video: p / whole for video, p in found.items()}
     expected = mended(found, {**dict.fromkeys(range(videos), prior), NONE: EXPECT_MISSING}, said, videos)
-    told = told_of([said_by], [[(math.log(ratio), INF)]], [0, 1, 2, 3], (ClauseKind.BARE,))
+    told = told_of([said_by], [[(math.log(ratio), INF)]], [0, 1, 2, 3], (kind,))
     gallery = gallery_of(pictures, none, videos)
     fused = fuse_sources(gallery, torch.arange(4)[None], told, torch.zeros(1, 1), torch.tensor([none]))
     np.testing.assert_allclose(

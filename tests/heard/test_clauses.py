@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holmes.evidence.sources import ClauseKind
-from holmes.index.answer.words import pictured
+from holmes.index.answer.words import pictured, word_queries
 from holmes.index.engine.passages import WordQuery
 
-BARE, BESIDE, SAID, WRITTEN, QUOTED, _ = ClauseKind
+BARE, BESIDE, SAID, WRITTEN, QUOTED, _, DESCRIBED = ClauseKind
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,28 @@ def test_a_sentence_is_read_as_clauses(sentence: str, expected: list[tuple[Claus
     assert [(clause.kind, clause.text) for clause in WordQuery.of(sentence).clauses] == expected
     beside = [text for kind, text in expected if kind == BESIDE]
     assert pictured([sentence]) == [" ".join(beside) or sentence]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "kinds"),
+    [
+        ("a man plays guitar", (DESCRIBED,)),
+        (" Two dogs run", (DESCRIBED,)),
+        ("someone opens a box", (DESCRIBED,)),
+        ("there are people on a hill", (DESCRIBED,)),
+        ("A video of an owl", (DESCRIBED,)),
+        ("the man plays guitar", (BARE,)),
+        ("there is no try", (BARE,)),
+        ("apples fall from a tree", (BARE,)),
+        ("one a day", (BARE,)),
+        ("people", (BARE,)),
+        ("a man says hello", (BESIDE, SAID)),
+        ('a man and "no entry"', (BESIDE, QUOTED)),
+        ("a sign that reads no entry", (WRITTEN,)),
+    ],
+)
+def test_a_description_is_known_by_how_it_opens(sentence: str, kinds: tuple[ClauseKind, ...]) -> None:
+    assert [query.kinds for query in word_queries([sentence], "")] == [kinds]
 
 
 @pytest.mark.parametrize(

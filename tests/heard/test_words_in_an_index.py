@@ -91,6 +91,11 @@ def test_what_is_said_is_found_and_quoted(built: Path) -> None:
     assert plain["because"][0] == "said" and plain["quotes"][0]["source"] == "subtitles"
 
 
+def test_a_sentence_that_opens_like_a_description_finds_what_is_said(built: Path) -> None:
+    assert found(built, "a captain painted boats")[0] == "boat"
+    assert found(built, "someone mended watches near the lighthouse")[0] == "clock"
+
+
 def test_quoted_words_must_be_there_one_after_the_other(built: Path) -> None:
     index = open_index(built, device="cpu")
     assert Path(index.search('"last train was"')[0].video).stem == "train"

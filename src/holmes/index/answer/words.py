@@ -36,12 +36,18 @@ from holmes.index.engine.rescoring import score_pairs
 from holmes.index.engine.scan import Probes
 from holmes.index.ingest.hearing import encoder_digest, sentence_vectors
 from holmes.index.storage.store import IndexStore
-from holmes.media.backbones.pocket import core_of
+from holmes.media.backbones.pocket import FRAME, core_of
 from holmes.moments import GAP, LEAST_SECONDS, Moment
 from holmes.records import Scores
 
 NOTABLE = 0.1  # the least share of a video's evidence that makes a source worth naming
 QUOTED_CHARACTERS = 90  # of a passage, in a line of text
+# How people begin when they describe what they saw; speech and signs seldom begin so.
+DESCRIPTION = re.compile(
+    rf"\s*({FRAME.pattern})?"
+    r"(an?|two|three|four|five|six|seven|eight|nine|ten|several|someone|somebody|people)\s+\w",
+    re.I,
+)
 ENDINGS = re.compile(r"(?:'s|’s|ings?|edly|ed|ly|es|s)$")
 
 
@@ -110,7 +116,7 @@ def word_queries(sentences: Sequence[str], encoder: str) -> tuple[WordQuery, ...
 
     "A video of a dog" asks for the same words as "dog".
     """
-    queries = [WordQuery.of(core_of(sentence)) for sentence in sentences]
+    queries = [WordQuery.of(core_of(sentence), describes(sentence)) for sentence in sentences]
     texts = [core_of(clause.text) for query in queries for clause in query.clauses]
     found = sentence_vectors(texts) if encoder and encoder == encoder_digest() else None
     if found is None:
@@ -120,6 +126,11 @@ def word_queries(sentences: Sequence[str], encoder: str) -> tuple[WordQuery, ...
         WordQuery(tuple(replace(clause, vector_D=next(vectors)) for clause in query.clauses))
         for query in queries
     )
+
+
+def describes(sentence: str) -> bool:
+    """Whether a sentence opens as people describe what they saw: "a man plays guitar", "two dogs run"."""
+    return DESCRIPTION.match(sentence) is not None
 
 
 def pictured(sentences: Sequence[str]) -> list[str]:

@@ -78,7 +78,7 @@ class WordQuery:
     clauses: tuple[Clause, ...]
 
     @classmethod
-    def of(cls, sentence: str) -> WordQuery:
+    def of(cls, sentence: str, described: bool = False) -> WordQuery:
         found = clauses_of(sentence)
         kinds = [kind for kind, _ in found]
         clauses = []
@@ -86,6 +86,8 @@ class WordQuery:
             phrases = [phrase.strip() for phrase in QUOTED.findall(text) if WORD.search(phrase)]
             if kind == ClauseKind.BARE and len(kinds) > 1:
                 kind = ClauseKind.BESIDE
+            elif kind == ClauseKind.BARE and described:
+                kind = ClauseKind.DESCRIBED
             clauses.append(Clause(kind, text, terms_of(text), tuple(phrases[:MOST_PHRASES])))
         return cls(tuple(clauses))
 
