@@ -134,6 +134,7 @@ def test_kinds_are_what_a_person_means():
         "none is likelier by less than is shown": ([0.361, 0.05, *few], 0.364, 1, AnswerKind.TOO_LITTLE, 0),
         "half as shown": ([0.496, 0.1, *few], 0.2, 1, AnswerKind.PRECISE, 1),
         "29% as shown": ([0.2, 0.1, *few], 0.294, 1, AnswerKind.TOO_LITTLE, 0),
+        "less than twice the next": ([0.53, 0.27, *few], 0.1, 1, AnswerKind.SEVERAL_FIT, 2),
     }
     probability_QK = torch.tensor([row[0] for row in rows.values()])
     none_Q, copies_Q = (torch.tensor([row[place] for row in rows.values()]) for place in (1, 2))

@@ -6,6 +6,7 @@ beside the hits and their order.
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holmes.evidence.calibration import Calibration
+from holmes.evidence.distribution import EXPECT_MISSING
 from holmes.evidence.judging import CalibratedJudge, Candidates, Diagnosis
 from holmes.records import Scores
 
@@ -113,6 +115,37 @@ def test_what_is_said_of_films_in_parts_agrees(calibration, seed, shape, candida
     (said,) = CalibratedJudge(calibration)(asked)
     assert not contradictions(said, 1)
     assert sorted(said.order) == list(range(len(set(video_QK[0].tolist()))))
+
+
+@settings(max_examples=600)
+@given(
+    st.lists(st.sampled_from([0, 1, 2, 3, 4, 9, 10, 20, 40]), min_size=2, max_size=20),
+    st.integers(1, 80),
+    st.integers(1, 4),
+)
+def test_what_is_said_of_any_shares_agrees(parts, none, copies):
+    """Small whole numbers as shares: many lie on a border of the rules, where chance hardly leads."""
+    parts = sorted([parts[0] + 1, *parts[1:]], reverse=True)
+    missing = none / (sum(parts) + none)
+    calibration = Calibration(
+        model="m",
+        candidates=40,
+        frame_weight=0.4,
+        clip_weight=0.6,
+        temperature=0.07,
+        score_temperature=0.05,
+        score_offset=0.3,
+        videos=len(parts),
+        queries=100,
+        absence_shift=math.log(missing / (1 - missing) * (1 - EXPECT_MISSING) / EXPECT_MISSING),
+    )
+    score_K = [0.3 + 0.05 * math.log(1e6 * part) if part else -1.0 for part in parts]
+    score_QK = torch.tensor([score_K], dtype=torch.float64)
+    copies = min(copies, len(parts))
+    asked = Candidates(Scores(score_QK, score_QK), len(parts), copies_Q=torch.tensor([copies]))
+    (said,) = CalibratedJudge(calibration)(asked)
+    np.testing.assert_allclose(said.probabilities, np.array(parts) / (sum(parts) + none), atol=1e-4)
+    assert not contradictions(said, copies)
 
 
 def contradictions(said: Diagnosis, copies: int, not_here_below: float | None = None) -> list[str]:
