@@ -90,6 +90,12 @@ def test_evaluate_reports_the_figures_of_training(runs, folder, capsys):
         assert text in printed
 
 
+def test_tables_of_several_settings_have_labels_of_their_own(runs, capsys):
+    holmes("evaluate", runs, "--format", "latex", "--device", "cpu")
+    labels = re.findall(r"\\label{(.*?)}", capsys.readouterr().out)
+    assert len(labels) > 6 and len(set(labels)) == len(labels)
+
+
 def test_evaluate_one_protocol_split_or_checkpoint(runs, store, folder, capsys):
     holmes("evaluate", runs, "--protocol", "honest", "--split", "val", "--json", folder / "val.json")
     found = read_json(folder / "val.json")

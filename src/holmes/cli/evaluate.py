@@ -182,12 +182,13 @@ def figure_tables(found: dict[str, Any], run: Path, split: str) -> Iterator[Grid
     known = published_figures(first["collection"] if from_outside else first["preset"])
     yield results_grid(title, ours, known, first["collection"], first["videos"])
     for name in found["summary"]:
+        of = f", {name}" if len(found["summary"]) > 1 else ""
         report = found.get("over_seeds", {}).get(name)
         if report is not None:
-            yield from report_grids(f"{name}, {report['seeds']} seeds", report)
+            yield from report_grids(f"{name}, {report['seeds']} seeds", report, of)
         else:  # a setting with a single run
             report = next(report for report in found["reports"] if report["group"] == name)
-            yield from report_grids(Path(report["run"]).name, report)
+            yield from report_grids(Path(report["run"]).name, report, of)
 
 
 def confidence_tables(found: dict[str, Any]) -> Iterator[Grid]:

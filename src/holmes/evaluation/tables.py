@@ -119,8 +119,8 @@ def notes_of(rows: Sequence[Sequence[str]], known: DataSet | None, collection: s
     return notes
 
 
-def report_grids(title: str, report: dict[str, Any]) -> Iterator[Grid]:
-    """Everything of an evaluation but the main figures."""
+def report_grids(title: str, report: dict[str, Any], of: str = "") -> Iterator[Grid]:
+    """Everything of an evaluation but the main figures; `of` tells the tables of several settings apart."""
     grid = recall_grid(f"{title} by group", report.get("videos"), ("", "queries"))
     for name, groups in report["by"].items():
         grid.rows.append([f"by {name.replace('_', ' ')}"])
@@ -138,12 +138,12 @@ def report_grids(title: str, report: dict[str, Any]) -> Iterator[Grid]:
         if name in report:
             row = report[name]
             yield Grid(
-                heading,
+                heading + of,
                 [HEADINGS.get(key, key) for key in row],
                 [[f"{row['queries']:,}", *(number(row[key]) for key in row if key != "queries")]],
             )
     if "partition" in report:
-        yield partition_grid(report["partition"], "by training's rule, which knows the right video")
+        yield partition_grid(report["partition"], f"by training's rule, which knows the right video{of}")
 
 
 def partition_grid(found: dict[str, Any], how: str) -> Grid:
