@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from starlette.testclient import TestClient
 
 from browser import chromium, launched, serving, until, violations
+from holmes.base.processes import Child, Message
 from holmes.base.progress import progress_bar, reported_to
 from holmes.index.ingest.file_identity import Duplicate
 from holmes.index.ingest.skipped import read_skipped, record_skipped
@@ -21,7 +22,7 @@ from holmes.index.storage.store import FEATURES, IndexStore
 from holmes.media.backbones.base import Identity
 from holmes.media.extraction import Failure
 from holmes.media.feature_folder import FeatureFolder
-from holmes.serve import jobs
+from holmes.serve import jobs, models
 from holmes.serve.settings import ServeSettings
 from index_fakes import WIDTH, FakeJoint, known_encoders
 from serve_fakes import FILMS, PLENTY, RATE, add_features, build, client_of, film, open_fake
@@ -122,6 +123,19 @@ def test_paths_are_completed_in_allowed_folders_only(client: TestClient, folder:
 def test_a_copy_is_named_and_counted() -> None:
     news = {"added": 1, "unchanged": 0, "moved": 0, "failures": [{}], "copies": [{}]}
     assert jobs.summary_of(news) == "3 files gave 1 added, 0 already there, 1 copy, 1 left out"
+
+
+def test_the_time_left_is_that_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Videos were seen for 100 s; half of their words took 10 s."""
+    job, now = jobs.Job.__new__(jobs.Job), 0.0
+    job.state, job._began = models.Job(state="running"), now
+    monkeypatch.setattr(jobs.time, "monotonic", lambda: now)
+    child = cast(Child, None)
+    for now, what, done in ((50, "1 of 2 videos", 50), (100, "2 of 2 videos", 100), (100, "hearing", 0)):  # noqa: B007
+        job._hear(child, Message("report", [what, done, 100]))
+    now = 110
+    job._hear(child, Message("report", ["hearing", 50, 100]))
+    assert job.state.seconds_left == 10
 
 
 def test_what_goes_wrong_is_told(client: TestClient, folder: Path) -> None:
@@ -300,13 +314,18 @@ def test_the_page_shows_progress_and_takes_videos_out(folder: Path, monkeypatch:
         page.wait_for_selector(".news >> text=2 files gave 2 added, 0 already there, 0 left out.")
         page.keyboard.press("Escape")
         until(page, f"document.querySelectorAll('.grid .tile').length === {len(FILMS) + 2}")
+        assert page.evaluate("document.activeElement.textContent") == "Add videos"
         page.get_by_text("1 file left out, 1 duplicate", exact=True).click()
         assert page.locator(".left[open] li").all_inner_texts() == [
             f"{bad}: it is broken",
             "/x/copy.mp4: the same as /x/film.mp4",
         ]
-        assert violations(page) == []
+        page.evaluate("document.querySelectorAll('.left ul').forEach((l) => { l.style.maxHeight = '20px'; })")
+        assert violations(page) == [], "also where the lists are long"
         page.on("dialog", lambda dialog: dialog.accept())
-        page.get_by_role("button", name="Remove balloon.mp4").click()
+        tiles = page.locator(".grid .title").all_inner_texts()
+        page.get_by_role("button", name="Remove balloon.mp4").press("Enter")
         until(page, f"document.querySelectorAll('.grid .tile').length === {len(FILMS) + 1}")
+        following = tiles[tiles.index("balloon.mp4") + 1]
+        until(page, f"document.activeElement.textContent.endsWith('{following}')")
     assert (folder / "index" / FEATURES).exists()

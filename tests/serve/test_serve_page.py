@@ -12,6 +12,8 @@ import pytest
 
 from browser import PATIENCE, chromium, launched, serving, small_targets, until, violations
 from holmes.index.answer.searcher import Index
+from holmes.serve.settings import ServeSettings
+from holmes.worlds.rendered.film import write_film
 from media_files import video
 from serve_fakes import FILMS, PLENTY, FakeDiagnose, build, film, open_fake
 
@@ -50,8 +52,6 @@ def index(folder: Path) -> Iterator[Index]:
 
 @pytest.fixture(scope="module")
 def address(index: Index) -> Iterator[str]:
-    from holmes.serve.settings import ServeSettings
-
     with serving(index, ServeSettings(limits=PLENTY)) as address:
         yield address
 
@@ -226,8 +226,9 @@ def test_filters_narrow_and_stay_in_the_address(page: Any) -> None:
     assert "folder=" in page.url and "shortest=60" in page.url
     page.reload()
     page.wait_for_selector(".empty")
-    page.get_by_role("button", name="Clear the filters").click()
+    page.get_by_role("button", name="Clear the filters").press("Enter")
     until(page, "document.querySelectorAll('.card').length === 8")
+    assert page.evaluate("document.activeElement.id") == "content", "the button is gone"
     page.locator(".filters summary").click()
     page.fill("#after", "2090-01-01")
     page.wait_for_selector(".empty")
@@ -391,6 +392,15 @@ def test_a_server_that_is_gone_is_said_once(page: Any) -> None:
     until(page, "document.querySelector('.grid .title')?.textContent.startsWith('<b>party')")
 
 
+def test_a_library_without_a_server_shows_nothing_empty(page: Any) -> None:
+    page.route("**/api/**", lambda route: route.abort())
+    page.goto("/library")
+    page.wait_for_selector(".empty.error >> text=The server does not answer")
+    assert page.locator("details:visible").count() == 1, "only the filters can be opened"
+    page.unroute("**/api/**")
+    page.wait_for_selector(".tree")  # by itself
+
+
 def test_a_film_goes_on_when_the_server_is_back(page: Any) -> None:
     ask(page, "dog runs pier")
     page.route("**/api/**", lambda route: route.abort())
@@ -435,8 +445,9 @@ def test_a_slow_search_says_so_and_can_be_stopped(page: Any) -> None:
     page.fill("#q", "sun sets")
     page.get_by_text("Searching…", exact=False).locator("visible=true").wait_for()
     assert violations(page) == [], "what was found before stays readable"
-    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Stop").press("Enter")
     page.wait_for_selector(".empty >> text=The search was stopped.")
+    assert page.evaluate("document.activeElement.textContent") == "Search again"
     assert page.locator(".card").count() == 0 and page.locator("#busy").is_hidden()
     page.unroute("**/api/search?*")
     page.get_by_role("button", name="Search again").click()
@@ -751,6 +762,77 @@ def test_steps_are_one_frame_each(page: Any) -> None:
         assert int(position(page) * 10) == frame, "ten frames a second"
 
 
+@pytest.fixture(scope="module")
+def odd_films(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of a film with three frames a second, and one of which the second half is missing."""
+    folder = tmp_path_factory.mktemp("odd")
+    seen: dict[str, Scenes] = {
+        "slow.mp4": [("rain falls", 5, (90, 100, 110))],
+        "cut.mp4": [("ship sinks", 4, (20, 40, 90))],
+    }
+    build(folder, seen)
+    noise = np.random.default_rng(0).integers(0, 255, (80, 48, 64, 3), np.uint8)
+    write_film(folder / "films" / "slow.mp4", noise[:15], 3)
+    cut = folder / "films" / "cut.mp4"
+    write_film(cut, noise, 10)
+    cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+    with (
+        pytest.MonkeyPatch.context() as monkeypatch,
+        serving(open_fake(folder / "index", monkeypatch), ServeSettings(limits=PLENTY)) as address,
+    ):
+        yield address
+
+
+def test_a_file_that_was_cut_off_plays_as_far_as_it_goes(browser: Any, odd_films: str) -> None:
+    for page in visit(browser, odd_films):
+        page.goto("/library")
+        page.locator(".grid .open", has_text="cut.mp4").click()
+        page.wait_for_selector(".note >> text=The rest of this file cannot be read.")
+        assert page.locator(".film").count() == 0 and position(page) > 3
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("Space")
+        until(page, "!document.querySelector('video').paused")
+        until(page, "0 < document.querySelector('video').currentTime")
+        assert position(page) < 3, "from its beginning"
+        page.locator(".strip").press("End")
+        page.locator(".strip").press("Enter")
+        until(page, "document.querySelector('video').error && document.querySelector('video').paused")
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("l")
+        page.keyboard.press("Space")
+        until(page, "document.querySelector('video').currentTime < 2")
+        until(page, "document.querySelector('video').currentTime > 2.5")
+        until(page, "document.querySelector('video').currentTime < 2")
+        page.keyboard.press("l")
+
+
+SHOWN = """() => {
+  const film = document.querySelector('video');
+  const look = (now, { mediaTime }) => { window.shown = mediaTime; film.requestVideoFrameCallback(look); };
+  film.requestVideoFrameCallback(look);
+  film.addEventListener('seeking', () => { window.seeks += 1; });
+}"""
+
+
+def test_a_slow_film_is_stepped_by_its_own_frames(browser: Any, odd_films: str) -> None:
+    for page in visit(browser, odd_films):
+        page.goto("/library")
+        page.locator(".grid .open", has_text="slow.mp4").click()
+        page.wait_for_selector(".stage video")
+        page.evaluate(SHOWN)
+        until(page, "document.querySelector('video').currentTime > 1.2")
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("Space")
+        until(page, "document.querySelector('video').paused")
+        page.wait_for_timeout(400)
+        frame = round(3 * page.evaluate("window.seeks = 0; window.shown"))
+        for step in (1, 2):
+            page.keyboard.press(".")
+            page.wait_for_timeout(250)
+            assert round(3 * page.evaluate("window.shown")) == frame + step
+        assert page.evaluate("window.seeks") == 2, "how long frames last was learnt while it played"
+
+
 def test_only_the_moment_is_played_and_looped(page: Any) -> None:
     ask(page, "dog runs beach")
     hit = card(page, "coast.mp4")
@@ -832,6 +914,25 @@ def test_look_alikes_have_strips_and_exports(page: Any) -> None:
     with page.expect_download() as download:
         page.get_by_role("button", name="Save", exact=True).click()
     assert "twin.mp4" in Path(download.value.path()).read_text()
+
+
+def test_a_phone_shows_the_first_hit_beside_a_long_diagnosis(browser: Any, address: str) -> None:
+    """Files have long names, and a phone's browser takes a part of its screen."""
+
+    def long(route: Any) -> None:
+        answer = route.fetch().json()
+        names = ", ".join(f"the_long_name_of_a_video_{at}.mp4" for at in range(4))
+        answer["diagnosis"]["advice"] = f"Is it {names}? Add a detail that tells them apart."
+        route.fulfill(json=answer)
+
+    for page in visit(browser, address, viewport={"width": 390, "height": 664}):
+        page.route("**/api/search?*", long)
+        ask(page, "dog runs beach")
+        advice = page.locator(".diagnosis .advice")
+        short = advice.bounding_box()["height"]
+        assert page.locator(".card .poster").first.bounding_box()["y"] < 664 - 100
+        page.locator(".why summary").click()
+        assert advice.bounding_box()["height"] > 1.9 * short, "all of it is there"
 
 
 @pytest.mark.parametrize("size", [(1400, 900), (390, 844)], ids=["wide", "phone"])

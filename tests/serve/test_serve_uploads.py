@@ -455,6 +455,11 @@ def test_a_film_that_is_sent_is_found(tmp_path: Path) -> None:
         summary = remote.upload(tmp_path / "mine")
         assert summary.added == 1 and [each.same_as for each in summary.duplicates] == [first]
         assert [each.source.name for each in summary.failures] == ["broken.mp4"]
+        told = remote._get("/api/uploads")["uploads"]
+        assert {each["name"]: each["found"] for each in told if "again" not in each["name"]} == {
+            "mine/new.mp4": True,
+            "mine/broken.mp4": False,
+        }
         found = remote.search("a man eats soup", top=5)
         assert str(tmp_path / "in" / "mine" / new.name) in {hit.video for hit in found}
         assert remote.upload(new.parent / "new.mp4").duplicates  # elsewhere, by its content

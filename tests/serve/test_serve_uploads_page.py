@@ -199,11 +199,11 @@ def test_what_was_not_sent_does_not_lengthen_the_time_left(browser: Any, address
 
 
 def test_the_server_says_how_long_adding_takes(browser: Any, address: str) -> None:
-    page = mounted(browser, address)
+    page, found = mounted(browser, address), False
 
     def adding(route: Any) -> None:
         told = route.fetch().json()
-        unfinished = [{**each, "state": "adding"} for each in told["uploads"]]
+        unfinished = [{**each, "state": "adding", "found": found} for each in told["uploads"]]
         route.fulfill(json={**told, "uploads": unfinished, "seconds_left": 240})
 
     page.route(
@@ -212,6 +212,41 @@ def test_the_server_says_how_long_adding_takes(browser: Any, address: str) -> No
     slow = {"name": "slow.mp4", "mimeType": "video/mp4", "buffer": b"slow"}
     page.locator("input[accept^=video]").set_input_files(slow)
     page.wait_for_selector(".upload-words >> text=0 of 1 video, about 4 minutes left.")
+    found = True
+    page.wait_for_selector(".upload-words >> text=1 of 1 video, about 4 minutes left.")
+    assert "added; its words follow" in page.locator(".upload-list").inner_text()
+    page.context.close()
+
+
+def test_a_file_that_was_sent_before_is_already_there(browser: Any, address: str) -> None:
+    page = mounted(browser, address)
+    known = {"id": "0" * 32, "name": "old.mp4", "size": 3, "offset": 3, "state": "added"}
+    page.route("**/api/uploads", lambda route: route.fulfill(json={**known, "uploads": [known], "free": 0}))
+    page.locator("input[accept^=video]").set_input_files(
+        {"name": "old.mp4", "mimeType": "video/mp4", "buffer": b"old"}
+    )
+    page.wait_for_selector(".upload-words >> text=1 file gave 0 added, 1 already there, 0 left out.")
+    page.context.close()
+
+
+def test_many_files_fill_a_list_that_keys_scroll(browser: Any, address: str) -> None:
+    page = browser.new_context(base_url=address, viewport={"width": 1200, "height": 600}).new_page()
+    page.goto("/library")
+    page.get_by_role("button", name="Add videos").click()
+    page.wait_for_selector(".upload-hint >> text=Space for")
+    long = "broken by a name that is as long as the names of files are " * 3
+    files = [{"name": f"{at}.{long}", "mimeType": "text/plain", "buffer": b"x"} for at in range(20)]
+    page.locator("input[accept^=video]").set_input_files(files)
+    page.wait_for_selector(".upload-words >> text=20 files gave 0 added, 0 already there, 20 left out.")
+    page.evaluate(
+        "document.querySelectorAll('.upload-state').forEach((e) => { e.textContent += ' so'.repeat(80); })"
+    )
+    within = """[...document.querySelectorAll('.upload-list li')].every((row) => [...row.children].every(
+      (one) => one.getBoundingClientRect().bottom <= row.getBoundingClientRect().bottom + 1))"""
+    assert page.evaluate(within), "no row lies over the next"
+    assert violations(page) == []
+    page.get_by_label("Files", exact=True).press("End")
+    until(page, "document.querySelector('.upload-list').scrollTop > 100")
     page.context.close()
 
 

@@ -49,6 +49,10 @@ class Job:
         """Called in the child's own thread."""
         if self.state.state != "running":
             return
+        if message.kind == "report":
+            _, done, total = message.value
+            if share_of(done, total) < share_of(self.state.done, self.state.total):
+                self._began = time.monotonic()  # of the next step: videos are seen, then heard
         self.state = after_message(self.state, message, time.monotonic() - self._began)
         if self.state.state != "running":
             child.stop()
@@ -106,11 +110,11 @@ class Jobs:
 
 
 def after_message(current: models.Job, message: Message, seconds: float = 0.0) -> models.Job:
-    """The state of a job after a message of its process, so many seconds after its start."""
+    """The state of a job after a message of its process, so many seconds after its step began."""
     news = message.value
     if message.kind == "report":
         what, done, total = news
-        left = seconds_left(seconds, done / total if total else 0.0)
+        left = seconds_left(seconds, share_of(done, total))
         videos = f"{done} of {total} videos" if what == "embedding videos" else what
         words = ", ".join(filter(None, (videos, in_words(left))))
         now = {"what": what, "done": done, "total": total, "words": words, "seconds_left": left}
@@ -135,6 +139,10 @@ def summary_of(news: dict[str, Any]) -> str:
     parts += [f"{len(news['removed'])} removed"] if news.get("removed") else []
     parts += [f"{copies} {'copy' if copies == 1 else 'copies'}"] if copies else []
     return f"{files} {'file' if files == 1 else 'files'} gave {', '.join(parts)}, {skipped} left out"
+
+
+def share_of(done: int, total: int) -> float:
+    return done / total if total else 0.0
 
 
 def seconds_left(seconds: float, share: float) -> float | None:

@@ -426,6 +426,7 @@ class Upload(BaseModel):
     state: str = Field(description="sending, waiting, adding; at last added, there, same or skipped.")
     same_as: str | None
     reason: str | None
+    found: bool = Field(description="Whether it is in the index, where its words may still be missing.")
 
 
 class Uploads(BaseModel):

@@ -80,4 +80,4 @@ def uploads_of(request: Request) -> Uploads:
 
 
 def upload_json(receiver: Uploads, upload: Upload) -> Json:
-    return Json(upload.to_json(receiver.folder))
+    return Json(receiver.told(upload))

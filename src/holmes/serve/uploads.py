@@ -121,12 +121,16 @@ class Uploads:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "uploads": [upload.to_json(self.folder) for upload in self.uploads.values()],
+            "uploads": [self.told(upload) for upload in self.uploads.values()],
             "largest": self.limits.upload,
             "piece": self.limits.piece,
             "free": max(0, self.disk.free()),
             "seconds_left": self._job[0].state.seconds_left if self._job else None,
         }
+
+    def told(self, upload: Upload) -> dict[str, Any]:
+        found = upload.file is not None and str(upload.file) in self.state.catalogue.by_name
+        return {**upload.to_json(self.folder), "found": found}
 
     async def announce(self, name: str, size: int, sha256: str, client: str) -> Upload:
         """A new upload, or the one that this continues."""

@@ -111,6 +111,7 @@ export class Answer {
   #stop() {
     this.control.abort();
     this.#failed(new Problem("The search was stopped."), { action: "Search again", error: false });
+    this.results.querySelector("button").focus(); // that which was pressed is gone
     this.#busy(false);
   }
 

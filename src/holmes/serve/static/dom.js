@@ -95,8 +95,9 @@ export function shortened(folder) {
 
 export const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-// One sentence and one action: how every state without content looks.
+// One sentence and one action: how every state without content looks. The action vanishes with it, so the focus goes to the content.
 export function notice(text, action = null, { error = false, more = "" } = {}) {
+  action?.addEventListener("click", () => document.getElementById("content").focus({ preventScroll: true }));
   return h("div", { class: error ? "empty error" : "empty", role: error ? "alert" : null },
     h("p", {}, error ? icon("warning") : null, text), more ? h("p", { class: "advice" }, more) : null, action);
 }

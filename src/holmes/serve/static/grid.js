@@ -140,7 +140,14 @@ export class Grid {
     if (at < 0 || at >= this.total) return;
     event.preventDefault();
     event.stopPropagation();
-    this.#fill(at);
-    this.shown.get(at).querySelector("a")?.focus();
+    this.focus(at);
+  }
+
+  // The video at a position, or the last one.
+  focus(at) {
+    if (!this.total) return;
+    const there = Math.min(at, this.total - 1);
+    this.#fill(there);
+    this.shown.get(there).querySelector("a")?.focus();
   }
 }

@@ -20,16 +20,17 @@ export class Library {
       oninput: () => { clearTimeout(this.timer); this.timer = setTimeout(() => this.#changed(true), 200); } });
     this.sort = h("select", { id: "sort", onchange: () => this.#changed() }, SORTS.map(([, , name], at) => h("option", { value: String(at) }, name)));
     this.total = h("span", { class: "found" });
+    this.adding = plain("Add videos", () => this.#add(), { class: "plain strong" });
     this.head = h("div", { class: "library-head" }, h("h1", {}, "Library"), this.total);
-    this.tree = h("details", { class: "folders", open: innerWidth >= WIDE });
+    this.tree = h("details", { class: "folders", hidden: true, open: innerWidth >= WIDE });
     this.left = h("div", {});
     this.grid = new Grid((offset, limit) => request(this.#asked({ offset, limit })), (video) => this.#extra(video));
     this.state = h("div", {});
-    this.facts = h("details", { class: "index-facts" });
+    this.facts = h("details", { class: "index-facts", hidden: true });
     this.element = h("div", { class: "library" }, this.head,
       h("div", { class: "tools" }, h("label", { class: "hidden", htmlFor: "part" }, "Part of a name or folder"), this.part,
         h("label", { class: "sort", htmlFor: "sort" }, h("span", {}, "Sort by"), this.sort), this.filters.element),
-      this.left, h("div", { class: "library-body" }, this.tree, h("section", { "aria-label": "Videos" }, this.state, this.grid.element)), this.facts);
+      this.left, h("div", { class: "library-body alone" }, this.tree, h("section", { "aria-label": "Videos" }, this.state, this.grid.element)), this.facts);
   }
 
   // Shows what the address says; an address shown before keeps its place.
@@ -93,13 +94,13 @@ export class Library {
   #about(about) {
     this.about = about;
     this.filters.folders(about.folders);
-    const add = about.manage || about.uploads ? plain("Add videos", () => this.#add(), { class: "plain strong" }) : null;
-    this.head.querySelector(".plain")?.remove();
-    if (add) this.head.append(add);
+    if (!about.manage && !about.uploads) this.adding.remove();
+    else if (!this.adding.parentElement) this.head.append(this.adding);
     this.tree.hidden = about.folders.length < 2;
     this.element.querySelector(".library-body").classList.toggle("alone", this.tree.hidden);
     this.#folders(about);
     this.left.replaceChildren(leftOut(about));
+    this.facts.hidden = false;
     this.facts.replaceChildren(h("summary", {}, "About this index"), facts(about));
   }
 
@@ -130,10 +131,12 @@ export class Library {
 
   async #remove(video) {
     if (!window.confirm(`Remove ${video.title} from the index? Its file stays where it is.`)) return;
+    const position = document.activeElement.closest("[aria-posinset]")?.getAttribute("aria-posinset");
     try {
       await send("DELETE", `/api/videos/${video.id}`);
       this.shown = null;
       await this.read();
+      if (position) this.grid.focus(position - 1); // of the video that has taken its place
     } catch (problem) {
       this.state.replaceChildren(notice(problem.message, null, { error: true }));
     }
@@ -160,5 +163,5 @@ function leftOut(about) {
     .filter(([, , , files]) => files?.length);
   if (!found.length) return "";
   return h("details", { class: "left" }, h("summary", {}, found.map(([what, became, , files]) => counted(files.length, what) + became).join(", ")),
-    found.flatMap(([, , title, files]) => [h("h2", {}, title), h("ul", {}, files.map((file) => h("li", {}, h("b", {}, file.name), `: ${file.reason}`)))]));
+    found.flatMap(([, , title, files]) => [h("h2", {}, title), h("ul", { tabIndex: 0, "aria-label": title }, files.map((file) => h("li", {}, h("b", {}, file.name), `: ${file.reason}`)))]));
 }

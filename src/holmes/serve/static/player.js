@@ -28,7 +28,7 @@ export class Player {
     this.video.addEventListener("loadedmetadata", () => { this.video.playbackRate = chosen.speed; });
     this.video.addEventListener("resize", () => this.video.style.setProperty("--ratio", this.video.videoWidth / this.video.videoHeight || null));
     this.video.addEventListener("error", () => this.#failed());
-    this.video.addEventListener("ended", () => { if (chosen.loop) this.play(chosen.only && this.moment ? this.moment.start : 0); });
+    this.video.addEventListener("ended", () => { if (chosen.loop) this.play(this.#start); });
     this.video.addEventListener("click", () => this.toggle());
     this.video.requestVideoFrameCallback?.((now, shown) => this.#shown(shown));
     this.note = h("p", { class: "note", role: "status" });
@@ -55,7 +55,7 @@ export class Player {
     if (this.how === "pictures") return this.#pictures();
     if (this.how === "file") {
       const source = at(`/api/videos/${this.of.id}/stream`);
-      if (!this.video.src) this.video.src = source;
+      if (!this.video.src || this.video.error) this.video.src = source;
       this.video.currentTime = time;
     } else {
       await this.#convert(time);
@@ -63,9 +63,13 @@ export class Player {
     this.video.play().catch(() => {}); // a browser may want a click first; the button is there
   }
 
+  get #start() {
+    return chosen.only && this.moment ? this.moment.start : 0;
+  }
+
   toggle() {
-    const past = chosen.only && this.moment && this.position >= this.moment.end - 0.05;
-    if (this.video.paused && past) this.play(this.moment.start);
+    const past = this.video.error || (chosen.only && this.moment && this.position >= this.moment.end - 0.05);
+    if (this.video.paused && past) this.play(this.#start);
     else if (this.video.paused) this.video.play().catch(() => {});
     else this.video.pause();
   }
@@ -173,7 +177,7 @@ export class Player {
   // A frame has been shown: how long frames last, and whether the moment has ended.
   #shown({ mediaTime }) {
     const passed = mediaTime - (this.last ?? mediaTime);
-    if (passed > 0.004 && passed < 0.2 && !this.video.paused) this.frame = Math.min(this.learnt ?? passed, passed), this.learnt = this.frame;
+    if (passed > 0.004 && passed < 1 && !this.video.paused) this.frame = Math.min(this.learnt ?? passed, passed), this.learnt = this.frame;
     this.last = mediaTime;
     if (this.aim - mediaTime < this.frame) this.aim = null;
     this.#end();
@@ -191,9 +195,17 @@ export class Player {
   // What the browser cannot play. An error may also come from closing, when there is no source any more.
   #failed() {
     if (!this.video.getAttribute("src")) return;
-    if (this.position > this.wanted + 0.5) this.#resume(this.position); // it played; a connection was lost, or the server ended a stream that was paused
+    if (this.video.videoWidth && this.position > this.strip.duration - 1) this.#cutOff();
+    else if (this.position > this.wanted + 0.5) this.#resume(this.position); // it played; a connection was lost, or the server ended a stream that was paused
     else if (this.how === "file") this.#convert(this.wanted).then(() => this.video.play()).catch(() => {});
     else this.#pictures("This film cannot be played here; these are pictures from it.");
+  }
+
+  // A file that was cut off ends with an error.
+  #cutOff() {
+    this.video.pause();
+    this.note.textContent = "The rest of this file cannot be read.";
+    if (chosen.loop) this.play(this.#start);
   }
 
   // Goes on where it was, as soon as the server answers.

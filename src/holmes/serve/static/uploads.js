@@ -41,7 +41,7 @@ class Uploads {
     this.hint = h("p", { class: "upload-hint" });
     this.words = h("p", { class: "upload-words", role: "status" });
     this.bar = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Progress of all files" });
-    this.list = h("ul", { class: "upload-list", "aria-label": "Files" });
+    this.list = h("ul", { class: "upload-list", "aria-label": "Files", tabIndex: 0 });
     this.files = h("input", { type: "file", multiple: true, accept: "video/*,.mkv,.ts,.m2ts,.mts,.vob,.flv,.wmv", class: "hidden", tabIndex: -1, "aria-hidden": "true" });
     this.folder = h("input", { type: "file", multiple: true, webkitdirectory: true, class: "hidden", tabIndex: -1, "aria-hidden": "true" });
     for (const input of [this.files, this.folder]) {
@@ -133,9 +133,10 @@ class Uploads {
     return new Promise((resolve) => { this.wake = resolve; setTimeout(resolve, milliseconds); });
   }
 
-  #told(item, { id, offset, state, same_as: same, reason, name }) {
+  #told(item, { id, offset, state, same_as: same, reason, found, name }) {
     if (item.state === "cancelled") return;
-    Object.assign(item, { id, offset, state, same, reason, kept: name, sent: state !== "sending" });
+    if (!item.id && state === "added") state = "there"; // it was sent before
+    Object.assign(item, { id, offset, state, same, reason, found, kept: name, sent: state !== "sending" });
   }
 
   // Polls what the server adds.
@@ -208,7 +209,7 @@ class Uploads {
     this.bar.value = bytesSent(meant) + bytesAdded(meant);
     const left = Math.max(secondsLeft(meant, seconds), this.adding ?? 0); // sending and adding go on side by side
     const videos = this.items.filter((item) => item.id || item.state !== "skipped"); // others were never sent
-    const over = videos.filter((item) => OVER.includes(item.state)).length;
+    const over = videos.filter((item) => OVER.includes(item.state) || item.found).length;
     const lost = this.items.some((item) => item.state === "lost") ? ". The connection is lost; sending continues when it is back" : "";
     return `${over} of ${counted(videos.length, "video")}${seconds > 2 && left && !lost ? `, ${about(left)} left` : ""}${lost}.`;
   }
@@ -262,7 +263,7 @@ function words(item) {
     case "reading": return ["being read", ""];
     case "sending": return [`${share}% of ${bytes(item.file.size)}`, ""];
     case "lost": return [`${share}%, no connection`, "problem"];
-    case "waiting": case "adding": return ["being added to the index", ""];
+    case "waiting": case "adding": return [item.found ? "added; its words follow" : "being added to the index", ""];
     case "added": return [item.kept && item.kept !== item.name ? `added as ${item.kept}` : "added", "good"];
     case "there": return ["already there", "good"];
     case "same": return [`the same as ${item.same}`, "remark"];
