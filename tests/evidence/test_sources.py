@@ -192,6 +192,30 @@ def test_a_bare_clause_is_shared_by_what_each_source_finds(
     assert float(fused.gallery.none_Q) == pytest.approx(expected[NONE], rel=1e-6)
 
 
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_quote_is_left_to_the_source_that_heard_something(silent: int) -> None:
+    """Four videos, of which one has the quoted words; the other source heard nothing at all."""
+    videos, none, ratio = 4, 0.3, 9.0
+    prior = (1 - EXPECT_MISSING) / videos
+    pictures = [0.7 * share for share in (0.7, 0.1, 0.1, 0.1)]
+    lost = math.exp(TextEvidence().lost[1 - silent])
+    found = {
+        video: prior * (0.05 * pictures[video] / prior + 0.95 * (lost + (ratio if video == 1 else 0)))
+        for video in range(videos)
+    } | {NONE: EXPECT_MISSING * (0.05 * none / EXPECT_MISSING + 0.95)}
+    whole = sum(found.values())
+    found = {video: p / whole for video, p in found.items()}
+    expected = mended(found, {**dict.fromkeys(range(videos), prior), NONE: EXPECT_MISSING}, 0.95, videos)
+    heard = (INF, math.log(ratio)) if silent == 0 else (math.log(ratio), INF)
+    told = told_of([1], [[heard]], [0, 1, 2, 3], (ClauseKind.QUOTED,))
+    gallery = gallery_of(pictures, none, videos)
+    fused = fuse_sources(gallery, torch.arange(4)[None], told, torch.zeros(1, 1), torch.tensor([none]))
+    np.testing.assert_allclose(
+        fused.gallery.probability_QK[0, :4], [expected[video] for video in range(videos)], rtol=1e-6
+    )
+    assert float(fused.gallery.none_Q) == pytest.approx(expected[NONE], rel=1e-6)
+
+
 def test_a_query_alone_is_its_row_in_a_batch() -> None:
     gallery = gallery_of([0.4, 0.15, 0.05], 0.3, 6)
     both = GalleryDistribution(

@@ -91,6 +91,23 @@ def test_what_is_said_is_found_and_quoted(built: Path) -> None:
     assert plain["because"][0] == "said" and plain["quotes"][0]["source"] == "subtitles"
 
 
+@pytest.mark.parametrize(
+    ("sentence", "film"),
+    [
+        ("someone mentions the harbour", "boat"),
+        ("someone talks about clocks", "clock"),
+        ('"cancelled"', "train"),
+        ('someone says "the roof"', "bees"),
+    ],
+)
+def test_one_word_of_a_long_sentence_is_enough_where_the_form_tells_the_source(
+    built: Path, sentence: str, film: str
+) -> None:
+    answer = open_index(built, device="cpu").search(sentence)
+    assert Path(answer[0].video).stem == film and answer[0].because == ("said",)
+    assert answer.diagnosis.kind == "precise" and answer[0].probability > 0.8
+
+
 def test_a_sentence_that_opens_like_a_description_finds_what_is_said(built: Path) -> None:
     assert found(built, "a captain painted boats")[0] == "boat"
     assert found(built, "someone mended watches near the lighthouse")[0] == "clock"

@@ -267,6 +267,10 @@ def attributed(clause_QC: Tensor, none_Q: Tensor, leading_QCS: Tensor, numbers: 
     bare_QC1 = (clause_QC == ClauseKind.BARE).unsqueeze(2) | described_QC1
     about_QC4 = torch.where(bare_QC1, bare_QC4, about_QC4)
     words_QCS = about_QC4[..., 1:3] * ~leading_QCS.isneginf()
+    # What is quoted is said if nothing is written, and written if nothing is said.
+    lost_QC1 = (about_QC4[..., 1:3] - words_QCS).sum(2, keepdim=True)
+    heard_QCS = words_QCS / words_QCS.sum(2, keepdim=True).clamp(min=CERTAIN)
+    words_QCS = words_QCS + (clause_QC == ClauseKind.QUOTED).unsqueeze(2) * lost_QC1 * heard_QCS
     seen_QC1 = about_QC4[..., :3].sum(2, keepdim=True) - words_QCS.sum(2, keepdim=True)
     other_QC1 = torch.zeros_like(seen_QC1)
     other_QC1[:, 1:] = seen_QC1[:, 1:]  # pictures count once, for the first clause

@@ -298,7 +298,13 @@ class SegmentSearch:
             lacks_N[rows] -= 1
         few = MORE_PASSAGES / (MORE_PASSAGES + counts.passages)  # among many passages it is another word
         unknown_N = np.full_like(matched_N, few * (len(rare) - len(known)))
-        return np.stack([matched_N, lacks_N, unknown_N, cosine_N, self._exact(clause.phrases)], 1)
+        exact_N = self._exact(clause.phrases)
+        # A passage that has all of them means it, also where a word or two are compared with a long sentence.
+        means_N = exact_N > 0
+        if clause.kind in (ClauseKind.SAID, ClauseKind.WRITTEN) and known and len(known) == len(rare):
+            means_N |= lacks_N == 0
+        cosine_N = np.where(means_N, np.float32(1), cosine_N)
+        return np.stack([matched_N, lacks_N, unknown_N, cosine_N, exact_N], 1)
 
     def _best(
         self,
