@@ -113,7 +113,9 @@ def judge(queries: Candidates, calibration: Calibration) -> Judgement:
     gallery, score_QK = gallery.taken(order_QK), score_QK.gather(1, order_QK)
     probability_QK = gallery.probability_QK
     copies_Q = torch.ones_like(videos_Q) if queries.copies_Q is None else queries.copies_Q
-    kinds_Q, group_Q = kinds_of(probability_QK, gallery.none_Q, copies_Q, queries.not_here_below)
+    # Of the numbers as they are told, in float32: between 47% and 48% a last digit decides what is shown.
+    told_QK, told_none_Q = (each.float().double() for each in (probability_QK, gallery.none_Q))
+    kinds_Q, group_Q = kinds_of(told_QK, told_none_Q, copies_Q, queries.not_here_below)
     return Judgement(
         quantities=candidate_quantities(scores, count, calibration.temperature),
         gallery=gallery,
