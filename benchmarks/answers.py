@@ -17,13 +17,14 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
-from common import print_table, save_json
+from common import by_group, print_table, save_json
 from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -71,8 +72,14 @@ TARGETS = {
 Rows = list[dict[str, Any]]
 
 
-def figure(name: str, measured: float) -> dict[str, Any]:
-    return {"figure": name, "target": TARGETS.get(name, ""), "measured": measured}
+def figure(name: str, measured: float, off: float | None = None) -> dict[str, Any]:
+    """`off` is how far a share may be off (95%), where that is known."""
+    return {
+        "figure": name,
+        "target": TARGETS.get(name, ""),
+        "measured": measured,
+        "±": "" if off is None else off,
+    }
 
 
 @dataclass(frozen=True)
@@ -153,27 +160,43 @@ def figures(
     wrong_Q = torch.zeros_like(right_Q)
     precise_Q, gone_precise_Q = (said["kind"] == AnswerKind.PRECISE for said in (there, gone))
 
-    def of_never(kind: AnswerKind) -> float:
-        return float(np.mean([share(judged.kinds_Q == kind) for judged in never]))
+    def of_never(kind: AnswerKind) -> Tensor:
+        """How often each absent sentence is of this kind."""
+        return torch.stack([judged.kinds_Q == kind for judged in never]).double().mean(0)
 
     order_QK = score_QV.argsort(dim=1, descending=True)[:, :FIRST]
     true_QK = fits_QV.scatter(1, asked.owner_Q.unsqueeze(1), True).gather(1, order_QK)
     fit_QK = there["fit"]
     once = np.ones((1, fit_QK.numel()), np.int64)
     none_never_Q = torch.stack([judged.gallery.none_Q for judged in never]).mean(0)
+    # Precise answers as a fifth of the queries without an answer makes them: right, said, and the clip.
+    right_M, said_M, clip_M = (
+        torch.cat([there_Q[precise_Q]] * THERE + [gone_Q[gone_precise_Q]] * GONE)
+        for there_Q, gone_Q in (
+            (right_Q, wrong_Q),
+            (there["first"], gone["first"]),
+            (asked.owner_Q, asked.owner_Q),
+        )
+    )
+    sentence_N = torch.arange(len(none_never_Q))
+    shares = {  # of whom, and what is independent of each other
+        "R@1": (right_Q, asked.owner_Q),
+        "precise, share": (precise_Q, asked.owner_Q),
+        "precise, right": (right_Q[precise_Q], asked.owner_Q[precise_Q]),
+        "precise, right, with a fifth missing": (right_M, clip_M),
+        "precise, said, with a fifth missing": (said_M, clip_M),
+        "absent called precise": (of_never(AnswerKind.PRECISE), sentence_N),
+        "there, called not here": (there["kind"] == AnswerKind.NOT_HERE, asked.owner_Q),
+        "taken away, called not here": (gone["kind"] == AnswerKind.NOT_HERE, asked.owner_Q),
+        "absent noticed": (of_never(AnswerKind.NOT_HERE), sentence_N),
+    }
+    rows = [
+        figure(name, *by_group(of.double().numpy(), by.numpy())) if len(of) else figure(name, float("nan"))
+        for name, (of, by) in shares.items()
+    ]
     measured = {
-        "R@1": share(right_Q),
         "ECE of the first hit": weighted_error((there["first"], gone["first"]), (right_Q, wrong_Q)),
         "ECE of none": weighted_error((there["none"], gone["none"]), (wrong_Q, ~wrong_Q)),
-        "precise, share": share(precise_Q),
-        "precise, right": share(right_Q[precise_Q]),
-        "precise, right, with a fifth missing": (
-            THERE * (right_Q & precise_Q).sum() / (THERE * precise_Q.sum() + GONE * gone_precise_Q.sum())
-        ).item(),
-        "absent called precise": of_never(AnswerKind.PRECISE),
-        "there, called not here": share(there["kind"] == AnswerKind.NOT_HERE),
-        "taken away, called not here": share(gone["kind"] == AnswerKind.NOT_HERE),
-        "absent noticed": of_never(AnswerKind.NOT_HERE),
         "AUROC of none, absent against there": roc(none_never_Q, there["none"]),
         "AUROC of none, taken away against there": roc(gone["none"], there["none"]),
         "fits: share of the first ten": share(fit_QK >= FITS),
@@ -184,10 +207,11 @@ def figures(
             calibration_error(fit_QK.double().flatten().numpy(), true_QK.flatten().numpy(), once)[0]
         ),
     }
-    rows = [figure(name, value) for name, value in measured.items()]
+    rows += [figure(name, value) for name, value in measured.items()]
     if drawn is not None:
-        at = measured["there, called not here"], measured["absent noticed"]
-        draw_curve(there["none"], {"never there": none_never_Q, "taken away": gone["none"]}, at, drawn)
+        noticed, mistaken = (share(shares[name][0]) for name in ("absent noticed", "there, called not here"))
+        unlike = {"never there": none_never_Q, "taken away": gone["none"]}
+        draw_curve(there["none"], unlike, (mistaken, noticed), drawn)
     curve = [
         {
             "mistaken": mistaken,
@@ -250,13 +274,16 @@ def shipped(
     def first(judged: Judgement) -> Tensor:
         return judged.gallery.probability_QK[:, 0]
 
-    precise_Q = there.kinds_Q == AnswerKind.PRECISE
+    precise_Q, gone_precise_Q = (said.kinds_Q == AnswerKind.PRECISE for said in (there, gone))
     order_QK = own.score(scores).argsort(dim=1, descending=True)[:, :FIRST]
     true_QK = fits_QV.scatter(1, owner_Q.unsqueeze(1), True).gather(1, order_QK)
     measured = {
         "ECE of the first hit": weighted_error((first(there), first(gone)), (right_Q, wrong_Q)),
         "ECE of none": weighted_error((there.gallery.none_Q, gone.gallery.none_Q), (wrong_Q, ~wrong_Q)),
         "precise, right": share(right_Q[precise_Q]),
+        "precise, right, with a fifth missing": (
+            THERE * (right_Q & precise_Q).sum() / (THERE * precise_Q.sum() + GONE * gone_precise_Q.sum())
+        ).item(),
         "absent called precise": share(never.kinds_Q == AnswerKind.PRECISE),
         "there, called not here": share(there.kinds_Q == AnswerKind.NOT_HERE),
         "absent noticed": share(never.kinds_Q == AnswerKind.NOT_HERE),
@@ -379,6 +406,38 @@ def demo(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def demo_tags(folder: Path) -> Rows:
+    """The captions asked within the test videos, of which the world knows which fit: are the words true?"""
+    index = open_single_index(folder / "index", device="cpu")
+    captions = RenderedWorld.open(folder / "videos").captions_of("test")
+    tests = f"{escape(str((folder / 'videos').resolve()))}/test/*"
+    answers = index.search_many([caption.text for caption in captions], FIRST, filter=tests)
+    said = [
+        (hit.fit, answer.diagnosis.kind == "not_here", Path(hit.video).stem in (told.video, *told.also_fits))
+        for told, answer in zip(captions, answers, strict=True)
+        for hit in answer.hits
+    ]
+    rows = []
+    for fit in ("fits", "may fit", "nearest"):
+        true, otherwise = (
+            [fits for f, gone, fits in said if f == fit and gone is not_here] for not_here in (False, True)
+        )
+        rows.append(
+            {
+                "tag": fit,
+                "hits": len(true),
+                "that fit": mean_of(true),
+                "where 'not here'": len(otherwise),
+                "fit": mean_of(otherwise),
+            }
+        )
+    return rows
+
+
+def mean_of(marks: Sequence[bool]) -> float:
+    return float(np.mean(marks)) if marks else float("nan")
+
+
 def share(chosen: Tensor) -> float:
     return chosen.double().mean().item()
 
@@ -419,6 +478,8 @@ def main() -> None:
     if options.demo is not None:
         found["demo"] = demo(options.demo)
         print_table("The demo's index", found["demo"])
+        found["tags"] = demo_tags(options.demo)
+        print_table("Tags of the demo's captions among its test videos", found["tags"])
     save_json(options.json, found)
 
 
