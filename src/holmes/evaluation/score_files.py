@@ -65,7 +65,7 @@ class ScoreFile:
         rows = self._positions("queries", self.queries, [store.query_ids[q] for q in split.queries], 0, split)
         columns = self._positions("videos", self.videos, [store.video_ids[v] for v in split.videos], 1, split)
         with np.errstate(over="ignore"):
-            matrix = np.asarray(self.scores, np.float64)[rows][:, columns]
+            matrix = np.asarray(self.scores[np.ix_(rows, columns)], np.float64)
         broken = np.argwhere(~np.isfinite(matrix))
         if len(broken):
             row, column = broken[0]
