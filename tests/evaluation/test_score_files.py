@@ -7,12 +7,14 @@ import re
 import resource
 import struct
 import zipfile
+from dataclasses import replace
 
 import h5py
 import numpy as np
 import pytest
 
 import holmes
+from holmes.base.feature_origin import EncoderRecord, FeatureOrigin
 from holmes.base.files import read_json
 from holmes.cli import main
 from holmes.cli.evaluate import figure_tables
@@ -20,9 +22,11 @@ from holmes.data.store import Store
 from holmes.encoders.tf_prvr import best_frame_scores, moment_scores, moments_of
 from holmes.errors import HolmesError
 from holmes.evaluation import score_files
+from holmes.evaluation.confidence.readers import find_joint_model
 from holmes.evaluation.runs.scores import evaluate_score_file
 from holmes.evaluation.score_files import read_scores, save_scores
 from holmes.evaluation.training_free import training_free_scores
+from holmes.media import backbones
 from holmes.worlds.planted import PlantSettings, plant
 
 
@@ -360,6 +364,41 @@ def test_methods_without_training(store, tmp_path, capsys):
     plant(narrow, PlantSettings(videos=4, val_videos=2, test_videos=2, video_width=8, text_width=9))
     with pytest.raises(HolmesError, match="frames of width 8 and text of width 9"):
         training_free_scores(Store.open(narrow), Store.open(narrow).split("test"), "zero_shot")
+
+
+class Toy:
+    """A joint model that knows sentences by their length."""
+
+    digest = "0" * 64
+
+    def sentences(self, sentences):
+        return np.array([[len(each) % prime for prime in (2, 3, 5, 7, 11, 13, 17, 19)] for each in sentences])
+
+
+def made_by(store, **digests):
+    """The store, as if these encoders had made its features."""
+    records = {kind: EncoderRecord("toy", digest, 8) for kind, digest in digests.items()}
+    return Store(store.path, replace(store.info, encoders=FeatureOrigin(**records)))
+
+
+def test_a_joint_model_with_several_tokens_reads_whole_sentences(store, monkeypatch):
+    monkeypatch.setattr(backbones, "load_text", lambda name: Toy())
+    split = store.split("test")
+    joint = made_by(store, visual=Toy.digest, text=Toy.digest)
+    frames = [
+        store.frames[store.frame_offsets[v] : store.frame_offsets[v + 1]].astype(np.float32)
+        for v in split.videos
+    ]
+    captions = [store.captions[query] for query in split.queries]
+    np.testing.assert_allclose(
+        training_free_scores(joint, split, "zero_shot", find_joint_model(joint)),
+        best_frame_scores(Toy().sentences(captions).astype(np.float32), frames),
+    )
+    assert find_joint_model(made_by(store, visual="1" * 64, text=Toy.digest)) is None
+    assert find_joint_model(store) is None
+    other = made_by(store, visual="1" * 64, text="1" * 64)
+    with pytest.raises(HolmesError, match="made with another version of 'toy'"):
+        training_free_scores(other, split, "zero_shot", find_joint_model(other))
 
 
 def npz_bomb(path):

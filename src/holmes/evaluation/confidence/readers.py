@@ -1,8 +1,8 @@
-"""What can read a corrupted caption again, into the token features of a store."""
+"""The encoders behind a store: what can read a corrupted caption again, and its joint model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,26 @@ def find_reader(store: Store) -> Reader | None:
         except HolmesError:
             return None
     return planted_reader(store)
+
+
+def find_joint_model(store: Store) -> Callable[[Sequence[str]], NDArray[np.float32]] | None:
+    """What makes sentence vectors beside this store's frames; None where no joint model made both."""
+    visual, text = store.info.encoders.visual, store.info.encoders.text
+    if visual is None or text is None or visual.digest != text.digest:
+        return None
+
+    def encode(sentences: Sequence[str]) -> NDArray[np.float32]:
+        from holmes.media.backbones import load_text
+
+        model = load_text(text.name)
+        if model.digest != text.digest:
+            raise HolmesError(
+                f"{store.path} was made with another version of '{text.name}' ({text.digest[:12]}, not "
+                f"{model.digest[:12]}); make it again."
+            )
+        return model.sentences(sentences)
+
+    return encode
 
 
 def planted_reader(store: Store) -> Reader | None:

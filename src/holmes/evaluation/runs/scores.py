@@ -16,6 +16,7 @@ from holmes.data.store import Store
 from holmes.errors import HolmesError
 from holmes.evaluation.confidence.answered import answers_of
 from holmes.evaluation.confidence.measure import REPEATS, drawn_figures, with_intervals
+from holmes.evaluation.confidence.readers import find_joint_model
 from holmes.evaluation.intervals import bootstrap_counts, over_seeds
 from holmes.evaluation.runs.evaluate import EvaluatedRun, evaluate_scores
 from holmes.evaluation.runs.folders import RunFolder
@@ -83,7 +84,7 @@ def evaluate_training_free(
     """A method that is not trained, on a store of a joint model's vectors."""
     store = Store.open(store_path)
     split = store.split(split_name)
-    matrix = training_free_scores(store, split, method)
+    matrix = training_free_scores(store, split, method, find_joint_model(store))
     if save is not None:
         save_scores(save, matrix, store, split)
     digest = hashlib.sha256(np.ascontiguousarray(matrix).tobytes()).hexdigest()
