@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -348,3 +351,29 @@ def test_mistakes_are_refused_before_anything_is_written(world, tmp_path, argume
     with pytest.raises(HolmesError, match=message):
         run_report(*filled, "--out", tmp_path / "page.html")
     assert not list(tmp_path.iterdir())
+
+
+WHEN_TORCH_LOADS = """
+import os, sys
+from holmes.cli.main import app
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            print(os.environ.get("OMP_WAIT_POLICY"), flush=True)
+            os._exit(0)
+
+sys.meta_path.insert(0, Finder())
+app(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("command", ["report", "evaluate"])
+@pytest.mark.parametrize(("given", "then"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_idle_threads_sleep_unless_the_environment_says_otherwise(command, given, then):
+    """OpenMP reads it once, when torch is loaded."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment |= {} if given is None else {"OMP_WAIT_POLICY": given}
+    words = [sys.executable, "-c", WHEN_TORCH_LOADS, command, "nowhere"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == f"{then}\n", done.stderr

@@ -19,6 +19,7 @@ from holmes.cli.options import (
     counted,
     parse_protocols,
     say,
+    share_cores,
     show,
 )
 from holmes.errors import HolmesError
@@ -108,6 +109,7 @@ def evaluate(
 
     Runs that differ only in their seed are summarised; other settings are shown side by side.
     """
+    share_cores()
     from holmes.base.devices import choose_device
     from holmes.base.files import write_json
     from holmes.evaluation.per_query import QueryTable, writer_of

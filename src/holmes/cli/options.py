@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -237,6 +238,14 @@ def check_form(form: str | None) -> None:
 
 def print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=1))
+
+
+def share_cores() -> None:
+    """Let idle threads sleep: many small sums would have them spin, which starves whatever else runs.
+
+    Only before torch is loaded.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def say(line: str) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from holmes.base.printing import printable
 from holmes.base.progress import progress_bar
-from holmes.cli.options import AlsoFits, Device, SplitToRead, StoreOfRun, say
+from holmes.cli.options import AlsoFits, Device, SplitToRead, StoreOfRun, say, share_cores
 from holmes.errors import HolmesError
 
 
@@ -57,6 +57,7 @@ def report(
     device: Device = "auto",
 ) -> None:
     """Write one self-contained page: results, training curves, kinds of query, moments on the timeline."""
+    share_cores()
     from holmes.evaluation.score_files import is_score_file
     from holmes.report.figures.confidence import unmeasured
     from holmes.report.figures.page import write_page
