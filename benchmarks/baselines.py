@@ -4,10 +4,10 @@
     python benchmarks/baselines.py --data DATA --shrink FOLDER
 
 On real spliced videos where `--data` has them, and on the planted world: R@1 … SumR over the seeds with 95%
-intervals, what evidence adds (paired, over videos and seeds), parameters, and seconds an epoch of each method
-alone on the device. Both protocols read one training, on the videos that the honest one does not hold out:
-after every epoch held-out and test queries are ranked; honest takes the epoch that is best on the former,
-published the one that is best on the latter.
+intervals, differences to Holmes and what evidence adds (both paired, over videos and seeds), parameters, and
+seconds an epoch of each method alone on the device. Both protocols read one training, on the videos that the
+honest one does not hold out: after every epoch held-out and test queries are ranked; honest takes the epoch
+that is best on the former, published the one that is best on the latter.
 
 The same command with the same `--work` trains only what is left; `--seconds 0` prints what is there.
 `--shrink` writes one small file per collection (features as bytes, half a percent off), which `--data` takes
@@ -56,6 +56,7 @@ from holmes.training.side_by_side import runs_that_fit
 from holmes.training.tuning.trials import release_memory
 
 EVIDENCE = " + evidence"
+Runs = dict[int, dict[str, np.ndarray]]  # seed → arrays
 SHOWN = ("R@1", "R@5", "R@10", "SumR")
 SELECTED_ON = {Protocol.HONEST: "held-out training videos", Protocol.PUBLISHED: "the test split"}
 
@@ -176,8 +177,8 @@ def train_what_is_left(
     return failures
 
 
-def read(row: Row, seeds: Sequence[int]) -> dict[int, dict[str, np.ndarray]]:
-    """What is there of a row: seed → arrays."""
+def read(row: Row, seeds: Sequence[int]) -> Runs:
+    """What is there of a row."""
     found = {}
     for seed in seeds:
         if row.file(seed).exists():
@@ -196,15 +197,19 @@ def measured(rows: Sequence[Row], seeds: Sequence[int], protocol: Protocol) -> l
         ranks = {seed: run[protocol.value] for seed, run in runs.items()}
         video_Q = next(iter(runs.values()))["video"]
         figures = [recall(torch.from_numpy(rank_Q)) for rank_Q in ranks.values()]
-        plain = found.get(title.removesuffix(EVIDENCE), {}) if title.endswith(EVIDENCE) else {}
-        both = sorted(runs.keys() & plain.keys())
-        adds = None
-        if both:
+
+        def beside(others: Runs, runs: Runs = runs, video_Q: np.ndarray = video_Q) -> dict[str, Any] | None:
+            """These runs less others, on the same videos and seeds."""
+            both = sorted(runs.keys() & others.keys())
+            if not both:
+                return None
             ours_SQ, theirs_SQ = (
-                np.stack([some[seed][protocol.value] for seed in both]) for some in (runs, plain)
+                np.stack([some[seed][protocol.value] for seed in both]) for some in (runs, others)
             )
             differences = paired_differences(ours_SQ, theirs_SQ, draw_videos(video_Q))
-            adds = {name: differences[name].to_json() for name in METRICS}
+            return {name: differences[name].to_json() for name in METRICS}
+
+        plain = found.get(title.removesuffix(EVIDENCE), {}) if title.endswith(EVIDENCE) else {}
         entries.append(
             {
                 "row": title,
@@ -212,7 +217,8 @@ def measured(rows: Sequence[Row], seeds: Sequence[int], protocol: Protocol) -> l
                 "seeds": sorted(runs),
                 "epochs": [int(run[f"{protocol.value}_epoch"]) for run in runs.values()],
                 "metrics": summary_of(over_seeds(figures, np.stack([*ranks.values()]), video_Q)),
-                "evidence_adds": adds,
+                "evidence_adds": beside(plain),
+                "less_holmes": None if title == FULL.title else beside(found.get(FULL.title, {})),
             }
         )
     return entries
@@ -220,20 +226,22 @@ def measured(rows: Sequence[Row], seeds: Sequence[int], protocol: Protocol) -> l
 
 def collection_grid(name: str, entries: Sequence[dict[str, Any]], videos: int) -> Grid:
     """Recall on one collection, by both protocols."""
-    columns = ["method", *SHOWN, "SumR, 95%", "evidence adds to SumR", "seeds"]
+    columns = ["method", *SHOWN, "SumR, 95%", "SumR less Holmes'", "evidence adds to SumR", "seeds"]
     grid = Grid(f"{name}: test split of {videos} videos", columns, notes=[INTERVAL_NOTE])
     for protocol, where in SELECTED_ON.items():
         grid.rows.append([f"{protocol.value} protocol: the epoch is selected on {where}"])
         for entry in entries:
             if entry["protocol"] != protocol.value:
                 continue
-            metrics, adds = entry["metrics"], entry["evidence_adds"]
-            more = None if adds is None else adds["SumR"]
-            added = ""
-            if more is not None:
-                added = f"{more['value']:+.1f} {bounds(more['low'], more['high'])}"
+            metrics = entry["metrics"]
             cells = [number(metrics[metric]) for metric in SHOWN]
-            cells += [bounds(metrics["SumR"]["low"], metrics["SumR"]["high"]), added]
+            cells.append(bounds(metrics["SumR"]["low"], metrics["SumR"]["high"]))
+            for difference in (entry["less_holmes"], entry["evidence_adds"]):
+                total = None if difference is None else difference["SumR"]
+                shown = (
+                    "" if total is None else f"{total['value']:+.1f} {bounds(total['low'], total['high'])}"
+                )
+                cells.append(shown)
             grid.rows.append([entry["row"], *cells, str(len(entry["seeds"]))])
     return grid
 

@@ -20,6 +20,7 @@ import torch
 
 from forked_children import forked_children  # noqa: F401 - a fixture
 from holmes.base.files import read_json
+from holmes.config.ablations import Ablation
 from holmes.config.schema import to_dict, with_changes
 from holmes.data.bank import FeatureBank
 from holmes.data.check import check_store
@@ -29,6 +30,7 @@ from holmes.evidence.calibration import Calibration
 from holmes.heard.hearing import Hearing
 from holmes.media.backbones.text import TransformersText
 from holmes.results import METRICS
+from holmes.training.protocol import Protocol
 from holmes.worlds.planted import PlantSettings, plant
 from index_fakes import FakeJoint, meaning
 from spoken_films import film
@@ -333,6 +335,25 @@ def test_the_kinds_of_answers_stand_beside_the_planted_kinds(monkeypatch: pytest
     sys.modules.pop("uncertainty_page")
 
 
+def differences_by_hand(baselines: Any, folder: Path) -> None:
+    """A method that finds every second query first, beside Holmes that finds all, in the seed both have."""
+    folder.mkdir()
+    video, found = np.arange(40) // 2, {"Holmes": [1, 1], "MS-SL": [1, 200]}
+    rows = [baselines.Row(Ablation(0, title), "planted", None, None, folder, title) for title in found]
+    for row, seeds in zip(rows, ((0, 1), (1, 2)), strict=True):
+        for seed in seeds:
+            ranks = np.tile(found[row.name], 20)
+            np.savez(row.file(seed), video=video, honest=ranks, honest_epoch=1)
+    holmes, other = baselines.measured(rows, (0, 1, 2), Protocol.HONEST)
+    assert holmes["less_holmes"] is None and other["seeds"] == [1, 2]
+    total = other["less_holmes"]["SumR"]
+    assert (total["value"], total["low"], total["high"]) == (-200, -200, -200)
+    grid = baselines.collection_grid("planted", [holmes, other], 20)
+    cells = {row[0]: dict(zip(grid.columns, row, strict=True)) for row in grid.rows if len(row) > 1}
+    assert cells["MS-SL"]["SumR less Holmes'"] == "-200.0 [-200.0, -200.0]"
+    assert cells["Holmes"]["SumR less Holmes'"] == ""
+
+
 @pytest.mark.usefixtures("forked_children")
 def test_all_baselines_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
     """One method on a small planted world, both protocols, and a collection shrunk and restored."""
@@ -362,6 +383,8 @@ def test_all_baselines_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert rows[0]["evidence_adds"] is None and set(rows[1]["evidence_adds"]) == set(METRICS)
     plain, evidence = (row["metrics"]["SumR"]["mean"] for row in rows[:2])
     assert rows[1]["evidence_adds"]["SumR"]["value"] == pytest.approx(evidence - plain)
+    assert all(row["less_holmes"] is None for row in rows), "Holmes is not among these rows"
+    differences_by_hand(baselines, tmp_path / "by hand")
     for published, honest in zip(rows[:2], rows[2:], strict=True):  # of the same training
         assert published["metrics"]["SumR"]["mean"] >= honest["metrics"]["SumR"]["mean"]
     next((tmp_path / "work" / "runs").rglob("gmmformer_v2-*-seed1.npz")).unlink()
