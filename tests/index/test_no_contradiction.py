@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import holmes
+from holmes.cluster.publish import split_index
 from holmes.evidence.calibration import Calibration
 from holmes.evidence.distribution import EXPECT_MISSING
 from holmes.evidence.judging import CalibratedJudge, Candidates, Diagnosis
+from holmes.evidence.kinds import AnswerKind
+from holmes.evidence.wording import explain
 from holmes.records import Scores
+from index_fakes import FakeJoint
+from shard_fakes import ACTIONS, THINGS, bits, make_index
 
 COUNTED = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 WORDS = {
@@ -73,6 +82,7 @@ calibrations = st.builds(
 shapes = st.sampled_from(["alike", "chance", "one", "few", "half"])
 more = st.integers(0, 500)
 priors = st.sampled_from([0.0, 0.05, 0.2, 0.5, 1.0])
+not_here = st.sampled_from([None, 0.0, 0.5, 0.9, 1.0])
 
 
 @settings(max_examples=400)
@@ -85,7 +95,7 @@ priors = st.sampled_from([0.0, 0.05, 0.2, 0.5, 1.0])
     st.integers(0, 100_000),
     st.integers(1, 6),
     priors,
-    st.sampled_from([None, 0.0, 0.5, 0.9, 1.0]),
+    not_here,
 )
 def test_what_is_said_of_one_query_agrees(
     calibration, seed, shape, candidates, deviation, more, copies, prior, not_here_below
@@ -147,6 +157,54 @@ def test_what_is_said_of_any_shares_agrees(parts, none, copies):
     (said,) = CalibratedJudge(calibration)(asked)
     np.testing.assert_allclose(said.probabilities, np.array(parts) / (sum(parts) + none), atol=1e-4)
     assert not contradictions(said, copies)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Films in parts, short ones, and some under two names; whole and in three shards."""
+    place = tmp_path_factory.mktemp("films")
+    split_index(make_index(place, videos=30), place / "shards", 3)
+    return place
+
+
+@settings(max_examples=60)
+@given(
+    calibrations,
+    st.lists(st.sampled_from([*THINGS, *ACTIONS, "xyzzy", "?!"]), min_size=1, max_size=4),
+    st.sets(st.integers(0, 32), min_size=1),
+    st.integers(1, 40),
+    priors,
+    not_here,
+)
+def test_what_an_index_says_agrees(folder, calibration, words, some, top, prior, not_here_below):
+    """Also behind a filter and in shards, where the sentence names the videos."""
+    asked = {"top": top, "expect_missing": prior, "not_here_below": not_here_below}
+    judge = CalibratedJudge(calibration)
+    with (
+        holmes.open_index(folder / "index", device="cpu", model=FakeJoint(), diagnose=judge) as whole,
+        holmes.open_index(folder / "shards", device="cpu", model=FakeJoint(), diagnose=judge) as shards,
+    ):
+        names = [sorted(whole.videos)[at] for at in some]
+        for filter in (None, names):
+            answer = whole.search(" ".join(words), filter=filter, **asked)
+            assert bits(answer) == bits(shards.search(" ".join(words), filter=filter, **asked))
+            assert filter is None or {hit.video for hit in answer} <= set(names)
+            said = answer.diagnosis
+            if said.probability is None:
+                assert len(names) == 1 and filter is names, "a single video is compared with nothing"
+                continue
+            shown = [hit.probability for hit in answer if hit.probability is not None]
+            assert shown == list(said.probabilities[: len(shown)])
+            assert len({hit.video for hit in answer}) == len(answer)
+            if len(shown) == len(said.order):  # each number stands at the video that it was computed for
+                scores = [hit.score for hit in answer][: len(shown)]
+                ranked = sorted(scores, reverse=True)
+                assert [ranked[at] for at in said.order] == scores
+            assert said.copies > 1 or Path(answer[0].video).name in said.explanation
+            kind = AnswerKind[said.kind.upper()]
+            unnamed, _ = explain(kind, said.group, said.probabilities, 1 - said.here)
+            assert re.findall(r"\d+%", unnamed) == re.findall(r"\d+%", said.explanation)
+            assert not contradictions(replace(said, explanation=unnamed), said.copies, not_here_below)
 
 
 def contradictions(said: Diagnosis, copies: int, not_here_below: float | None = None) -> list[str]:
