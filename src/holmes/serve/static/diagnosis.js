@@ -62,15 +62,10 @@ function part(share, label, style) {
   return element;
 }
 
-function why(diagnosis) {
-  const found = [];
-  if (Number.isFinite(diagnosis.vacuity)) {
-    found.push(meter("Evidence", 1 - diagnosis.vacuity, "How much the scores say about any video at all."));
-  }
-  if (Number.isFinite(diagnosis.agreement)) {
-    found.push(meter("Frames and passages agree", diagnosis.agreement, "How far single frames and whole passages support the same videos."));
-  }
-  return found.length ? h("details", { class: "why" }, h("summary", {}, "Why?"), h("dl", { class: "reasons" }, found.flat())) : null;
+function why({ agreement }) {
+  if (!Number.isFinite(agreement)) return null;
+  return h("details", { class: "why" }, h("summary", {}, "Why?"), h("dl", { class: "reasons" },
+    meter("Frames and passages agree", agreement, "How far single frames and whole passages support the same videos.")));
 }
 
 function meter(name, share, meaning) {
