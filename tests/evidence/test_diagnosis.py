@@ -151,6 +151,8 @@ def test_how_well_a_video_fits_in_words():
     fitting = [fit_word(p, AnswerKind.SEVERAL_FIT) for p in (0.8, 0.5, 0.4, 0.15, 0.1)]
     assert fitting == ["fits", "fits", "may fit", "may fit", "nearest"]
     assert fit_word(0.8, AnswerKind.NOT_HERE) == "nearest", "nothing fits of what is not here"
+    vague = [fit_word(p, AnswerKind.TOO_LITTLE) for p in (0.8, 0.4, 0.1)]
+    assert vague == ["may fit", "may fit", "nearest"], "it may be about nothing here"
     assert fit_word(0.1, AnswerKind.SEVERAL_FIT, meant=True) == "may fit"
     assert fit_word(0.3, AnswerKind.PRECISE, meant=True) == "fits", "one of several copies"
 

@@ -89,10 +89,11 @@ def as_shown(probability: Tensor) -> Tensor:
 def fit_word(probability: float, kind: AnswerKind, meant: bool = False) -> str:
     """How well a video fits, in words; `meant` if the sentence on the kind is about it.
 
-    Of what is not here nothing fits, and where several fit, each of these may.
+    Of what is not here nothing fits, and where several fit, each of these may. A sentence that says too little
+    may be about nothing here at all: no evidence tells these apart, so of nothing it is said that it fits.
     """
     if kind == AnswerKind.NOT_HERE:
         return "nearest"
-    if probability >= FITS or (meant and kind == AnswerKind.PRECISE):
+    if (probability >= FITS and kind != AnswerKind.TOO_LITTLE) or (meant and kind == AnswerKind.PRECISE):
         return "fits"
     return "may fit" if meant or probability >= MAY_FIT else "nearest"
