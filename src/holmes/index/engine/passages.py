@@ -56,6 +56,7 @@ SAYING, READING = frozenset(SAYING_WORDS.split()), frozenset({"reads", "written"
 LETTERED = frozenset(LETTERED_WORDS.split())
 LINKING = frozenset({"that", "about", "of"})  # between such a word and its clause
 MOST_CLAUSES = 4
+FEW_WORDS = 3  # that a passage means if it has them all; more may come from several sentences
 # As if there were this many more passages, of which so many have a word: a few passages tell little of words.
 MORE_PASSAGES, MORE_WITH_WORD = 50.0, 2.0
 
@@ -299,9 +300,10 @@ class SegmentSearch:
         few = MORE_PASSAGES / (MORE_PASSAGES + counts.passages)  # among many passages it is another word
         unknown_N = np.full_like(matched_N, few * (len(rare) - len(known)))
         exact_N = self._exact(clause.phrases)
-        # A passage that has all of them means it, also where a word or two are compared with a long sentence.
+        # The meaning of few words is far from that of a long sentence that has them.
         means_N = exact_N > 0
-        if clause.kind in (ClauseKind.SAID, ClauseKind.WRITTEN) and known and len(known) == len(rare):
+        formed = clause.kind in (ClauseKind.SAID, ClauseKind.WRITTEN)
+        if formed and 0 < len(known) == len(rare) <= FEW_WORDS:
             means_N |= lacks_N == 0
         cosine_N = np.where(means_N, np.float32(1), cosine_N)
         return np.stack([matched_N, lacks_N, unknown_N, cosine_N, exact_N], 1)
