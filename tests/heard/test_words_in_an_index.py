@@ -20,6 +20,7 @@ from holmes.cluster.write import ShardsWriter
 from holmes.errors import HolmesError
 from holmes.heard.hearing import Hearing
 from holmes.index.answer import words
+from holmes.index.engine.passages import PassageIndex, SegmentSearch, WordQuery
 from holmes.index.ingest.hearing import hear_index, set_words
 from holmes.index.storage.maintenance import compact_index, index_faults
 from holmes.index.storage.manifest import PASSAGES
@@ -106,6 +107,27 @@ def test_one_word_of_a_long_sentence_is_enough_where_the_form_tells_the_source(
     answer = open_index(built, device="cpu").search(sentence)
     assert Path(answer[0].video).stem == film and answer[0].because == ("said",)
     assert answer.diagnosis.kind == "precise" and answer[0].probability > 0.8
+
+
+@pytest.mark.parametrize(
+    ("sentence", "meaning"),
+    [
+        ("someone mentions clocks near the lighthouse", 1),
+        ('"repaired clocks near the lighthouse"', 1),
+        ("someone mentions clocks and a train", 0),  # of two videos
+        ("someone mentions clocks and lightning", 0),
+        ("someone mentions repaired clocks near the lighthouse", 0),  # many words: their meaning tells more
+        ('"clocks repaired"', 0),
+        ("clocks", 0),  # perhaps seen
+    ],
+)
+def test_a_passage_means_the_few_words_that_it_has(built: Path, sentence: str, meaning: float) -> None:
+    index = PassageIndex(IndexStore.open(built))
+    query = WordQuery.of(sentence)  # without a vector: every cosine is 0
+    (clause,), (segment,) = query.clauses, index.segments
+    cosine_N = np.zeros(segment.entry.passages, np.float32)
+    features_NF = SegmentSearch(segment, None).features(clause, cosine_N, index.count([query]))
+    assert features_NF[:, 3].max() == meaning
 
 
 def test_a_sentence_that_opens_like_a_description_finds_what_is_said(built: Path) -> None:
