@@ -10,7 +10,8 @@ over the passages of the video of
 
 with m the information of the clause's words that the passage has, l how many it lacks that others have, u how
 many no passage has (the less, the more passages there are: then it is another word for what is said), and z
-the cosine of MiniLM's vectors. ε is for words that no recogniser found.
+the cosine of MiniLM's vectors, or 1 where the passage has the quoted words, or all of a few that someone says
+or a sign reads. ε is for words that no recogniser found.
 
 A clause c is about source s with probability a_cs: its form tells (someone says …, a sign reads …, quotation
 marks). Where the form tells nothing, words claim the clause by their best ratio, and pictures by how surely
@@ -35,7 +36,7 @@ about words: in a collection of N
     P(i) ∝ P₀(i) F(i)^κ among videos,    log κ = w · power
 
 The order of videos stays, up to their prior. What a source that heard nothing at all was to tell is left to
-pictures, so an index without words answers as before.
+pictures, a quotation to the other source of words; so an index without words answers as before.
 
 Q queries, V videos, K candidates, M videos that a source speaks of, C clauses, N passages, S sources of words
 (said, written), F features of a passage (m, l, u, z, exact)
@@ -253,7 +254,7 @@ def attributed(clause_QC: Tensor, none_Q: Tensor, leading_QCS: Tensor, numbers: 
     """How probable it is that each clause is about what is seen, said, written, or nothing known: Q × C × 4.
 
     `none_Q` is P(none) by pictures. `leading_QCS` is the best log ratio of any video by words, -inf where a
-    source heard nothing: its share is left to pictures.
+    source heard nothing: its share is left to pictures, or that of a quotation to the other source.
     """
     about_QC4 = torch.tensor(ABOUT, dtype=torch.float64)[clause_QC]
     fits_QCS = leading_QCS.clamp(min=-LARGEST_LOG)
