@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import email
 import email.policy
 import io
@@ -28,6 +29,7 @@ from holmes.media.reader import VideoReader
 from holmes.serve import decoding
 from holmes.serve.decode_worker import MEMORY, WRITTEN
 from holmes.serve.settings import ServeSettings
+from holmes.serve.thumbnails import Thumbnails
 from media_files import turn_clockwise
 from serve_fakes import PLENTY, build, client_of, open_fake
 from waiting import wait_for
@@ -55,6 +57,30 @@ def path(client: TestClient) -> str:
 @pytest.fixture
 def content(folder: Path) -> bytes:
     return (folder / "films" / "beach" / "coast.mp4").read_bytes()
+
+
+def test_a_picture_that_nobody_waits_for_is_not_decoded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    happened: list[str] = []
+
+    async def never(*given: object) -> bytes:
+        happened.append("asked")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            happened.append("dropped")
+        return b""
+
+    monkeypatch.setattr(Thumbnails, "at", never)
+    with serving(open_fake(folder / "index", monkeypatch), ServeSettings(limits=PLENTY)) as address:
+        host = address.removeprefix("http://")
+        with socket.create_connection(host.split(":")) as browser:
+            browser.sendall(
+                f"GET {path.replace('stream', 'thumbnail')} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
+            )
+            wait_for(lambda: happened == ["asked"])
+        wait_for(lambda: happened == ["asked", "dropped"])
 
 
 def test_a_file_is_sent_as_it_is(client: TestClient, path: str, content: bytes) -> None:

@@ -17,7 +17,7 @@ from holmes.media.playable import Plan
 from holmes.serve.guard import caller_of
 from holmes.serve.models import LIMITS, Like, Playback, Scenes, Timeline, Transcript, Video, Videos
 from holmes.serve.responses import Json, documented, state_of
-from holmes.serve.routes_search import ID, Filters, LikeId, OptionalSentence, Top, ask_like
+from holmes.serve.routes_search import ID, Filters, LikeId, OptionalSentence, Top, ask_like, unless_gone
 from holmes.serve.state import BadRequestError, steps_of
 from holmes.serve.streams import LimitedFile, MadeVideo, follow_ranges
 
@@ -130,7 +130,8 @@ async def thumbnail(
     request: Request, id: Id, t: Second = 0.0, width: Annotated[int, Query(ge=32, le=960)] = 480
 ) -> Response:
     state = state_of(request)
-    jpeg = await state.thumbnails.at(state.catalogue[id], round(t, 1), width, caller_of(request.scope))
+    picture = state.thumbnails.at(state.catalogue[id], round(t, 1), width, caller_of(request.scope))
+    jpeg = await unless_gone(request, picture)
     return Response(jpeg, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
 
 

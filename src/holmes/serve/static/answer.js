@@ -4,7 +4,7 @@
 import { Problem, aboutIndex, address, at, pathOf, request, thumbnail } from "./api.js";
 import { Card } from "./card.js";
 import { groups, panel } from "./diagnosis.js";
-import { busy, button, clock, counted, h, icon, notice, plain, say } from "./dom.js";
+import { busy, button, clock, counted, h, icon, notice, pausePictures, plain, say } from "./dom.js";
 import { Filters } from "./filters.js";
 import { made } from "./extensions.js";
 import { searches } from "./recent.js";
@@ -89,6 +89,7 @@ export class Answer {
     this.control = new AbortController();
     const { signal } = this.control;
     this.failed = false;
+    pausePictures(this.results);
     this.#busy(true);
     try {
       const asked = this.#parameters();

@@ -117,6 +117,22 @@ export function bytes(count) {
   return `${count.toLocaleString("en", { maximumFractionDigits: count < 10 && unit ? 1 : 0 })} ${units[unit]}`;
 }
 
+// A browser has few connections. Pictures that are about to be replaced, or not seen for a while, leave theirs to what is asked for now.
+export function pausePictures(element) {
+  for (const image of element.querySelectorAll("img")) {
+    if (image.complete) continue;
+    image.dataset.src = image.src;
+    image.removeAttribute("src");
+  }
+}
+
+export function resumePictures(element) {
+  for (const image of element.querySelectorAll("img[data-src]")) {
+    image.src = image.dataset.src;
+    delete image.dataset.src;
+  }
+}
+
 // A bar below the header while the server is asked.
 export function busy(on) {
   document.getElementById("busy").hidden = !on;

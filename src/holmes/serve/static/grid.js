@@ -1,6 +1,6 @@
 // Thousands of videos in a grid: only those near the window are elements, and those are asked for page by page.
 
-import { h } from "./dom.js";
+import { h, pausePictures } from "./dom.js";
 import { tile } from "./tile.js";
 
 const PAGE = 100; // videos of one request
@@ -75,7 +75,7 @@ export class Grid {
     const first = Math.max(0, Math.floor(top / this.high) - MARGIN) * this.columns;
     const last = Math.min(this.total, (Math.ceil((top + innerHeight) / this.high) + MARGIN) * this.columns);
     for (const [at, element] of this.shown) {
-      if ((at < first || at >= last) && !element.contains(document.activeElement)) { element.remove(); this.shown.delete(at); }
+      if ((at < first || at >= last) && !element.contains(document.activeElement)) { pausePictures(element); element.remove(); this.shown.delete(at); }
     }
     let left = this.speed ? SPREAD : Infinity;
     for (let at = first; at < last; at += 1) {

@@ -2,7 +2,7 @@
 
 import { aboutIndex, address, request, send } from "./api.js";
 import { addVideos } from "./adding.js";
-import { button, bytes, counted, h, notice, plain, say } from "./dom.js";
+import { button, bytes, counted, h, notice, pausePictures, plain, say } from "./dom.js";
 import { Filters } from "./filters.js";
 import { folderTree, markFolder } from "./folders.js";
 import { Grid } from "./grid.js";
@@ -43,6 +43,7 @@ export class Library {
     this.sort.value = String(Math.max(0, SORTS.findIndex(([name, way]) => name === sort && way === order)));
     this.failed = false;
     this.grid.enter();
+    if (!this.shown?.startsWith(`${location.search} `)) pausePictures(this.grid.element); // another order
     try {
       const about = await aboutIndex(true);
       const now = `${location.search} ${about.generation}`;

@@ -6,7 +6,7 @@
 
 import { aboutIndex, at, pathOf, request, root, send, takeToken } from "./api.js";
 import { Answer } from "./answer.js";
-import { busy, button, h, plain } from "./dom.js";
+import { busy, button, h, pausePictures, plain, resumePictures } from "./dom.js";
 import "./libraries.js";
 import { Library } from "./library.js";
 import "./picture.js";
@@ -38,8 +38,10 @@ function show() {
   const next = viewOf(location);
   if (next !== view) {
     view?.leave?.();
+    pausePictures(content);
     view = next;
     content.replaceChildren(view.element);
+    resumePictures(content);
   }
   if (view !== views.answer) input.value = "";
   document.body.dataset.view = pathOf(location) === "/" ? "search" : pathOf(location).slice(1);

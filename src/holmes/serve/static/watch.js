@@ -1,7 +1,7 @@
 // One video in a view of its own: the film, its scenes, what is known of it, and videos that look like it.
 
 import { address, at, request, send, thumbnail } from "./api.js";
-import { clock, h, notice, plain, shortened } from "./dom.js";
+import { clock, h, notice, pausePictures, plain, shortened } from "./dom.js";
 import { Player } from "./player.js";
 import { opened } from "./recent.js";
 import { tile } from "./tile.js";
@@ -20,6 +20,7 @@ export class Watch {
     const time = Number(parameters.get("t") ?? 0) || 0;
     const query = parameters.get("q") ?? "";
     this.leave();
+    pausePictures(this.element);
     this.failed = false;
     const run = this.run = Symbol("run");
     try {
