@@ -187,6 +187,20 @@ def test_what_stands_everywhere_is_dropped_and_repeats_are_joined() -> None:
     assert only.text == "WELCOME" and 19 <= only.start <= 21 and 38 <= only.end <= 41
 
 
+def test_numbered_lines_are_apart_and_a_clock_is_one_line() -> None:
+    def read(image: np.ndarray) -> list[tuple[str, float, float]]:
+        time = int(image[0, 0, 0])
+        return [(f"ROOM {time // 15 + 1}", 0.99, 0.0), (f"CAM 12:03:1{time % 10}", 0.99, 1.0)]
+
+    screen = Screen(read)
+    for time in range(90):
+        screen.add(float(time), np.full((60, 80, 3), time, np.uint8))
+        screen._blocks = None  # every sample counts as new
+    passages, always = screen.passages(90.0)
+    assert [passage.text for passage in passages] == [f"ROOM {number}" for number in range(1, 7)]
+    assert len(always) == 1 and always[0].startswith("CAM")
+
+
 def test_still_pictures_are_read_once() -> None:
     read: list[int] = []
     screen = Screen(lambda image: read.append(1) or [("SAME", 0.9, 0.0)])

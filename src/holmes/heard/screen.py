@@ -30,6 +30,7 @@ STEPS = (1.0, 2.0, 4.0, 8.0)  # seconds between two readings of frames that keep
 BLOCKS = (9, 16)  # in which frames are compared
 CHANGED, CUT = 6.0, 28.0  # mean difference of one block that changed, and of a whole frame at a cut, of 255
 SAME_LINE = 0.8  # similarity of two readings of one line
+MOST_DIGITS = 2  # of a line that counts something: "Room 1" is not "Room 2"; longer ones may be clocks
 EVERYWHERE = 0.8  # the share of readings from which on a line is a logo, and left out
 FEWEST_READINGS, FEWEST_SECONDS = 8, 60.0  # of a film in which logos are looked for
 
@@ -192,6 +193,9 @@ def _same(one: str, other: str) -> bool:
     one, other = _letters(one), _letters(other)
     if one == other:
         return True
+    number, other_number = (re.sub(r"\D", "", text) for text in (one, other))
+    if number != other_number and 0 < len(number) <= MOST_DIGITS and 0 < len(other_number) <= MOST_DIGITS:
+        return False
     if abs(len(one) - len(other)) > 0.3 * max(len(one), len(other)):
         return False
     return SequenceMatcher(None, one, other, autojunk=False).ratio() >= SAME_LINE
