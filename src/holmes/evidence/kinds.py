@@ -89,8 +89,8 @@ def as_shown(probability: Tensor) -> Tensor:
 def fit_word(probability: float, kind: AnswerKind, meant: bool = False) -> str:
     """How well a video fits, in words; `meant` if the sentence on the kind is about it.
 
-    Of what is not here nothing fits, and where several fit, each of these may. A sentence that says too little
-    may be about nothing here at all: no evidence tells these apart, so of nothing it is said that it fits.
+    Of what is not here nothing fits, and where several fit, each of these may. A sentence that says too
+    little may be about nothing here: evidence does not tell, so no video is said to fit.
     """
     if kind == AnswerKind.NOT_HERE:
         return "nearest"
