@@ -1,10 +1,10 @@
 """A word or two, and words in quotation marks: are they found where real sentences say them?
 
-    python benchmarks/heard_words.py INDEX TEXT
+    python benchmarks/heard_words.py INDEX TEXT [--json FILE]
 
 TEXT has a document a line, such as `gensim/test/test_data/lee_background.cor` of the package gensim, 300
-pieces of news. Each is what one video of a copy of INDEX says, eight sentences at most; 60 more are asked
-about that no video says. A first hit is right if its video says the words.
+pieces of news. Each is what one video of a copy of INDEX says, eight sentences at most. Up to 60 further
+documents are asked about that no video says. A first hit is right if its video says the words.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from common import print_table, save_json
 
 from holmes.cluster.index import open_index
 from holmes.heard.passages import Heard, Passage, WordSource
@@ -42,7 +44,7 @@ def documents(text: Path) -> list[list[str]]:
 
 
 def give(index: Path, said: Sequence[Sequence[str]]) -> list[str]:
-    """Put the documents into the videos' mouths, in place of their own words; the names of the videos."""
+    """Let each video say a document in place of its own words; the names of the videos."""
     names = sorted(IndexStore.open(index).positions)
     words = []
     for name, sentences in zip(names, said, strict=False):
@@ -59,11 +61,8 @@ def asked(sentence: str, rng: np.random.Generator) -> Iterator[tuple[str, str, s
     words = [w for w in dict.fromkeys(WORD.findall(sentence)) if w.lower() not in COMMON | FRAME]
     if len(words) < LEAST_WORDS:
         return
-    one, at, every = (
-        words[int(rng.integers(len(words)))].lower(),
-        int(rng.integers(len(words) - 1)),
-        sentence.split(),
-    )
+    one, at = words[int(rng.integers(len(words)))].lower(), int(rng.integers(len(words) - 1))
+    every = sentence.split()
     two = " ".join(words[at : at + 2]).lower()
     five = " ".join(every[len(every) // 3 :][:5])
     yield "someone mentions a word", f"someone mentions {one}", one
@@ -80,38 +79,47 @@ def says(sentences: Sequence[str], kind: str, words: str) -> bool:
     return all(marks(text, WordQuery.of(word)) for word in words.split())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("index", type=Path)
-    parser.add_argument("text", type=Path)
-    given = parser.parse_args()
-    every, rng = documents(given.text), np.random.default_rng(0)
+def ask(given: Path, every: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """A row for each kind of query, of words that some video says, and of words that none says."""
+    rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "index"
-        shutil.copytree(given.index, copy)
-        names = give(copy, every)
+        index = Path(folder) / "index"
+        shutil.copytree(given, index)
+        names = give(index, every)
+        spoken = dict(zip(names, every, strict=False))
         queries = [
-            (
-                kind,
-                query,
-                [name for name, sentences in zip(names, every, strict=False) if says(sentences, kind, words)],
-            )
+            (kind, query, {name for name in spoken if says(spoken[name], kind, words)})
             for sentences in every[: len(names) + ABSENT]
             for kind, query, words in asked(sentences[int(rng.integers(len(sentences)))], rng)
         ]
-        answers = open_index(copy, device="cpu").search_many([query for _, query, _ in queries], 1)
-    rows = defaultdict(list)
+        answers = open_index(index, device="cpu").search_many([query for _, query, _ in queries], 1)
+    found = defaultdict(list)
     for (kind, _, right), answer in zip(queries, answers, strict=True):
-        found = answer[0].video in right
-        rows[kind, bool(right)].append(
-            (found, answer.diagnosis.kind == "not_here", answer[0].probability or 0.0)
-        )
-    print("| query | said by some video | queries | right % | called not here % | mean P of the first |")
-    print("| --- | --- | ---: | ---: | ---: | ---: |")
-    for (kind, said), row in sorted(rows.items(), key=lambda each: (each[0][0], not each[0][1])):
-        right, missed, probability = np.mean(row, axis=0)
-        print(f"| {kind} | {'yes' if said else 'no'} | {len(row)} | ", end="")
-        print(f"{100 * right:.0f} | {100 * missed:.0f} | {probability:.2f} |")
+        first = answer[0]
+        one = (first.video in right, answer.diagnosis.kind == "not_here", first.probability or 0.0)
+        found[kind, bool(right)].append(one)
+    return [
+        {
+            "query": kind,
+            "said by": "some video" if said else "none",
+            "queries": len(each),
+            **dict(zip(("right", "called not here", "mean P of the first"), np.mean(each, 0), strict=True)),
+        }
+        for (kind, said), each in sorted(found.items(), key=lambda item: (item[0][0], not item[0][1]))
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("index", type=Path)
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/heard-words.json"))
+    options = parser.parse_args()
+    rows = ask(options.index, documents(options.text))
+    print_table("Words that videos say", rows)
+    save_json(options.json, {"rows": rows})
 
 
 if __name__ == "__main__":

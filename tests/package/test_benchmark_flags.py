@@ -171,6 +171,18 @@ def test_answers_and_moments_are_measured(command: Any, demo: Path, tmp_path: Pa
     assert all(0 <= row["IoU, shown"] <= 1 for row in rows.values())
 
 
+def test_words_that_videos_say_are_looked_for(command: Any, demo: Path, tmp_path: Path) -> None:
+    rng, letters = np.random.default_rng(0), list("bcdfgklmnprstvz")
+    made = [" ".join("".join(rng.choice(letters, 6)) for _ in range(8)) for _ in range(4 * 14)]
+    lines = [". ".join(made[at : at + 4]) + "." for at in range(0, len(made), 4)]
+    (tmp_path / "text").write_text("\n".join(lines))
+    command("heard_words", demo / "index", tmp_path / "text", "--json", tmp_path / "found.json")
+    rows = {(row["query"], row["said by"]): row for row in read_json(tmp_path / "found.json")["rows"]}
+    assert rows["five words in quotation marks", "some video"]["right"] == 1.0
+    assert rows["a word in quotation marks", "some video"]["right"] == 1.0
+    assert all(row["right"] == 0.0 for (_, by), row in rows.items() if by == "none")
+
+
 @pytest.mark.usefixtures("forked_children")
 def test_films_of_growing_length(
     command: Any, demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
