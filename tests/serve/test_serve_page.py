@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from browser import PATIENCE, chromium, launched, serving, small_targets, until, violations
+from browser import PATIENCE, chromium, close, launched, serving, small_targets, until, violations
 from holmes.index.answer.searcher import Index
 from holmes.serve.settings import ServeSettings
 from holmes.worlds.rendered.film import write_film
@@ -75,7 +75,7 @@ def visit(browser: Any, address: str, **options: Any) -> Iterator[Any]:
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("console", lambda line: faults.append(line.text) if "Content Security" in line.text else None)
     yield page
-    context.close()
+    close(context)
     assert faults == []
 
 

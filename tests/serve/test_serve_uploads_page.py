@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from browser import chromium, launched, serving, small_targets, until, violations
+from browser import chromium, close, launched, serving, small_targets, until, violations
 from holmes.serve import jobs
 from holmes.serve.settings import ServeSettings
 from serve_fakes import FILMS, PLENTY, build, open_fake
@@ -92,7 +92,7 @@ def test_a_folder_is_sent_and_every_file_is_accounted_for(browser: Any, address:
     assert (folder / "in" / "mine" / "first.mp4").read_bytes() == b"first" * 300_000
     assert violations(page) == [] and small_targets(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    page.context.close()
+    close(page.context)
 
 
 def test_sending_continues_after_a_lost_connection(browser: Any, address: str, folder: Path) -> None:
@@ -111,7 +111,7 @@ def test_sending_continues_after_a_lost_connection(browser: Any, address: str, f
     until(page, "window.done.length === 1")
     assert page.locator(".upload-words").inner_text() == "1 file gave 1 added, 0 already there, 0 left out."
     assert (folder / "in" / "long.mp4").read_bytes() == content and len(sent) >= 5
-    page.context.close()
+    close(page.context)
 
 
 def test_an_unfinished_file_is_named_until_it_has_arrived(browser: Any, address: str, folder: Path) -> None:
@@ -125,7 +125,7 @@ def test_an_unfinished_file_is_named_until_it_has_arrived(browser: Any, address:
     chosen(page, "Choose files", {"name": "half.mp4", "mimeType": "video/mp4", "buffer": content})
     page.wait_for_selector(".upload-hint >> text=Space for")
     assert page.locator(".upload-words").inner_text() == "1 file gave 1 added, 0 already there, 0 left out."
-    page.context.close()
+    close(page.context)
 
 
 def test_files_chosen_without_a_connection_are_sent_later(browser: Any, address: str, folder: Path) -> None:
@@ -137,7 +137,7 @@ def test_files_chosen_without_a_connection_are_sent_later(browser: Any, address:
     page.context.set_offline(False)
     until(page, "window.done.length === 1")
     assert page.evaluate("window.done[0].added") == 3 and (folder / "in" / "b.mp4").read_bytes() == b"b.mp4"
-    page.context.close()
+    close(page.context)
 
 
 def test_a_dropped_file_can_be_cancelled_and_sent_again(browser: Any, address: str, folder: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_dropped_file_can_be_cancelled_and_sent_again(browser: Any, address: s
     page.evaluate(drop, 5000)
     until(page, "window.done.length === 2")
     assert (folder / "in" / "dropped.mp4").stat().st_size == 5000
-    page.context.close()
+    close(page.context)
 
 
 def test_the_hash_in_the_browser_is_sha256(browser: Any, address: str) -> None:
@@ -178,7 +178,7 @@ def test_the_hash_in_the_browser_is_sha256(browser: Any, address: str) -> None:
         )
         digest = hashlib.sha256(bytes(at * 7 % 251 for at in range(size))).hexdigest()
         assert found == [digest, digest if size < 4000 else None], size
-    page.context.close()
+    close(page.context)
 
 
 def test_what_was_not_sent_does_not_lengthen_the_time_left(browser: Any, address: str) -> None:
@@ -195,7 +195,7 @@ def test_what_was_not_sent_does_not_lengthen_the_time_left(browser: Any, address
         }"""
     )
     assert seconds == [10, 10, 0]
-    page.context.close()
+    close(page.context)
 
 
 def test_the_server_says_how_long_adding_takes(browser: Any, address: str) -> None:
@@ -215,7 +215,7 @@ def test_the_server_says_how_long_adding_takes(browser: Any, address: str) -> No
     found = True
     page.wait_for_selector(".upload-words >> text=1 of 1 video, about 4 minutes left.")
     assert "added; its words follow" in page.locator(".upload-list").inner_text()
-    page.context.close()
+    close(page.context)
 
 
 def test_a_file_that_was_sent_before_is_already_there(browser: Any, address: str) -> None:
@@ -226,7 +226,7 @@ def test_a_file_that_was_sent_before_is_already_there(browser: Any, address: str
         {"name": "old.mp4", "mimeType": "video/mp4", "buffer": b"old"}
     )
     page.wait_for_selector(".upload-words >> text=1 file gave 0 added, 1 already there, 0 left out.")
-    page.context.close()
+    close(page.context)
 
 
 def test_many_files_fill_a_list_that_keys_scroll(browser: Any, address: str) -> None:
@@ -247,7 +247,7 @@ def test_many_files_fill_a_list_that_keys_scroll(browser: Any, address: str) -> 
     assert violations(page) == []
     page.get_by_label("Files", exact=True).press("End")
     until(page, "document.querySelector('.upload-list').scrollTop > 100")
-    page.context.close()
+    close(page.context)
 
 
 def test_the_library_has_the_dialog(browser: Any, address: str) -> None:
@@ -257,7 +257,7 @@ def test_the_library_has_the_dialog(browser: Any, address: str) -> None:
     page.wait_for_selector("dialog >> text=Drop videos or a folder here")
     page.keyboard.press("Escape")
     until(page, "!document.querySelector('dialog[open]')")
-    page.context.close()
+    close(page.context)
 
 
 def test_files_are_dropped_anywhere(browser: Any, address: str, folder: Path) -> None:
@@ -280,7 +280,7 @@ def test_files_are_dropped_anywhere(browser: Any, address: str, folder: Path) ->
     page.wait_for_selector(".upload-words >> text=1 file gave 1 added, 0 already there, 0 left out.")
     assert (folder / "in" / "anywhere.mp4").stat().st_size == 7000
     assert page.locator(".upload-drop.over").count() == 0
-    page.context.close()
+    close(page.context)
 
 
 def test_a_folder_is_dropped_with_all_below_it(
@@ -310,4 +310,4 @@ def test_a_folder_is_dropped_with_all_below_it(
     rows = page.locator(".upload-list").inner_text()
     assert "left out: it has 5 kB; this server takes up to 3 kB" in rows and "hidden" not in rows
     assert (folder / "in" / "trip" / "deep" / "inner.mp4").read_bytes() == b"inner"
-    page.context.close()
+    close(page.context)

@@ -47,7 +47,16 @@ def launched() -> Iterator[Any]:
         try:
             yield browser
         finally:
+            for context in browser.contexts:
+                close(context)
             browser.close()
+
+
+def close(context: Any) -> None:
+    """Close its pages. Requests may be under way there, whose handlers would fail in whatever comes next."""
+    for page in context.pages:
+        page.unroute_all(behavior="ignoreErrors")
+    context.close()
 
 
 @contextmanager
