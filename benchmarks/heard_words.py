@@ -117,7 +117,9 @@ def main() -> None:
     parser.add_argument("text", type=Path)
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/heard-words.json"))
     options = parser.parse_args()
-    rows = ask(options.index, documents(options.text))
+    if not (every := documents(options.text)):
+        parser.error(f"{options.text} has no line with {LEAST_SENTENCES} sentences.")
+    rows = ask(options.index, every)
     print_table("Words that videos say", rows)
     save_json(options.json, {"rows": rows})
 

@@ -111,8 +111,8 @@ def retrieval_ranks(
     encoded = encode_split(model, bank, split, world)
     scores_QV = score_all(encoded).combined(score.frame_weight, score.clip_weight)
     if fits is None:
-        own_Q = rank_of_owner(scores_QV, encoded.owner_Q)
+        rank_Q = rank_of_owner(scores_QV, encoded.owner_Q)
     else:
         rows = len(scores_QV)
-        own_Q = rank_of_fitting(scores_QV, encoded.owner_Q, fits.of_rows(world.rank * rows, rows))
-    return gather_rows(own_Q, world)[: len(split.queries)]
+        rank_Q = rank_of_fitting(scores_QV, encoded.owner_Q, fits.of_rows(world.rank * rows, rows))
+    return gather_rows(rank_Q, world)[: len(split.queries)]
