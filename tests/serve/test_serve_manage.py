@@ -83,6 +83,23 @@ def test_a_removed_video_is_gone_at_once_and_its_file_is_not(client: TestClient,
     assert client.delete(f"/api/videos/{hit['id']}").status_code == 404
 
 
+def test_a_reload_beside_another_ends_with_the_new_catalogue(client: TestClient, folder: Path) -> None:
+    """A removed video was still found: a poll had refreshed the index, but not yet the catalogue."""
+    name = client.get("/api/search", params={"q": "dog runs beach"}).json()["hits"][0]["name"]
+    state = client.app.state.server  # type: ignore[attr-defined]
+    jobs.remove_video(folder / "index", name)
+
+    async def known_after_a_reload() -> bool:
+        await state.reload_if_changed()
+        return name in state.catalogue.by_name
+
+    async def both() -> list[bool]:
+        return await asyncio.gather(known_after_a_reload(), known_after_a_reload())
+
+    assert client.portal is not None
+    assert client.portal.call(both) == [False, False]
+
+
 def test_only_allowed_folders_are_added_from(client: TestClient, folder: Path) -> None:
     outside = folder / "index"
     (folder / "films" / "beach" / "way out").symlink_to(outside)

@@ -173,9 +173,8 @@ class ServerState:
                 log.warning("the index could not be read again: %s", error)
 
     async def reload_if_changed(self) -> None:
-        """Take up the index if it has changed."""
-        if await self.batcher.run(self.index.refresh):
-            await self.batcher.run(self._take_up)
+        """Take up the index if it has changed: afterwards the catalogue is that of the newest snapshot."""
+        if await self.batcher.run(self._reload):
             log.info("the index has changed: %d videos", len(self.catalogue))
 
     def _warm(self) -> None:
@@ -188,6 +187,13 @@ class ServerState:
         found = read_skipped(Path(self.about.path))
         self.notes = {note["name"]: note["reason"] for note in found["partial"]}
         return found
+
+    def _reload(self) -> bool:
+        """In one piece: another reload must not find the index refreshed and the catalogue old."""
+        changed = self.index.refresh()
+        if changed:
+            self._take_up()
+        return changed
 
     def _take_up(self) -> None:
         about = self.index.describe()
