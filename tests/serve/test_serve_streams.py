@@ -30,9 +30,10 @@ from holmes.serve import decoding
 from holmes.serve.decode_worker import MEMORY, WRITTEN
 from holmes.serve.settings import ServeSettings
 from holmes.serve.thumbnails import Thumbnails
+from holmes.serve.turns import Caller
 from media_files import turn_clockwise
 from serve_fakes import PLENTY, build, client_of, open_fake
-from waiting import wait_for
+from waiting import LONG, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -276,6 +277,22 @@ def test_a_decoder_that_crashes_harms_no_server(folder: Path, monkeypatch: pytes
         alive = [worker.child for worker in decoders.workers]
         assert alive and all(child.pid != os.getpid() for child in alive)
     assert not any(child.alive for child in alive)
+
+
+def test_a_server_ends_while_a_picture_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waited for the decoder that it had killed, as long as a picture may take."""
+    monkeypatch.setattr(decoding, "TARGET", "fake_children:start_sleeping")
+
+    async def closed() -> None:
+        decoders = decoding.Decoders(replace(PLENTY, decode_seconds=10 * LONG))
+        picture = asyncio.create_task(decoders.picture(Path("film.mp4"), 0.0, 100, Caller("somebody")))
+        while not decoders.workers:
+            await asyncio.sleep(0)
+        await asyncio.wait_for(decoders.close(), LONG)
+        with pytest.raises(decoding.DecodeError, match="ended by SIGKILL"):
+            await picture
+
+    asyncio.run(closed())
 
 
 def test_a_decoder_is_bounded_in_memory_time_and_files(

@@ -181,5 +181,5 @@ class _Worker:
         """Hand a message over to the loop; called in the child's own thread."""
         if not self._stopped:
             self._unsent.acquire()
-        if not self._stopped:
+        if not self._stopped or message.kind == "ended":  # what waits for a result must not wait longer
             self._loop.call_soon_threadsafe(self._messages.put_nowait, message)
