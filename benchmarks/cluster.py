@@ -29,12 +29,12 @@ from small_cluster import SmallCluster
 from synthetic_index import Directions, build_index
 
 import holmes
-from holmes.cluster.hedging import HedgedCalls, Replica, Replicas
+from holmes.cluster.actors import HedgedCalls, Replica, Replicas
+from holmes.cluster.calls import call, decode_call, encode
 from holmes.cluster.manifest import ShardEntry, Shards
-from holmes.cluster.publish import shard_name, split_index
 from holmes.cluster.query import merge
 from holmes.cluster.shard import Shard, ShardReply, to_arrays
-from holmes.cluster.wire import call, decode_call, encode
+from holmes.cluster.write import shard_name, split_index
 from holmes.index.engine.scan import make_probes
 from holmes.records import QueryEmbedding
 

@@ -10,8 +10,7 @@ from test_killed import emptied, restored
 
 from holmes.cluster.location import Location
 from holmes.cluster.manifest import read_shards
-from holmes.cluster.publish import publish_shards, split_index
-from holmes.cluster.write import build_shards
+from holmes.cluster.write import build_shards, publish_shards, split_index
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import add_videos, build_index
 from holmes.index.storage.store import IndexStore

@@ -24,7 +24,7 @@ from holmes.base.manifests import checksum
 from holmes.base.printing import printable
 from holmes.cluster.location import Location
 from holmes.cluster.manifest import read_shards
-from holmes.cluster.publish import split_index
+from holmes.cluster.write import split_index
 from holmes.data.check import check_store
 from holmes.data.pack import Source, pack
 from holmes.data.store import Store

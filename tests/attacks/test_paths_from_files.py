@@ -26,8 +26,7 @@ from altering import Path_, key_paths
 from holmes.base.files import sha256_file
 from holmes.base.manifests import checksum
 from holmes.cluster.index import open_index
-from holmes.cluster.publish import check_shards, publish_shards, split_index
-from holmes.cluster.write import ShardsWriter
+from holmes.cluster.write import ShardsWriter, check_shards, publish_shards, split_index
 from holmes.data.check import check_store
 from holmes.data.export import export_store
 from holmes.data.store import Store

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holmes.cluster.hedging import Latencies
+from holmes.cluster.actors import Latencies
+from holmes.cluster.calls import Call, call, decode_call, encode_calls
 from holmes.cluster.shard import ProbeArrays, Shard
-from holmes.cluster.wire import Call, call, decode_call, encode_calls
 
 
 def probes(sentences: int) -> ProbeArrays:

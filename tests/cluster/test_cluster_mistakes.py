@@ -15,7 +15,7 @@ import pytest
 from holmes.cli.main import main
 from holmes.cluster import connect as connecting
 from holmes.cluster.connect import check_version, connect, reason_of
-from holmes.cluster.publish import split_index
+from holmes.cluster.write import split_index
 from holmes.errors import HolmesError
 from shard_fakes import make_index
 from waiting import LONG

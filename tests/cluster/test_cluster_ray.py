@@ -25,15 +25,13 @@ from small_cluster import SmallCluster, children_of
 import holmes
 from holmes.base.files import read_json
 from holmes.cli.main import main
-from holmes.cluster import hedging
-from holmes.cluster.actors import RayClient
-from holmes.cluster.cache import cached_folder
+from holmes.cluster import actors
+from holmes.cluster.actors import RayClient, Replica
 from holmes.cluster.extract import executor_at
-from holmes.cluster.hedging import Replica
 from holmes.cluster.index import ShardedIndex
 from holmes.cluster.jobs import jobs_at_once, run_jobs_at
-from holmes.cluster.publish import publish_shards, shard_name, split_index
-from holmes.cluster.write import build_shards
+from holmes.cluster.location import cached_folder
+from holmes.cluster.write import build_shards, publish_shards, shard_name, split_index
 from holmes.errors import HolmesError
 from holmes.index.answer.answers import Answer
 from holmes.index.embedders.zero_shot import ZeroShot
@@ -151,7 +149,7 @@ def test_answers_on_a_cluster_are_those_of_one_index(
     searched: ShardedIndex, made: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert answers_of(searched) == expected
-    monkeypatch.setattr(hedging, "LARGE", 1)  # what all shards are sent is stored once
+    monkeypatch.setattr(actors, "LARGE", 1)  # what all shards are sent is stored once
     whole = holmes.open_index(made / "index", device="cpu")
     for how in ({"top": 200}, {"filter": "*film*1.mp4"}, {"not_here_below": 0.5}):
         ours, theirs = searched.search_many(SENTENCES, **how), whole.search_many(SENTENCES, **how)

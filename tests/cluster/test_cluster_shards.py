@@ -16,14 +16,20 @@ from holmes.base.files import write_json
 from holmes.cli.main import main
 from holmes.cluster import query
 from holmes.cluster import write as calibrating
-from holmes.cluster.client import LocalClient
+from holmes.cluster.calls import LocalClient
 from holmes.cluster.index import QUERIES_PER_CALL, ShardedIndex
 from holmes.cluster.location import Location
 from holmes.cluster.manifest import FILE_NAME, read_shards
-from holmes.cluster.publish import publish_shards, shard_name, shard_of, split_index
 from holmes.cluster.shard import Shard
 from holmes.cluster.snapshots import Snapshot
-from holmes.cluster.write import ShardsWriter, build_shards
+from holmes.cluster.write import (
+    ShardsWriter,
+    build_shards,
+    publish_shards,
+    shard_name,
+    shard_of,
+    split_index,
+)
 from holmes.errors import HolmesError
 from holmes.evidence.calibration import Calibration
 from holmes.index.answer.confidence import FILE as CALIBRATION
@@ -515,7 +521,7 @@ def test_splitting_leaves_nothing_half_made(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "shards"
-    monkeypatch.setattr("holmes.cluster.publish.publish_shards", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("holmes.cluster.write.publish_shards", lambda *a, **k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         split_index(made / "index", out, 3)
     assert list(tmp_path.iterdir()) == []

@@ -15,8 +15,7 @@ import holmes
 from forked_children import forked_children  # noqa: F401 - a fixture
 from holmes.cli.main import app
 from holmes.cluster.index import open_index
-from holmes.cluster.publish import split_index
-from holmes.cluster.write import ShardsWriter
+from holmes.cluster.write import ShardsWriter, split_index
 from holmes.errors import HolmesError
 from holmes.heard.hearing import Hearing
 from holmes.index.answer import words

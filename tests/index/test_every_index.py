@@ -14,7 +14,7 @@ import pytest
 
 import holmes
 from browser import serving
-from holmes.cluster.publish import split_index
+from holmes.cluster.write import split_index
 from holmes.errors import HolmesError
 from holmes.index.answer.base import SearchIndex
 from holmes.index.answer.searcher import Index

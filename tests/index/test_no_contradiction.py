@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import holmes
-from holmes.cluster.publish import split_index
+from holmes.cluster.write import split_index
 from holmes.evidence.calibration import Calibration
 from holmes.evidence.distribution import EXPECT_MISSING
 from holmes.evidence.judging import CalibratedJudge, Candidates, Diagnosis

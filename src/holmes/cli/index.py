@@ -292,7 +292,7 @@ def split(
     shards: Annotated[int, typer.Option(min=1, metavar="N", help="How many shards.")],
 ) -> None:
     """Make a sharded index from an index: a folder of indexes that many machines search together."""
-    from holmes.cluster.publish import split_index
+    from holmes.cluster.write import split_index
 
     made = split_index(index, out, shards, progress=True)
     sizes = [entry.bytes / 2**20 for entry in made.shards]
@@ -307,7 +307,7 @@ def seal(
     shards: Annotated[Path, typer.Argument(metavar="SHARDS", help="The folder of a sharded index.")],
 ) -> None:
     """Publish what the shards hold now as the next snapshot, after single shards were changed."""
-    from holmes.cluster.publish import publish_shards
+    from holmes.cluster.write import publish_shards
 
     made = publish_shards(shards)
     size = f"{counted(made.videos, 'video')} in {counted(len(made.shards), 'shard')}"
@@ -369,7 +369,7 @@ def calibrate(
 def check(index: IndexFolder) -> None:
     """Verify every byte of an index, sharded or not."""
     from holmes.cluster.manifest import is_sharded
-    from holmes.cluster.publish import check_shards
+    from holmes.cluster.write import check_shards
     from holmes.index.storage.maintenance import feature_faults, index_faults
     from holmes.index.storage.manifest import damaged
 

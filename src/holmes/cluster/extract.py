@@ -3,6 +3,9 @@
 Videos and the feature folder lie where all nodes reach them under the same path. A task reads one video,
 encodes it and writes its file, whole or not at all, as a worker process of one machine does; so the files are
 the same, and running it again does what is left.
+
+Ray places the tasks and tries them again. It does not end a task that makes no progress, nor say in one line
+why one failed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The sentence is encoded here. Every shard returns its best parts and the sums of all its scores. They are
 merged exactly and judged here; then the shards that have hits find the moments. The answer names shards that
-did not reply.
+did not reply. Ray calls shards; it does not make one answer of many.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from pathlib import Path
 
 from holmes.base.devices import device_named
 from holmes.cluster.actors import RayClient
-from holmes.cluster.client import LocalClient
+from holmes.cluster.calls import LocalClient, call
 from holmes.cluster.connect import LOCAL, connect
 from holmes.cluster.location import Location
 from holmes.cluster.manifest import Shards, is_sharded, read_shards
 from holmes.cluster.query import query_shards, search_words, without_shards
 from holmes.cluster.shard import Shard, to_arrays
 from holmes.cluster.snapshots import Snapshot
-from holmes.cluster.wire import call
 from holmes.cluster.write import ShardsWriter, calibrate_shards
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Diagnosis, Judge
@@ -75,7 +74,7 @@ class ShardedIndex(LocalIndex):
         raise self._unknown(video)
 
     def describe(self) -> IndexDescription:
-        return self.current.shards.describe(str(self.location))
+        return self.current.shards.describe(self._where)
 
     def _answer(self, request: SearchRequest) -> list[Answer]:
         """An answer names the shards that did not reply (`missing`)."""

@@ -1,7 +1,8 @@
 """Jobs on the nodes of a Ray cluster: what `holmes.base.processes.run_jobs` does on one machine.
 
 A job's function is the same, and so are its messages: reports, requests that wait for an answer, a result.
-Files that it reads lie where all nodes reach them under the same path.
+A task of Ray only returns: it cannot report meanwhile, nor ask back. Files that a job reads lie where all
+nodes reach them under the same path.
 """
 
 from __future__ import annotations

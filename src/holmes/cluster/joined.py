@@ -2,6 +2,7 @@
 
 Each index takes the place of a shard, so the answers are those of one index with all the videos. Indexes of
 different models cannot be joined: a score of one model says nothing about a score of another.
+All are in this process, without Ray.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from holmes.cluster.calls import Call
 from holmes.cluster.index import ShardedIndex
 from holmes.cluster.location import Location
 from holmes.cluster.manifest import Shards, shards_like
-from holmes.cluster.publish import shard_entry
 from holmes.cluster.shard import Shard
 from holmes.cluster.snapshots import Snapshot
-from holmes.cluster.wire import Call
+from holmes.cluster.write import shard_entry
 from holmes.errors import HolmesError
 from holmes.index.answer.base import SearchIndex
 from holmes.index.answer.searcher import Index, open_single_index
-from holmes.index.storage.store import IndexDescription, IndexStore
+from holmes.index.storage.store import IndexStore
 
 R = TypeVar("R")
 MODEL = ("digest", "text_digest", "clip_seconds", "part_seconds")  # what makes scores comparable
@@ -63,9 +64,6 @@ class JoinedIndex(ShardedIndex):
     """Indexes by their names, searched as one; they are changed one by one."""
 
     indexes: dict[str, Index] = field(default_factory=dict)
-
-    def describe(self) -> IndexDescription:
-        return self.current.shards.describe(self._where)
 
     def library_of(self, video: str) -> str | None:
         """The name of the index that holds a video."""

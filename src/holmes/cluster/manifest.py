@@ -5,6 +5,7 @@
     SHARDS/features/               the extracted features of all shards
 
 A shard may be changed at any time. Searches see the snapshot whose digest is here.
+Ray stores no data.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Annotated, Any
 
 from holmes.base.manifests import FileFormat
 from holmes.base.validation import Count, Matching, Sha256, Within
-from holmes.cluster.location import Location
+from holmes.cluster.location import LARGEST, Location
 from holmes.errors import HolmesError
 from holmes.index.storage.manifest import FILE_NAME as INDEX_FILE
 from holmes.index.storage.manifest import Manifest, Side
@@ -26,7 +27,6 @@ from holmes.index.storage.store import IndexDescription
 
 FILE_NAME = "shards.json"
 FORMAT = FileFormat("holmes-shards", 1, "a sharded index", "split the index again")
-LARGEST = 64 << 20  # bytes
 MOST_SHARDS = 100_000
 ShardName = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", "the name of a shard")]
 

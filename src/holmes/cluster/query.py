@@ -4,6 +4,8 @@ First every shard is asked for about as many results as it should have if the be
 shard whose last result might still be among the best is asked again for all it has. So the merged result is
 that of one index, and each shard sends little.
 
+Ray returns what each shard found: the exact merge, and asking again, are done here.
+
 A word's information depends on all passages, so every shard counts words before any searches them.
 
 Q queries, H hits, K best parts, U queries for which some shard may have more
@@ -22,10 +24,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from holmes.cluster.calls import call
 from holmes.cluster.manifest import Shards
 from holmes.cluster.shard import ProbeArrays, Shard, ShardReply, frames_to_float32, to_arrays
 from holmes.cluster.snapshots import Names, Snapshot
-from holmes.cluster.wire import call
 from holmes.errors import HolmesError
 from holmes.evidence.sources import TextEvidence
 from holmes.index.answer.answering import Found

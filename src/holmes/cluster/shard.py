@@ -1,4 +1,4 @@
-"""One shard, open in one snapshot or two: what a node does for a search. This file knows nothing of Ray.
+"""One shard, open in one snapshot or two: what a node does for a search. It runs without Ray too.
 
 Q queries, U some of them, K best parts, H hits, T probes of a query, D width
 """
@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from holmes.cluster.cache import cached_folder, delete_others, open_snapshot
-from holmes.cluster.location import Location
+from holmes.cluster.location import Location, cached_folder, delete_others, open_snapshot
 from holmes.errors import HolmesError
 from holmes.evidence.sources import TextEvidence
 from holmes.heard.passages import Heard

@@ -1,4 +1,7 @@
-"""One snapshot of a sharded index: its shards, its model and its judge. A search uses only one."""
+"""One snapshot of a sharded index: its shards, its model and its judge. A search uses only one.
+
+Ray keeps actors alive; it does not know which states of them belong together.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from holmes.cluster.client import ShardClient
+from holmes.cluster.calls import Call, ShardClient, call
 from holmes.cluster.manifest import FILE_NAME, Shards
 from holmes.cluster.shard import Shard
-from holmes.cluster.wire import Call, call
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Judge
 from holmes.evidence.sources import TextEvidence
