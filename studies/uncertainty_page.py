@@ -75,7 +75,7 @@ def hard_table(found: dict[str, Any]) -> str:
 
 
 def kinds_table(found: dict[str, Any]) -> str:
-    """How often each kind is said and right, and beside the planted kinds where they are known."""
+    """Share and accuracy of each kind of answer, and a confusion table if the planted kinds are known."""
     kinds = details(found, "kinds")
     rows = []
     for name in kinds[0]["shares"]:
@@ -83,7 +83,7 @@ def kinds_table(found: dict[str, Any]) -> str:
         of_kind = "–" if right is None else f"{100 * right:.1f}%"
         share = 100 * fmean(k["shares"][name] for k in kinds)
         rows.append([AnswerKind[name.upper()].words, f"{share:.1f}%", of_kind])
-    said = markdown(["said", "share", "first hit right"], rows)
+    said = markdown(["answer", "share", "first hit right"], rows)
     known = [k["agreement"] for k in kinds if k["agreement"] is not None]
     if not known:
         return said
@@ -92,7 +92,7 @@ def kinds_table(found: dict[str, Any]) -> str:
     names = known[0]["kinds"]
     confusion = np.sum([k["confusion"] for k in known], axis=0)
     counts = [[name, *(f"{count:,}" for count in row)] for name, row in zip(names, confusion, strict=True)]
-    beside = markdown(["planted", *(f"taken for {name}" for name in names)], counts)
+    beside = markdown(["planted", *(f"judged {name}" for name in names)], counts)
     return f"macro-F1 {score} (one per seed), by chance {chance}\n\n{said}\n\nAll seeds together:\n\n{beside}"
 
 
@@ -105,8 +105,8 @@ def gallery_rows(found: dict[str, Any]) -> list[dict[str, float]]:
 
 def galleries_table(found: dict[str, Any]) -> str:
     rows = gallery_rows(found)
-    names = {"said": "said", "right": "right", "ece": "ECE", "auroc_top1": "AUROC top 1"}
-    names |= {"uncorrected": "said by a curve through the score"} if "uncorrected" in rows[0] else {}
+    names = {"said": "predicted", "right": "observed", "ece": "ECE", "auroc_top1": "AUROC top 1"}
+    names |= {"uncorrected": "predicted by a curve through the score"} if "uncorrected" in rows[0] else {}
     body = [[f"{row['videos']:,.0f}", *(short(row[key]) for key in names)] for row in rows]
     return markdown(["videos", *names.values()], body)
 
@@ -119,7 +119,7 @@ def abstention_table(found: list[dict[str, Any]]) -> str:
             mean(row[name] for row in left) for name in ("answered", "right_of_answered", "right_of_all")
         ]
         rows.append([of_one["world"], *("–" if part is None else f"{100 * part:.1f}%" for part in parts)])
-    return markdown(["", "answered", "right of the answered", "right of all"], rows)
+    return markdown(["", "answered", "right, of those answered", "right, of all"], rows)
 
 
 def write_docs(page: Path, made: dict[str, str], found: list[dict[str, Any]], title: str) -> None:

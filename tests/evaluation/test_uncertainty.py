@@ -379,7 +379,10 @@ def test_the_command(world, tmp_path):
     found = json.loads(target.read_text())
     assert set(found["uncertainty"]) == {"confidence"} | BASELINES
     assert found["uncertainty"] == found["reports"][0]["uncertainty"]
-    assert "our confidence" in result.output and "Answering only from probability 0.05 on" in result.output
+    assert (
+        "our confidence" in result.output
+        and "Answering only at a probability of 0.05 or more" in result.output
+    )
     same = holmes.evaluate(folder / "run", uncertainty=True, abstain_below=0.05)
     assert json.loads(json.dumps(same.to_dict())) == found
     assert same.uncertainty is not None and same.reports[0].uncertainty == same.uncertainty

@@ -204,7 +204,7 @@ def confidence_tables(found: dict[str, Any]) -> Iterator[Grid]:
     if "uncertainty_details" in first:
         yield from uncertainty_grids(name, first)
     else:
-        yield confidence_grid(first["uncertainty"], f"How sure {name} is")
+        yield confidence_grid(first["uncertainty"], f"Confidence of {name}")
     if len(measured) > 1:
         say(
             f"the figures of the other {len(measured) - 1} runs and the means are in the JSON that "

@@ -156,7 +156,7 @@ def confidence_of_file(
     """How far a calibration that is fitted on held-out scores can be trusted."""
     where = store_of(RunFolder(scores, None), store)
     found = evaluate_score_file(scores, where.path, split, held_out, held_out_split)
-    return confidence_tables([confidence_grid(found["uncertainty"], f"How sure {scores.name} is")])
+    return confidence_tables([confidence_grid(found["uncertainty"], f"Confidence of {scores.name}")])
 
 
 def confidence_of_run(run: RunFolder, store: Path | None, split: str, device: str) -> ConfidencePart:

@@ -27,8 +27,8 @@ NAMES = {
 def uncertainty_grids(run: str, found: dict[str, Any]) -> Iterator[Grid]:
     """Everything of `evaluate_uncertainty`."""
     details = found["uncertainty_details"]
-    yield confidence_grid(found["uncertainty"], f"How sure {run} is: {details['queries']:,} queries")
-    sizes = Grid("Galleries of other sizes", ["videos", "said", "right", "ECE", "AUROC top 1"])
+    yield confidence_grid(found["uncertainty"], f"Confidence of {run}: {details['queries']:,} queries")
+    sizes = Grid("Galleries of other sizes", ["videos", "predicted", "observed", "ECE", "AUROC top 1"])
     for row in details["gallery_sizes"]:
         parts = (row["said"], row["right"], row["ece"], row["auroc_top1"])
         sizes.rows.append([f"{row['videos']:,}", *(short(part) for part in parts)])
@@ -63,15 +63,15 @@ def hard_queries_grid(found: dict[str, Any]) -> Grid:
     grid = Grid("AUROC for hard queries", ["", *(task.replace("_", " ") for task in tasks)])
     for name in next(iter(tasks.values())):
         grid.rows.append([NAMES.get(name, name), *(interval(task[name]) for task in tasks.values())])
-    grid.notes.append(f"The {found['corrupted']} of the queries are corrupted.")
+    grid.notes.append(f"Corrupted part of the queries: {found['corrupted']}.")
     return grid
 
 
 def abstention_grid(found: dict[str, float | None]) -> Grid:
     values = [found[name] for name in ("answered", "right_of_answered", "right_of_all")]
     return Grid(
-        f"Answering only from probability {found['below']:g} on",
-        ["answered", "right of the answered", "right of all"],
+        f"Answering only at a probability of {found['below']:g} or more",
+        ["answered", "right, of those answered", "right, of all"],
         [["–" if value is None else f"{value:.1%}" for value in values]],
     )
 

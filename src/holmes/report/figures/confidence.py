@@ -1,4 +1,4 @@
-"""How far the confidence can be trusted: risk against coverage, said against true, other gallery sizes."""
+"""Figures on the confidence: risk and coverage, predicted and observed probability, gallery sizes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ METHODS = {
 }
 LEAST_COVERAGE = 0.02  # a share of fewer queries says nothing
 TITLE = "How sure the answers are"
-CAPTION = """Left: the share of wrong answers if only the surest queries are answered; lower is better, and at
-1 all confidences meet. Right: queries in ten groups of equal size by the claimed probability; on the
-diagonal it is true. Whiskers are 95 % intervals."""
+CAPTION = """Left: the share of wrong answers if only the most confident ones are given; lower is
+better. Right: queries in ten groups of equal size, by predicted probability. On the diagonal, predictions
+are exact. Whiskers are 95 % intervals."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,10 @@ def draw_confidence(details: Mapping[str, Any], theme: Theme = LIGHT) -> Figure:
 
 
 def draw_risk_coverage(axes: Axes, curves: Mapping[str, Any], theme: Theme) -> None:
-    axes.set_title("Wrong among the answered")
-    axes.set(xlabel="share of queries answered, surest first", ylabel="share that is wrong", xlim=(0, 1))
+    axes.set_title("Share of wrong answers")
+    axes.set(
+        xlabel="share of queries answered, most confident first", ylabel="share of wrong answers", xlim=(0, 1)
+    )
     colours = dict(zip(METHODS, (*theme.series, theme.muted), strict=True))
     for name in reversed([name for name in METHODS if name in curves]):
         coverage, risk = np.array(curves[name]["coverage"]), np.array(curves[name]["risk"])
@@ -79,7 +81,7 @@ def draw_risk_coverage(axes: Axes, curves: Mapping[str, Any], theme: Theme) -> N
 
 
 def draw_reliability(axes: Axes, bins: Mapping[str, Any], theme: Theme) -> None:
-    axes.set_title("Said and true probability")
+    axes.set_title("Predicted and observed probability")
     reach = 0.0
     for (name, label), colour in zip(
         (("top1", "first hit"), ("top10", "among ten")), theme.series, strict=False
@@ -92,12 +94,12 @@ def draw_reliability(axes: Axes, bins: Mapping[str, Any], theme: Theme) -> None:
         reach = max(reach, float(said.max()), float((true + half).max()))
     reach = min(1.0, 1.05 * reach)
     axes.plot((0, reach), (0, reach), color=theme.faint, linewidth=1, zorder=0)
-    axes.set(xlabel="said", ylabel="true", xlim=(0, reach), ylim=(0, reach))
+    axes.set(xlabel="predicted", ylabel="observed", xlim=(0, reach), ylim=(0, reach))
     axes.legend(frameon=False, loc="upper left", fontsize=7.5, handletextpad=0.2)
 
 
 def draw_gallery_sizes(worlds: Mapping[str, Sequence[Mapping[str, float]]], theme: Theme = LIGHT) -> Figure:
-    """Said and true probability of the first hit in galleries of many sizes: a panel for each world."""
+    """Predicted and observed probability of the first hit, by gallery size: a panel for each world."""
     with theme.applied():
         figure = Figure((WIDTH, 2.4), layout="constrained")
         for axes, (name, rows) in zip(
@@ -106,9 +108,9 @@ def draw_gallery_sizes(worlds: Mapping[str, Sequence[Mapping[str, float]]], them
             videos = [row["videos"] for row in rows]
             axes.set_title(name)
             for key, label, colour, style in (
-                ("right", "true", theme.ink, "-"),
-                ("said", "said", theme.series[0], "o"),
-                ("uncorrected", "said, gallery size ignored", theme.series[1], "x"),
+                ("right", "observed", theme.ink, "-"),
+                ("said", "predicted", theme.series[0], "o"),
+                ("uncorrected", "predicted, gallery size ignored", theme.series[1], "x"),
             ):
                 values = [row[key] for row in rows if key in row]
                 if values:
