@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import tomllib
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,13 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_knows_its_version(wheel: Path, installed: Path) -> None:
     assert wheel.name.startswith(f"holmes_video-{holmes.__version__}-")
     assert run(installed / "holmes", "--version", cwd=installed) == f"holmes {holmes.__version__}\n"
+
+
+def test_the_page_is_in_the_wheel(wheel: Path) -> None:
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    served = ROOT / "src" / "holmes" / "serve"
+    page = [*served.glob("static/*"), *served.glob("styles/*")]
+    assert len(page) > 30 and {str(file.relative_to(ROOT / "src")) for file in page} <= packed
 
 
 def test_help_comes_from_the_wheel(installed: Path) -> None:

@@ -18,6 +18,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 import holmes
+from holmes import serve
 from holmes.evidence.judging import Diagnosis
 from holmes.index.answer.answers import Answer, Hit
 from holmes.index.answer.searcher import Index
@@ -25,6 +26,7 @@ from holmes.index.storage.writer import IndexWriter
 from holmes.serve.catalogue import Entry, Filter, VideoCatalogue
 from holmes.serve.decoding import Decoders
 from holmes.serve.examples import SENTENCES, example_questions
+from holmes.serve.page import STYLES
 from holmes.serve.settings import Limits
 from holmes.serve.thumbnails import Thumbnails
 from index_fakes import FakeJoint, known_encoders
@@ -469,3 +471,11 @@ def test_names_that_are_no_text_survive(tmp_path: Path, monkeypatch: pytest.Monk
         for format in ("json", "csv", "edl", "otio", "fcpxml", "markers", "vtt", "youtube"):
             assert client.get("/api/export", params={"q": "dog", "format": format}).status_code == 200
         assert client.get(f"/api/videos/{hit['id']}/stream?download=true").status_code == 200
+
+
+def test_every_style_sheet_is_served_in_one_file(client: TestClient) -> None:
+    sheets = {file.stem: file.read_text() for file in Path(serve.__file__).parent.glob("styles/*.css")}
+    sent = client.get("/static/page.css").text
+    assert sorted(sheets) == sorted(STYLES)
+    places = [sent.index(sheets[name]) for name in STYLES]
+    assert places == sorted(places)

@@ -17,12 +17,33 @@ TYPES = {
     ".png": "image/png",
     ".webmanifest": "application/manifest+json",
 }
+# One style sheet a topic, in this order: of two rules that are equally specific, the later one holds.
+STYLES = (
+    "base",
+    "header",
+    "filters",
+    "diagnosis",
+    "card",
+    "player",
+    "start",
+    "dialog",
+    "library",
+    "api",
+    "screens",
+    "words",
+    "uploads",
+    "cut",
+)
+PACKAGE = files("holmes.serve")
 ASSETS = {
     file.name: (file.read_bytes(), kind)
-    for file in files("holmes.serve").joinpath("static").iterdir()
+    for file in PACKAGE.joinpath("static").iterdir()
     for suffix, kind in TYPES.items()
     if file.name.endswith(suffix)
 }
+# The browser gets them as one file.
+SHEETS = [PACKAGE.joinpath("styles", f"{name}.css").read_bytes() for name in STYLES]
+ASSETS["page.css"] = b"\n".join(SHEETS), TYPES[".css"]
 ETAGS = {name: f'"{hashlib.sha256(content).hexdigest()[:20]}"' for name, (content, _) in ASSETS.items()}
 
 router = APIRouter(include_in_schema=False)
