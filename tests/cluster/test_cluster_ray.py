@@ -190,7 +190,7 @@ def test_a_shard_that_does_not_answer_is_named(searched: ShardedIndex, expected:
                         break
                 assert client.timeout < LONG
                 client.timeout *= 2
-        said = f"This counts only what was searched: {shard} did not answer."
+        said = f"This covers only the shards that answered: {shard} did not."
         assert said in answer.diagnosis.explanation
         assert all(hit.video not in lost for hit in answer.hits)
     finally:

@@ -293,7 +293,7 @@ def test_a_silent_shard_is_named_and_counts_as_not_searched(
             continue  # it had no hit there, so nobody asked
         assert answer.missing == ("shard-0002",)
         assert answer.hits == expected.hits and answer.diagnosis.probability == expected.diagnosis.probability
-        said = " This counts only what was searched: shard-0002 did not answer."
+        said = " This covers only the shards that answered: shard-0002 did not."
         assert answer.diagnosis.explanation == expected.diagnosis.explanation + said
         assert answer.to_dict()["missing"] == ["shard-0002"]
     assert any(answer.missing for answer in answers)
@@ -322,7 +322,9 @@ def test_shards_behind_the_page(made: Path, shards: Path) -> None:
         assert refused.status_code == 409 and "is not a single folder" in refused.json()["error"]
         Silent.silent = {"nearest": {"shard-0001"}}
         answer = client.get("/api/search", params={"q": "dog runs"}).json()
-        assert answer["missing"] == ["shard-0001"] and "only what was searched" in str(answer["diagnosis"])
+        assert answer["missing"] == ["shard-0001"] and "only the shards that answered" in str(
+            answer["diagnosis"]
+        )
     Silent.silent = {}
 
 

@@ -160,24 +160,26 @@ def test_how_well_a_video_fits_in_words():
 @pytest.mark.parametrize(
     ("kind", "group", "said"),
     [
-        (AnswerKind.PRECISE, 1, "Best guess: a.mp4, 40%. 22% that it is not in your collection."),
+        (AnswerKind.PRECISE, 1, "Best guess: a.mp4 (40%). 22% chance that it is not in your collection."),
         (
             AnswerKind.PRECISE,
             2,
-            "Two videos show the same moment: 60% that it is the right one. 22% that it is not in your "
-            "collection.",
+            "Two videos show the same moment: 60% chance that one of them is right. 22% chance that "
+            "it is not in your collection.",
         ),
         (
             AnswerKind.SEVERAL_FIT,
             2,
-            "60% that it is one of two videos, 40% for a.mp4. 22% that it is not in your collection.",
+            "60% chance that it is one of two videos (a.mp4: 40%). 22% chance that it is not in your "
+            "collection.",
         ),
         (
             AnswerKind.TOO_LITTLE,
             0,
-            "Not enough to tell. The likeliest video is a.mp4, 40%. 22% that it is not in your collection.",
+            "Not enough to tell. The likeliest video is a.mp4 (40%). 22% chance that it is not in your "
+            "collection.",
         ),
-        (AnswerKind.NOT_HERE, 0, "Perhaps not in your collection: 22%. The nearest is a.mp4, 40%."),
+        (AnswerKind.NOT_HERE, 0, "Perhaps not in your collection (22%). The nearest is a.mp4 (40%)."),
     ],
 )
 def test_the_sentence(kind, group, said):
@@ -193,19 +195,21 @@ def test_the_advice_asks_for_what_the_answer_was_found_by() -> None:
 
 def test_an_answer_that_is_certain_asks_for_no_more_words():
     said, helps = explain(AnswerKind.PRECISE, 1, [0.995], 0.003, ["a.mp4"])
-    assert said == "Likely: a.mp4, over 99%. Under 1% that it is not in your collection."
+    assert said == "Likely: a.mp4 (over 99%). Under 1% chance that it is not in your collection."
     assert helps == "The moment shown is where it fits best."
     assert explain(AnswerKind.PRECISE, 1, [0.94], 0.003)[1] == "Add a detail to be more certain."
-    assert explain(AnswerKind.SEVERAL_FIT, 2, [0.5, 0.499], 0.001)[0].startswith("Over 99% that it is one of")
+    assert explain(AnswerKind.SEVERAL_FIT, 2, [0.5, 0.499], 0.001)[0].startswith(
+        "Over 99% chance that it is one of"
+    )
 
 
 def test_likely_is_said_from_sixty_percent_on():
-    assert explain(AnswerKind.PRECISE, 1, [0.6], 0.1)[0].startswith("Likely: the first hit, 60%.")
-    assert explain(AnswerKind.NOT_HERE, 0, [0.1], 0.6)[0].startswith("Likely not in your collection: 60%.")
-    assert explain(AnswerKind.PRECISE, 1, [0.596], 0.1)[0].startswith("Likely: the first hit, 60%."), (
+    assert explain(AnswerKind.PRECISE, 1, [0.6], 0.1)[0].startswith("Likely: the first hit (60%).")
+    assert explain(AnswerKind.NOT_HERE, 0, [0.1], 0.6)[0].startswith("Likely not in your collection (60%).")
+    assert explain(AnswerKind.PRECISE, 1, [0.596], 0.1)[0].startswith("Likely: the first hit (60%)."), (
         "as shown"
     )
-    assert explain(AnswerKind.PRECISE, 1, [0.594], 0.1)[0].startswith("Best guess: the first hit, 59%.")
+    assert explain(AnswerKind.PRECISE, 1, [0.594], 0.1)[0].startswith("Best guess: the first hit (59%).")
 
 
 def test_not_here_it_seems_is_said_from_half_on():

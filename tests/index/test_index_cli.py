@@ -109,7 +109,10 @@ def test_below_the_wanted_probability_it_says_so(shell: Shell, tmp_path: Path) -
     assert code == 0 and "70%" in said and "/films/" in said
     code, said, _ = shell("search", index, "dog", "--abstain-below", "0.8")
     assert code == 0 and "/films/" not in said and "precise" not in said and "One fits" not in said
-    assert said == "I do not know  The likeliest video has 70%, and 80% was asked for.\nName the dog.\n"
+    assert (
+        said
+        == "I do not know  The likeliest video has 70%, less than the 80% you asked for.\nName the dog.\n"
+    )
 
 
 def test_mistakes_exit_with_2_and_one_line(shell: Shell, tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_a_diagnosis_can_be_plugged_in_and_abstains(
     assert judge.judged.expect_missing == 0.4
     abstained = index.search("dog", abstain_below=0.8)
     assert abstained.abstained and abstained.hits == () and abstained.to_dict()["diagnosis"]["abstained"]
-    assert str(abstained).startswith("“dog”: I do not know. The likeliest video has 70%, and 80% was")
+    assert str(abstained).startswith("“dog”: I do not know. The likeliest video has 70%, less than the 80%")
 
 
 def test_nothing_fits_a_sentence_that_the_model_cannot_read(index: Index) -> None:

@@ -36,10 +36,10 @@ WORDS = {
     "not_here": "not here, it seems",
 }
 BEGINNINGS = {
-    "precise": r"(Likely|Best guess): the first hit|\w+ videos show the same moment",
-    "several_fit": r"(\d+%|Over 99%) that it is one of (two|three|four|five|six) videos, ",
+    "precise": r"(Likely|Best guess): the first hit \(|\w+ videos show the same moment",
+    "several_fit": r"(\d+%|Over 99%) chance that it is one of (two|three|four|five|six) videos \(",
     "too_little": r"Not enough to tell\. ",
-    "not_here": r"(Likely|Perhaps) not in your collection: ",
+    "not_here": r"(Likely|Perhaps) not in your collection \(",
 }
 
 
@@ -244,7 +244,7 @@ def contradictions(said: Diagnosis, copies: int, not_here_below: float | None = 
     elif said.kind == "several_fit":
         true |= {
             "the group is small": 2 <= group <= 6,
-            "the sentence counts the group": f" one of {COUNTED[group]} videos, " in said.explanation,
+            "the sentence counts the group": f" one of {COUNTED[group]} videos (" in said.explanation,
             "it holds at least half": round(100 * held) >= 50,
             "it is as small as can be": group == 2 or round(100 * sum(shares[: group - 1])) < 50,
             "every member has a quarter of the first's": 4 * round(100 * shares[group - 1]) >= shown_first,

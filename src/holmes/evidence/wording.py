@@ -12,19 +12,21 @@ NOT_JUDGED = "not judged"
 PERHAPS_NOT_HERE = "perhaps not here"
 NOTHING_TO_COMPARE = "There is nothing to compare it with."
 BEST_MOMENT = "The moment shown is where it fits best."
-UNCALIBRATED = "These videos fit best, in this order. How sure that is, this model cannot say yet."
-CALIBRATE = "Run 'holmes index calibrate' with sentences whose videos you know; then it can."
+UNCALIBRATED = (
+    "These videos fit best, in this order. The model is not calibrated, so there are no probabilities."
+)
+CALIBRATE = "To get probabilities, run 'holmes index calibrate' with sentences whose videos you know."
 NOT_A_SENTENCE = "Calibration covers sentences, not pictures, so there is no probability."
 MORE_THAN_A_SENTENCE = "Calibration covers single sentences, so there is no probability."
 ABSTAINED = "I do not know"
 READS_ENGLISH = (
-    "This model reads English. It knows no other language, and neither names, sounds nor written text."
+    "This model reads English only. It compares a sentence with what can be seen, not with names or sounds."
 )
-ASK_IN_ENGLISH = "Ask in English."
+ASK_IN_ENGLISH = "Describe in English what can be seen."
 ADD_A_DETAIL = "Add a detail that tells them apart."
 SAY_MORE = "Say more about what can be seen: who or what is there, what happens, and where."
-SAY_MORE_WORDS = "Give more of the words that are said or shown in it."
-OTHER_WORDS = "Other words for the same thing may find it."
+SAY_MORE_WORDS = "Add more of the words that are said or shown."
+OTHER_WORDS = "Try other words for the same thing."
 
 
 def explain(
@@ -42,25 +44,27 @@ def explain(
     """
     first = names[0] if names else "the first hit"
     leads, together = percent(probabilities[0]), percent(min(1.0, sum(probabilities[:group])))
-    missing = _sentence(f"{percent(none)} that it is not in your collection.")
+    missing = _sentence(f"{percent(none)} chance that it is not in your collection.")
     match kind:
         case AnswerKind.PRECISE if group > 1:
-            shown = f"{_count(group)} videos show the same moment: {together} that it is the right one."
+            shown = (
+                f"{_count(group)} videos show the same moment: {together} chance that one of them is right."
+            )
             return f"{_sentence(shown)} {missing}", "Any of them will do."
         case AnswerKind.PRECISE:
             word = "Likely" if likely(probabilities[0]) else "Best guess"
             helps = BEST_MOMENT if probabilities[0] >= CERTAIN else "Add a detail to be more certain."
-            return f"{word}: {first}, {leads}. {missing}", helps
+            return f"{word}: {first} ({leads}). {missing}", helps
         case AnswerKind.SEVERAL_FIT:
-            shown = f"{together} that it is one of {_count(group)} videos, {leads} for {first}."
+            shown = f"{together} chance that it is one of {_count(group)} videos ({first}: {leads})."
             asked = f"{which_of(names, group)} " if len(names) > 1 else ""
             return f"{_sentence(shown)} {missing}", f"{asked}{ADD_A_DETAIL}"
         case AnswerKind.TOO_LITTLE:
             helps = SAY_MORE_WORDS if words_lead(sources) else SAY_MORE
-            return f"Not enough to tell. The likeliest video is {first}, {leads}. {missing}", helps
+            return f"Not enough to tell. The likeliest video is {first} ({leads}). {missing}", helps
     word = "Likely" if likely(none) else "Perhaps"
     return (
-        f"{word} not in your collection: {percent(none)}. The nearest is {first}, {leads}.",
+        f"{word} not in your collection ({percent(none)}). The nearest is {first} ({leads}).",
         OTHER_WORDS,
     )
 
@@ -71,26 +75,26 @@ def kind_words(kind: AnswerKind, none: float) -> str:
 
 
 def words_lead(sources: Sequence[Sequence[float]]) -> bool:
-    """Whether what is said or written speaks louder for the first video than its pictures do."""
+    """Whether spoken or written words are stronger evidence for the first video than its pictures."""
     return bool(sources) and max(sources[0][1:]) > sources[0][0]
 
 
 def abstained(probability: float, least: float) -> str:
     """Why there is no answer."""
-    return f"The likeliest video has {percent(probability)}, and {percent(least)} was asked for."
+    return f"The likeliest video has {percent(probability)}, less than the {percent(least)} you asked for."
 
 
 def which_of(names: Sequence[str], group: int) -> str:
     """The question which video of a group is meant; some of it may not be named."""
     more = group - len(names)
-    asked = [*names[:group], *([] if more < 1 else ["another one" if more == 1 else f"one of {more} more"])]
+    asked = [*names[:group], *([] if more < 1 else ["another one" if more == 1 else f"one of {more} others"])]
     return f"Is it {', '.join(asked[:-1])} or {asked[-1]}?"
 
 
 def not_all_searched(missing: Sequence[str]) -> str:
     """What an answer adds if these shards did not answer."""
     named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
-    return f"This counts only what was searched: {named} did not answer."
+    return f"This covers only the shards that answered: {named} did not."
 
 
 def nobody_says(phrases: Sequence[str]) -> str:
