@@ -32,7 +32,7 @@ from common import machine, print_table, save_json, work_folder
 
 from holmes.base.devices import device_named
 from holmes.media.backbones import load_visual, precision
-from holmes.media.backbones.torchvision_import import make_torchvision_importable
+from holmes.media.backbones.pretrained import make_torchvision_importable
 
 B16 = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12}
 SO400M = {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16}

@@ -15,9 +15,8 @@ import numpy as np
 
 from holmes.errors import HolmesError
 from holmes.worlds.rendered import scene_words
-from holmes.worlds.rendered.film import DrawnSign, SpokenLine, write_spoken_film
+from holmes.worlds.rendered.film import VOICES, DrawnSign, SpokenLine, write_spoken_film
 from holmes.worlds.rendered.paint import paint_scene
-from holmes.worlds.rendered.voice import VOICES
 
 SIZE, FRAMES_PER_SECOND = (320, 240), 6
 SCENE_SECONDS = 5.0

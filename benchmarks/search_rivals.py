@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from search_galleries import first_videos
 from torch import Tensor
 
-from holmes.base.threads import in_threads
+from holmes.base.parallel import in_threads
 from holmes.index.engine import rescoring
 from holmes.index.engine.gallery import Gallery
 from holmes.index.engine.nearest import Scored, nearest_videos, prove_best

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 from browser import chromium
-from holmes.media.backbones.torchvision_import import make_torchvision_importable
+from holmes.media.backbones.pretrained import make_torchvision_importable
 
 # Tests make and delete thousands of small files, which a disk can take as long for as the tests themselves.
 MEMORY, ENOUGH = Path("/dev/shm"), 4 << 30

@@ -12,7 +12,7 @@ import pytest
 
 from colour_films import Library, library  # noqa: F401 - a fixture
 from holmes.cli import main
-from holmes.cli.filters import parse_time
+from holmes.cli.options import parse_time
 from holmes.errors import HolmesError
 from holmes.media.feature_folder import video_id
 

@@ -32,8 +32,8 @@ from holmes.cluster.write import (
 )
 from holmes.errors import HolmesError
 from holmes.evidence.calibration import Calibration
-from holmes.index.answer.confidence import FILE as CALIBRATION
-from holmes.index.answer.confidence import read_values
+from holmes.index.answer.calibration import FILE as CALIBRATION
+from holmes.index.answer.calibration import read_values
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.storage.manifest import CODES, NAMES, ROWS
 from holmes.index.storage.store import IndexStore

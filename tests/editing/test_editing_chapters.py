@@ -20,11 +20,11 @@ from holmes.editing.chapters import (
     said_in,
     written_chapters,
 )
-from holmes.editing.scenes import scene_times
 from holmes.editing.vocabulary import CAPTIONS
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Candidates, Diagnosis
 from holmes.index.answer.searcher import Index, open_single_index
+from holmes.index.embedders.scenes import scene_times
 from holmes.index.embedders.zero_shot import ZeroShot
 from holmes.index.ingest.builder import build_index
 from index_fakes import FILMS, FakeJoint, write_features

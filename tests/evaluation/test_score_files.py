@@ -23,9 +23,8 @@ from holmes.encoders.tf_prvr import best_frame_scores, moment_scores, moments_of
 from holmes.errors import HolmesError
 from holmes.evaluation import score_files
 from holmes.evaluation.confidence.readers import find_joint_model
-from holmes.evaluation.runs.scores import evaluate_score_file
+from holmes.evaluation.runs.scores import evaluate_score_file, training_free_scores
 from holmes.evaluation.score_files import read_scores, save_scores
-from holmes.evaluation.training_free import training_free_scores
 from holmes.media import backbones
 from holmes.worlds.planted import PlantSettings, plant
 

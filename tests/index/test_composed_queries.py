@@ -189,6 +189,6 @@ def test_on_the_command_line(index, tmp_path: Path, monkeypatch, capsys) -> None
             code, out, said = shell("search", path, "red", "--not", "blue", option, value)
             assert (code, out) == (2, "") and said.startswith(f"holmes: {option} needs a single sentence")
         played: list[tuple[str, float]] = []
-        monkeypatch.setattr("holmes.cli.player.play", lambda video, start: played.append((video, start)))
+        monkeypatch.setattr("holmes.cli.search.play", lambda video, start: played.append((video, start)))
         code, _, _ = shell("search", path, "red", "--then", "green", "--top", "1", "--play")
         assert code == 0 and Path(played[0][0]).stem == "red_green"

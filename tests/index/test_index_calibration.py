@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from holmes.errors import HolmesError
-from holmes.index.answer.calibration import read_captions
-from holmes.index.answer.confidence import FILE, write_values
+from holmes.index.answer.calibration import FILE, read_captions, write_values
 from holmes.index.answer.languages import is_foreign
 from holmes.index.answer.searcher import Index, open_single_index
 from holmes.index.embedders.zero_shot import ZeroShot

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from holmes.base.threads import in_threads
+from holmes.base.parallel import in_threads
 from holmes.errors import HolmesError
 from holmes.index.engine import nearest
 from holmes.index.engine import rescoring as rescore

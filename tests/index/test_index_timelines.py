@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import holmes
-from holmes.base.threads import in_threads, one_thread_per_operation
+from holmes.base.parallel import in_threads, one_thread_per_operation
 from holmes.errors import HolmesError
 from holmes.index.answer.searcher import Index
 from holmes.index.embedders.zero_shot import ZeroShot

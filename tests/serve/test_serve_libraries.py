@@ -17,7 +17,7 @@ from browser import chromium, launched, serving, until, violations
 from holmes.cli.serve import libraries_of
 from holmes.cluster.joined import JoinedIndex, join_indexes, why_separate
 from holmes.errors import HolmesError
-from holmes.serve.libraries import Libraries, create_libraries
+from holmes.serve.app import Libraries, create_libraries
 from holmes.serve.settings import ServeSettings
 from index_fakes import FakeJoint, known_encoders
 from serve_fakes import FILMS, PLENTY, FakeDiagnose, build

@@ -27,10 +27,9 @@ from browser import serving
 from holmes.errors import HolmesError
 from holmes.serve import client as remote_client
 from holmes.serve import jobs, upload_folder, uploads
-from holmes.serve.file_names import safe_name
 from holmes.serve.settings import Limits, ServeSettings
 from holmes.serve.state import BadRequestError
-from holmes.serve.upload_folder import PARTS
+from holmes.serve.upload_folder import PARTS, safe_name
 from serve_fakes import FILMS, PLENTY, build, client_of, film, open_fake
 from waiting import LONG, wait_for
 

@@ -64,8 +64,7 @@ def serving(index: Any, settings: Any) -> Iterator[str]:
     """The address of a real server, in a thread of this process."""
     import uvicorn
 
-    from holmes.serve.app import create_app
-    from holmes.serve.libraries import Libraries
+    from holmes.serve.app import Libraries, create_app
     from holmes.serve.server import configured
 
     listening = socket.create_server(("127.0.0.1", 0))

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from holmes.worlds.rendered.film import DrawnSign, SpokenLine, write_spoken_film
+from holmes.worlds.rendered.film import VOICES, DrawnSign, SpokenLine, write_spoken_film
 from holmes.worlds.rendered.paint import paint_scene
-from holmes.worlds.rendered.voice import VOICES
 
 SIZE, FPS = (320, 240), 6
 

@@ -15,14 +15,11 @@ import typer
 from holmes import __version__
 from holmes.base.printing import printable
 from holmes.cli import (
-    ablate,
-    chapters,
     compare,
-    cut,
     data,
     demo,
+    editing,
     evaluate,
-    export,
     extract,
     hub,
     index,
@@ -33,7 +30,7 @@ from holmes.cli import (
     search,
     searches,
     serve,
-    sweep,
+    studies,
     train,
     transcript,
     try_model,
@@ -104,9 +101,9 @@ VIDEOS, MODELS = "Search videos", "Train and evaluate"
 
 app.command(rich_help_panel=VIDEOS)(search.search)
 app.command(rich_help_panel=VIDEOS)(serve.serve)
-app.command(rich_help_panel=VIDEOS)(cut.cut)
-app.command(rich_help_panel=VIDEOS)(export.export)
-app.command(rich_help_panel=VIDEOS)(chapters.chapters)
+app.command(rich_help_panel=VIDEOS)(editing.cut)
+app.command(rich_help_panel=VIDEOS)(editing.export)
+app.command(rich_help_panel=VIDEOS)(editing.chapters)
 app.command(rich_help_panel=VIDEOS)(transcript.transcript)
 app.command(rich_help_panel=VIDEOS)(mcp.mcp)
 app.command(rich_help_panel=VIDEOS)(models.models)
@@ -120,8 +117,8 @@ app.command("try", rich_help_panel=MODELS)(try_model.try_model)
 app.command(rich_help_panel=MODELS)(evaluate.evaluate)
 app.command(rich_help_panel=MODELS)(compare.compare)
 app.command(rich_help_panel=MODELS)(report.report)
-app.command(rich_help_panel=MODELS)(ablate.ablate)
-app.command(rich_help_panel=MODELS)(sweep.sweep)
+app.command(rich_help_panel=MODELS)(studies.ablate)
+app.command(rich_help_panel=MODELS)(studies.sweep)
 app.command(rich_help_panel=MODELS)(reproduce.reproduce)
 app.command(rich_help_panel=MODELS)(hub.push)
 app.command(rich_help_panel=MODELS)(hub.pull)

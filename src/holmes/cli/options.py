@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holmes.base.printing import printable
+from holmes.base.printing import printable, seconds_of
 from holmes.errors import HolmesError, unknown
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from holmes.config.schema import HolmesConfig
     from holmes.evaluation.grid import Grid
+    from holmes.index.answer.base import SearchIndex
     from holmes.media.extraction import Failure
     from holmes.training.experiments import Study
     from holmes.training.protocol import Protocol
@@ -262,3 +263,58 @@ def say_files(partial: Iterable[Failure], failures: Iterable[Failure]) -> None:
     for what, files in (("read in part", partial), ("left out", failures)):
         for file in files:
             say(f"{what} {file.source}: {file.reason}")
+
+
+@dataclass(frozen=True)
+class VideoFilter:
+    """Which videos are searched."""
+
+    filter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GLOB", help="Search only videos whose path or file name matches, such as '*/2024/*'."
+        ),
+    ] = None
+    folder: Annotated[
+        Path | None, typer.Option("--in", metavar="FOLDER", help="Search only videos below this folder.")
+    ] = None
+    after: Annotated[
+        str | None, typer.Option(metavar="DAY", help="Only files changed on this day (2024-12-31) or later.")
+    ] = None
+    before: Annotated[
+        str | None, typer.Option(metavar="DAY", help="Only files changed on this day or earlier.")
+    ] = None
+    longer: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only videos at least this long: 90, 1:30 or 1:02:00.")
+    ] = None
+    shorter: Annotated[str | None, typer.Option(metavar="TIME", help="Only videos at most this long.")] = None
+
+    def names(self, index: SearchIndex) -> str | frozenset[str] | None:
+        """What `index.search` takes as its filter."""
+        from holmes.serve.catalogue import Filter, VideoCatalogue, parse_day
+
+        wanted = Filter(
+            None if self.folder is None else os.path.abspath(self.folder),
+            parse_day("--after", self.after),
+            parse_day("--before", self.before),
+            parse_time("--longer", self.longer),
+            parse_time("--shorter", self.shorter),
+        )
+        if wanted == Filter():
+            return self.filter
+        catalogue = VideoCatalogue(index.durations)
+        names = catalogue.names(wanted) or frozenset()
+        if self.filter is not None:
+            names &= catalogue.fitting(self.filter)
+        if not names:
+            raise HolmesError("no video fits the filters; leave one out (--in, --after, --longer …).")
+        return names
+
+
+def parse_time(option: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    seconds = seconds_of(text)
+    if seconds is None:
+        raise HolmesError(f"{option} {text}: write a time as 90, 1:30 or 1:02:00.")
+    return seconds

@@ -81,7 +81,7 @@ def reproduce(
     runs = make_plan(request, here)
     refuse_empty(request, runs, here)
     if plan:
-        from holmes.reproduce.plan_table import plan_grids
+        from holmes.reproduce.plan import plan_grids
 
         show(*plan_grids(request, findings, runs))
         return

@@ -1,18 +1,19 @@
-"""`holmes search`: a sentence in, videos with moments out."""
+"""`holmes search`: a sentence in, videos with moments out; a moment can be played."""
 
 from __future__ import annotations
 
 import json as json_format
+import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holmes.base.printing import clock, printable
-from holmes.cli.filters import VideoFilter
-from holmes.cli.options import ModelOfIndex, with_options
+from holmes.cli.options import ModelOfIndex, VideoFilter, with_options
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 
 PROMPT = "what happens? "
 BAR = 44  # characters of a timeline
+# Program → its arguments for a file and a second, the best program first. The last ones know no seconds.
+PLAYERS: dict[str, Callable[[str, float], list[str]]] = {
+    "mpv": lambda file, second: [f"--start={second:.3f}", "--", file],
+    "vlc": lambda file, second: [f"--start-time={second:.3f}", "--", file],
+    "ffplay": lambda file, second: ["-loglevel", "error", "-ss", f"{second:.3f}", "-i", file],
+    "xdg-open": lambda file, second: [file],
+    "open": lambda file, second: [file],
+}
 FIT_COLOURS = {"fits": "green", "may fit": "yellow"}
 COLOURS = {"precise": "green", "several_fit": "yellow", "too_little": "red", "not_here": "magenta"}
 
@@ -218,7 +227,7 @@ def with_links(plain: Json, page: str | None, answer: Answer) -> Json:
 
 
 def _play(answer: Answer) -> None:
-    from holmes.cli.player import play
+    from holmes.cli.search import play
 
     if not answer.hits:
         raise HolmesError("nothing was found that could be played.")
@@ -282,3 +291,24 @@ def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds, 1), 60)
     hours, minutes = divmod(int(minutes), 60)
     return f"{hours}:{minutes:02}:{rest:04.1f}" if hours else f"{minutes}:{rest:04.1f}"
+
+
+def player_command(file: str, second: float) -> list[str]:
+    """The command that plays a file from a second on, with the first player that is installed."""
+    for name, arguments in PLAYERS.items():
+        if found := shutil.which(name):
+            return [found, *arguments(file, second)]
+    raise HolmesError(f"there is no player; install one of {', '.join(list(PLAYERS)[:3])}.")
+
+
+def play(video: str, second: float) -> None:
+    """Open a player, and wait until it is closed."""
+    file = Path(video)
+    if not file.is_absolute() or not file.is_file():
+        raise HolmesError(f"{video} is gone; it can be found, but not played.")
+    command = player_command(str(file), second)
+    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), f"code {done.returncode}")
+        raise HolmesError(f"{command[0]} could not play it ({last.strip()}); install mpv or vlc.")

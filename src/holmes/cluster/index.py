@@ -32,8 +32,7 @@ from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.base import Captions
 from holmes.index.answer.calibration import CalibrationSummary, captions_of
 from holmes.index.answer.local import LocalIndex
-from holmes.index.answer.probes import vector_probes
-from holmes.index.answer.request import SearchRequest, check_sentence
+from holmes.index.answer.request import SearchRequest, check_sentence, vector_probes
 from holmes.index.answer.searcher import Index
 from holmes.index.answer.words import Words, pictured
 from holmes.index.embedders.loading import Model

@@ -16,9 +16,9 @@ from holmes.cluster.shard import Shard
 from holmes.errors import HolmesError
 from holmes.evidence.judging import Judge
 from holmes.evidence.sources import TextEvidence
-from holmes.index.answer.confidence import choose_judge, own_calibration, text_evidence_of
+from holmes.index.answer.calibration import choose_judge, own_calibration, text_evidence_of
 from holmes.index.answer.duplicates import DuplicateFinder, merge_samples
-from holmes.index.answer.probes import sentence_probes
+from holmes.index.answer.request import sentence_probes
 from holmes.index.embedders.loading import Model, recorded_embedder
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.engine.scan import Probes

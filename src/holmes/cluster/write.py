@@ -37,9 +37,15 @@ from holmes.cluster.shard import Shard, to_arrays
 from holmes.cluster.snapshots import Snapshot
 from holmes.errors import HolmesError
 from holmes.heard.passages import HEARD
-from holmes.index.answer.calibration import CalibrationSummary, learn
-from holmes.index.answer.confidence import FILE, calibration_of, read_values, write_values
-from holmes.index.answer.confidence import FILE as CALIBRATION
+from holmes.index.answer.calibration import (
+    FILE,
+    CalibrationSummary,
+    calibration_of,
+    learn,
+    read_values,
+    write_values,
+)
+from holmes.index.answer.calibration import FILE as CALIBRATION
 from holmes.index.embedders.loading import Model
 from holmes.index.embedders.protocol import Embedder
 from holmes.index.ingest.builder import BuildSummary, IngestOptions, add_videos, first_manifest

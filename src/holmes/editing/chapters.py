@@ -19,12 +19,12 @@ import numpy as np
 from holmes.base.files import read_file
 from holmes.editing.clips import one_line
 from holmes.editing.formats import vtt_chapters, youtube_chapters
-from holmes.editing.scenes import scene_times
 from holmes.editing.vocabulary import CAPTIONS
 from holmes.errors import HolmesError, unknown
 from holmes.index.answer.base import SearchIndex
 from holmes.index.answer.searcher import Index
 from holmes.index.answer.timeline import frames_in_time, frames_of
+from holmes.index.embedders.scenes import scene_times
 from holmes.moments import Moment
 from holmes.results import Json
 

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping, Sequence
 from functools import partial
 from html import escape
 from typing import Any
 from urllib.parse import quote
 
 import torch
+from matplotlib.figure import Figure
 
 from holmes import __version__
 from holmes.base.files import atomic_file, write_json
 from holmes.data.manifest import FEATURES as FEATURE_FILES
 from holmes.data.store import Store
 from holmes.evaluation.grid import Grid
+from holmes.evaluation.literature import STABLE
 from holmes.report.experiments import sweep_table
 from holmes.report.figures.page import Picture, Section, facts, folded, paragraph, table, write_page
-from holmes.reproduce.figures import Runs, draw_curves, draw_sweeps
+from holmes.report.figures.style import WIDTH, Theme, literal
+from holmes.report.figures.sweep_curves import sweep_figure
 from holmes.reproduce.finding import Findings, missing_lines
-from holmes.reproduce.on_track import left_at, off_track_message, standings
-from holmes.reproduce.plan_table import DATA_COLUMNS, split_rows
-from holmes.reproduce.published import COLLECTIONS, curves
+from holmes.reproduce.on_track import Standing, explained, left_at, off_track_message, standings
+from holmes.reproduce.plan import DATA_COLUMNS, split_rows
+from holmes.reproduce.published import COLLECTIONS, Curve, curves
 from holmes.reproduce.tables import (
     Reproduction,
     ablation_grid,
@@ -33,6 +37,7 @@ from holmes.reproduce.tables import (
 )
 from holmes.training.logbook import read_metrics
 
+Runs = Mapping[str, Sequence[Standing]]  # the run's name → its epochs
 Remarks = dict[str, tuple[str, ...]]  # collection → where it differs from the field's copy
 PAGE, PROVENANCE, LATEX, REPORTS = "index.html", "provenance.json", "tables", "reports"
 
@@ -214,3 +219,40 @@ def provenance_section(origin: dict[str, Any]) -> Section:
     html = facts(versions) + folded("SHA-256 of the packed features", facts(features))
     html += folded("The command that repeats each run", f"<dl>{commands}</dl>")
     return Section("Provenance", html + paragraph(f"All of it: {PROVENANCE}."))
+
+
+def draw_curves(curve: Curve, runs: Runs, theme: Theme) -> Figure:
+    """SumR and loss after each epoch, the published run in grey with the band that seeds explain."""
+    with theme.applied():
+        figure = Figure((WIDTH, 2.7), layout="constrained")
+        total, loss = figure.subplots(1, 2)
+        epochs = range(1, len(curve.SumR) + 1)
+        total.plot(epochs, curve.SumR, color=theme.muted, label="published run")
+        loss.plot(epochs, curve.loss, color=theme.muted, label="published run")
+        for number, (name, epochs_of) in enumerate(runs.items()):
+            colour = theme.series[number % len(theme.series)]
+            numbers = [each.epoch for each in epochs_of]
+            marker = "o" if len(numbers) < 4 else ""
+            style = {"color": colour, "marker": marker, "markersize": 3, "label": literal(name)}
+            if epochs_of and epochs_of[0].SumR is not None:
+                total.plot(numbers, [each.SumR or 0.0 for each in epochs_of], **style)
+            loss.plot(numbers, [each.loss for each in epochs_of], **style)
+        low, high = zip(*(explained(curve, epoch) for epoch in epochs), strict=True)
+        total.fill_between(epochs, low, high, color=theme.faint, linewidth=0, zorder=0)
+        total.set_title("SumR on test")
+        loss.set_title("mean loss")
+        for axes in (total, loss):
+            axes.set_xlabel("epoch")
+            axes.legend(frameon=False, fontsize=6.5)
+    return figure
+
+
+def draw_sweeps(sweeps: dict[str, dict[str, Any]], theme: Theme) -> Figure:
+    """Our sweeps; the range in which the paper calls SumR stable is shaded."""
+    figure = sweep_figure(sweeps, theme=theme)
+    for axes, (name, sweep) in zip(figure.axes, sweeps.items(), strict=False):
+        low, high = STABLE[name]
+        inside = [number for number, point in enumerate(sweep["points"]) if low <= point["value"] <= high]
+        if inside:
+            axes.axvspan(inside[0] - 0.2, inside[-1] + 0.2, color=theme.faint, zorder=0, linewidth=0)
+    return figure

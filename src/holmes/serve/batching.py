@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from holmes.base.threads import one_thread_per_operation
+from holmes.base.parallel import one_thread_per_operation
 from holmes.index.answer.answers import Answer, Timeline
 from holmes.index.answer.base import SearchIndex
 from holmes.serve.metrics import Metrics

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import Response
 
 from holmes.errors import HolmesError
 from holmes.serve.batching import ServedQuestion
 from holmes.serve.models import AllAnswers, Libraries
-from holmes.serve.neighbours import Neighbours
 from holmes.serve.responses import Json, documented, state_of
 from holmes.serve.routes_search import Filters, Sentence, Top, answer_json, ask_one
 from holmes.serve.state import ServerState
 
 router = APIRouter(tags=["libraries"])
+
+
+@dataclass
+class Neighbours:
+    """All libraries of a server; none where it has only one index."""
+
+    names: tuple[str, ...] = ()
+    why_separate: str | None = None  # why they are not searched as one
+    apps: dict[str, FastAPI] = field(default_factory=dict)
+    joined: FastAPI | None = None
+
+    def about(self, library: str | None) -> dict[str, Any]:
+        """For the page of one of them, or of all together (None)."""
+        return {"library": library, "libraries": list(self.names), "why_separate": self.why_separate}
 
 
 @router.get("/api/libraries", **documented(Libraries), summary="The libraries of this server")

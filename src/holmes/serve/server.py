@@ -14,9 +14,8 @@ import uvicorn
 
 from holmes.errors import HolmesError
 from holmes.index.answer.base import SearchIndex
-from holmes.serve.app import create_app
+from holmes.serve.app import create_app, create_libraries
 from holmes.serve.connections import Connections
-from holmes.serve.libraries import create_libraries
 from holmes.serve.settings import Limits, ServeSettings
 from holmes.serve.upload_folder import lock_folder
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from holmes.editing.scenes import scene_times
 from holmes.errors import HolmesError
+from holmes.index.embedders.scenes import scene_times
 from holmes.index.storage.store import FEATURES
 from holmes.media.feature_folder import FeatureFolder, Thumbnail, VideoFeatures
 from holmes.serve.catalogue import Entry, NotFoundError, VideoCatalogue

@@ -23,12 +23,11 @@ from typing import Any, TypeVar
 from holmes.base.printing import shown
 from holmes.errors import HolmesError
 from holmes.serve.catalogue import NotFoundError
-from holmes.serve.file_names import safe_name
 from holmes.serve.jobs import Job, Jobs, NotAllowedError
 from holmes.serve.settings import ServeSettings
 from holmes.serve.state import ServerState
 from holmes.serve.turns import BusyError
-from holmes.serve.upload_folder import Announced, NoSpaceError, UploadFolder
+from holmes.serve.upload_folder import Announced, NoSpaceError, UploadFolder, safe_name
 
 log = logging.getLogger("holmes.serve")
 Result = TypeVar("Result")

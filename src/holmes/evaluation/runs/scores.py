@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from holmes.data.store import Store
-from holmes.errors import HolmesError
+from holmes.data.store import Split, Store
+from holmes.encoders.tf_prvr import best_frame_scores, moment_scores, moments_of
+from holmes.errors import HolmesError, unknown
 from holmes.evaluation.confidence.answered import answers_of
 from holmes.evaluation.confidence.measure import REPEATS, drawn_figures, with_intervals
 from holmes.evaluation.confidence.readers import find_joint_model
@@ -21,13 +22,18 @@ from holmes.evaluation.intervals import bootstrap_counts, over_seeds
 from holmes.evaluation.runs.evaluate import EvaluatedRun, evaluate_scores
 from holmes.evaluation.runs.folders import RunFolder
 from holmes.evaluation.score_files import read_scores, save_scores
-from holmes.evaluation.training_free import training_free_scores
 from holmes.evidence.fitting import fit_calibration
 from holmes.records import Scores
 from holmes.results import evaluation_file, summary_of
 from holmes.training.calibrate import fitting_videos
 
 Each = Callable[[EvaluatedRun], None]
+Videos = list[NDArray[np.floating]]
+Encode = Callable[[Sequence[str]], NDArray[np.float32]]  # sentences to a joint model's vectors
+METHODS: dict[str, Callable[[NDArray[np.float32], Videos], NDArray[np.float32]]] = {
+    "zero_shot": best_frame_scores,
+    "tf_prvr": lambda query_QD, videos: moment_scores(query_QD, [moments_of(frames) for frames in videos]),
+}
 SPREAD = 0.1  # scores are judged with the deviation that cosines have, whatever their units
 
 
@@ -108,3 +114,35 @@ def twice(matrix: NDArray[np.float64]) -> Scores:
     """Scores without branches: both are the same."""
     score_QV = torch.from_numpy(np.ascontiguousarray(matrix))
     return Scores(score_QV, score_QV)
+
+
+def training_free_scores(
+    store: Store, split: Split, method: str, encode: Encode | None = None
+) -> NDArray[np.float32]:
+    """Q × V by a method that is not trained. The store must hold vectors of one joint model.
+
+    A query is one vector. Where a store has several tokens of it, `encode` makes one of each sentence.
+    """
+    if method not in METHODS:
+        raise unknown("method", method, METHODS)
+    info, starts = store.info, store.token_offsets
+    if info.video_width != info.text_width:
+        raise HolmesError(
+            f"{store.path} has frames of width {info.video_width} and text of width {info.text_width}; "
+            f"'{method}' compares them as they are, so both must come from one joint model, such as CLIP."
+        )
+    if (np.diff(starts)[split.queries] == 1).all():
+        query_QD = np.asarray(store.tokens[starts[split.queries]], np.float32)
+    elif encode is not None:
+        query_QD = np.asarray(encode([store.captions[query] for query in split.queries]), np.float32)
+    else:
+        raise HolmesError(
+            f"{store.path} has several token vectors of a query, and does not name one joint model of its "
+            f"frames and sentences; '{method}' needs one sentence vector each. Make the store with 'holmes "
+            "data caption --text MODEL', with the model that the frames were extracted with."
+        )
+    frames = [
+        np.asarray(store.frames[slice(*store.frame_offsets[video : video + 2])], np.float32)
+        for video in split.videos
+    ]
+    return METHODS[method](query_QD, frames)

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from holmes.base.parallel import one_thread_per_operation
 from holmes.base.printing import printable
-from holmes.base.threads import one_thread_per_operation
 from holmes.errors import HolmesError
 from holmes.evidence import wording
 from holmes.evidence.film_parts import first_of_each

@@ -23,8 +23,7 @@ from holmes.errors import HolmesError
 from holmes.evidence import wording
 from holmes.evidence.judging import Diagnosis
 from holmes.index.answer.answers import Answer, Hit
-from holmes.index.answer.probes import sentence_probes, vector_probes
-from holmes.index.answer.request import check_sentence
+from holmes.index.answer.request import check_sentence, sentence_probes, vector_probes
 from holmes.index.answer.timeline import (
     find_moments,
     frame_at,

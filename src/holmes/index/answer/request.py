@@ -1,4 +1,4 @@
-"""What a search is asked: sentences, how many hits, and the options, checked in one place."""
+"""What a search is asked: sentences, how many hits and the options, checked in one place; their probes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from holmes.errors import HolmesError
 from holmes.evidence.distribution import EXPECT_MISSING
+from holmes.index.embedders.protocol import Embedder
+from holmes.index.engine.scan import Probes, make_probes
+from holmes.records import QueryEmbedding
 
 
 @dataclass(frozen=True)
@@ -56,3 +61,14 @@ def check_sentence(sentence: object) -> None:
         sentence.encode()
     except UnicodeEncodeError:
         raise HolmesError(f"the sentence {ascii(sentence)[:80]} is not valid UTF-8; type it again.") from None
+
+
+def sentence_probes(embedder: Embedder, sentences: Sequence[str]) -> Probes:
+    """What an index is searched with for sentences."""
+    return make_probes(embedder.queries(sentences), embedder.frame_weight, embedder.clip_weight)
+
+
+def vector_probes(embedder: Embedder, vector_D: NDArray[np.floating]) -> Probes:
+    """The same for a vector, such as a picture's."""
+    query_1D = torch.from_numpy(np.asarray(vector_D, np.float32)).unsqueeze(0)
+    return make_probes(QueryEmbedding(query_1D), embedder.frame_weight, embedder.clip_weight)

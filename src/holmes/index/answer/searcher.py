@@ -21,16 +21,18 @@ from holmes.heard.passages import Heard
 from holmes.index.answer.answering import Found, compose_answers, compose_hits, in_order, judge_answers
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.base import Captions
-from holmes.index.answer.calibration import CalibrationSummary, captions_of, learn
-from holmes.index.answer.composed import ComposedQuery, answer_composed
-from holmes.index.answer.confidence import (
+from holmes.index.answer.calibration import (
     FILE,
+    CalibrationSummary,
     calibration_of,
+    captions_of,
     judge_of,
+    learn,
     read_values,
     text_evidence_of,
     write_values,
 )
+from holmes.index.answer.composed import ComposedQuery, answer_composed
 from holmes.index.answer.duplicates import (
     DuplicateFinder,
     FramesOfHits,
@@ -39,8 +41,7 @@ from holmes.index.answer.duplicates import (
     sample_mean_frames,
 )
 from holmes.index.answer.local import LocalIndex
-from holmes.index.answer.probes import sentence_probes, vector_probes
-from holmes.index.answer.request import SearchRequest, check_sentence
+from holmes.index.answer.request import SearchRequest, check_sentence, sentence_probes, vector_probes
 from holmes.index.answer.timeline import find_moments, frame_at, timeline_of
 from holmes.index.answer.words import Speaking, Words, find_speaking, pictured, word_queries
 from holmes.index.embedders.loading import Model, recorded_embedder

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from holmes.base.threads import in_threads, one_thread_per_operation
+from holmes.base.parallel import in_threads, one_thread_per_operation
 from holmes.evidence.film_parts import first_of_each
 from holmes.index.engine.exact_sums import ScoreSums
 from holmes.index.engine.gallery import Gallery

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holmes.base.threads import in_threads
+from holmes.base.parallel import in_threads
 from holmes.errors import HolmesError
 from holmes.index.engine.exact_sums import QUERY_STEP, WEIGHT_STEP, ScoreSums, on_grid, sum_scores
 from holmes.index.engine.gallery import Gallery, GallerySlab

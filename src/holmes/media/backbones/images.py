@@ -15,8 +15,7 @@ import numpy as np
 
 from holmes.errors import HolmesError, first_sentence, missing_packages
 from holmes.media.backbones.base import Image, Matrix, encode_in_batches
-from holmes.media.backbones.pretrained import limit_threads
-from holmes.media.backbones.torchvision_import import make_torchvision_importable
+from holmes.media.backbones.pretrained import limit_threads, make_torchvision_importable
 from holmes.media.pictures import square
 
 BATCH = 32

@@ -23,11 +23,11 @@ from holmes.media.backbones.precision import computing_in, half_precision, param
 from holmes.media.backbones.pretrained import (
     folder_digest,
     limit_threads,
+    make_torchvision_importable,
     model_folder,
     not_loaded,
     refuse_pickles,
 )
-from holmes.media.backbones.torchvision_import import make_torchvision_importable
 from holmes.media.pictures import middle
 
 CONFIG = "open_clip_config.json"

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from holmes.base.files import read_json, sha256_file
 from holmes.errors import HolmesError, first_sentence, missing_packages
-from holmes.media.backbones.torchvision_import import make_torchvision_importable
 
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # NAME or OWNER/NAME on a hub
 PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")  # weights, configuration, vocabulary
+# Of torchvision's compiled operators.
+SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+REGISTERED_AT_IMPORT = ("nms", "qnms")
+_declared: list[Any] = []  # a library that is garbage collected takes its declarations with it
 
 
 def model_folder(name: str) -> Path:
@@ -133,3 +138,27 @@ def limit_threads(threads: int | None) -> None:
 
     if threads:
         torch.set_num_threads(threads)
+
+
+def make_torchvision_importable() -> None:
+    """Declare torchvision's operators if it is installed and they cannot be loaded.
+
+    A torchvision built for CUDA beside a torch for CPUs cannot load its operators, and then fails while it is
+    imported: `transformers`, timm and open_clip fail with it. The encoders use none of these operators, so
+    their names are declared and the import succeeds.
+    """
+    if "torchvision" in sys.modules or _declared:
+        return
+    found = importlib.util.find_spec("torchvision")
+    folders = found.submodule_search_locations if found is not None else None
+    if not folders:
+        return
+    import torch
+
+    try:
+        torch.ops.load_library(str(next(Path(folders[0]).glob("_C*.so"))))
+    except (OSError, StopIteration):
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for name in REGISTERED_AT_IMPORT:
+            library.define(name + SIGNATURE)
+        _declared.append(library)

@@ -14,12 +14,12 @@ from holmes.media.backbones.precision import computing_in, half_precision, param
 from holmes.media.backbones.pretrained import (
     folder_digest,
     limit_threads,
+    make_torchvision_importable,
     model_folder,
     not_loaded,
     quiet_transformers,
     refuse_pickles,
 )
-from holmes.media.backbones.torchvision_import import make_torchvision_importable
 from holmes.media.pictures import middle
 
 MODULES = "modules.json"
