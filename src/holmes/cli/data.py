@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holmes.base.printing import printable
-from holmes.cli.options import StoreToRead
+from holmes.cli.options import StoreToRead, TestShare
 
 if TYPE_CHECKING:
     from holmes.data.store import Store
@@ -132,10 +132,7 @@ def caption(
     ],
     store: StoreToWrite,
     text: Annotated[str, typer.Option(help="The encoder of the sentences.")] = "minilm",
-    test_share: Annotated[
-        float,
-        typer.Option(min=0.01, max=0.9, help="Share of the videos to test on, where no row has a split."),
-    ] = 0.2,
+    test_share: TestShare = 0.2,
     folder: Annotated[
         Path | None, typer.Option(help="Keep the feature folder (MS-SL layout) too, for other codebases.")
     ] = None,

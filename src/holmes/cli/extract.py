@@ -7,13 +7,11 @@ from typing import Annotated
 
 import typer
 
-from holmes.cli.options import RayAddress, counted, say, say_files
+from holmes.cli.options import Fast, RayAddress, VideoFiles, Workers, counted, say, say_files
 
 
 def extract(
-    videos: Annotated[
-        list[Path], typer.Argument(metavar="VIDEOS…", help="Video files, and folders to search for them.")
-    ],
+    videos: VideoFiles,
     out: Annotated[Path, typer.Option("--out", help="The feature folder: a new one, or one to continue.")],
     backbone: Annotated[
         str,
@@ -27,12 +25,8 @@ def extract(
     rate: Annotated[
         float | None, typer.Option(help="Samples per second.", show_default="the encoder's own, 2 for images")
     ] = None,
-    fast: Annotated[
-        bool, typer.Option("--fast", help="Decode only key frames where they are dense enough.")
-    ] = False,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="How many processes to use.", show_default="one per core")
-    ] = None,
+    fast: Fast = False,
+    workers: Workers = None,
     ray: RayAddress = None,
 ) -> None:
     """Turn videos into features, one file per video; run it again to continue.

@@ -12,10 +12,13 @@ import typer
 
 from holmes.cli.index_lines import report, report_sync, say_words
 from holmes.cli.options import (
+    Fast,
     Form,
     IndexFolder,
     ModelOfIndex,
+    Rate,
     RayAddress,
+    Workers,
     check_form,
     counted,
     say,
@@ -36,17 +39,12 @@ Videos = Annotated[
     list[Path],
     typer.Argument(metavar="VIDEOS…", help="Video files, folders to search for them, or feature folders."),
 ]
-Workers = Annotated[
-    int | None, typer.Option(min=1, help="How many processes to use.", show_default="one per core")
-]
 VisualEncoder = Annotated[
     str | None, typer.Option(help="The frame encoder of a checkpoint's features.", show_default="its own")
 ]
 TextEncoder = Annotated[
     str | None, typer.Option(help="The text encoder of a checkpoint's features.", show_default="its own")
 ]
-Rate = Annotated[float | None, typer.Option(help="Samples per second.", show_default="the encoder's own")]
-Fast = Annotated[bool, typer.Option("--fast", help="Decode only key frames where they are dense enough.")]
 
 
 @dataclass(frozen=True)
@@ -458,7 +456,7 @@ def compare(
     form: Form = None,
 ) -> None:
     """Ask several indexes the same sentences: recall with intervals, differences, and how sure they are."""
-    from holmes.cli.index_comparison import compare_indexes
+    from holmes.cli.index_lines import compare_indexes
 
     check_form(form)
     *folders, captions = indexes

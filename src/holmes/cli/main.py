@@ -21,7 +21,6 @@ from holmes.cli import (
     editing,
     evaluate,
     extract,
-    hub,
     index,
     mcp,
     models,
@@ -120,8 +119,8 @@ app.command(rich_help_panel=MODELS)(report.report)
 app.command(rich_help_panel=MODELS)(studies.ablate)
 app.command(rich_help_panel=MODELS)(studies.sweep)
 app.command(rich_help_panel=MODELS)(reproduce.reproduce)
-app.command(rich_help_panel=MODELS)(hub.push)
-app.command(rich_help_panel=MODELS)(hub.pull)
+app.command(rich_help_panel=MODELS)(models.push)
+app.command(rich_help_panel=MODELS)(models.pull)
 app.add_typer(data.app, name="data", rich_help_panel=MODELS)
 
 

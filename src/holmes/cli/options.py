@@ -65,6 +65,18 @@ Jobs = Annotated[
     ),
 ]
 IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index.")]
+AnyIndex = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index, sharded or not.")]
+VideoFiles = Annotated[
+    list[Path], typer.Argument(metavar="VIDEOS…", help="Video files, and folders to search for them.")
+]
+Rate = Annotated[float | None, typer.Option(help="Samples per second.", show_default="the encoder's own")]
+Fast = Annotated[bool, typer.Option("--fast", help="Decode only key frames where they are dense enough.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="How many processes to use.", show_default="one per core")
+]
+TestShare = Annotated[
+    float, typer.Option(min=0.01, max=0.9, help="Share of the videos to test on, where no row has a split.")
+]
 ModelOfIndex = Annotated[
     str | None, typer.Option(help="Where the index's checkpoint is now, if it has moved.")
 ]

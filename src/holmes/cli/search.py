@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holmes.base.printing import clock, printable
-from holmes.cli.options import ModelOfIndex, VideoFilter, with_options
+from holmes.cli.options import AnyIndex, ModelOfIndex, VideoFilter, with_options
 from holmes.errors import HolmesError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ COLOURS = {"precise": "green", "several_fit": "yellow", "too_little": "red", "no
 @with_options(VideoFilter)
 def search(
     videos: VideoFilter,
-    index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index, sharded or not.")],
+    index: AnyIndex,
     sentence: Annotated[
         str | None,
         typer.Argument(

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from holmes.base.printing import printable
-from holmes.cli.options import print_json
+from holmes.cli.options import AnyIndex, print_json
 from holmes.errors import HolmesError, unknown
 
 FORMS = ("txt", "srt", "vtt", "json")
 
 
 def transcript(
-    index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index, sharded or not.")],
+    index: AnyIndex,
     video: Annotated[str, typer.Argument(metavar="VIDEO", help="A path, or a file name of the index.")],
     format: Annotated[
         str, typer.Option(metavar="FORMAT", help="txt for people, srt or vtt for players, or json.")

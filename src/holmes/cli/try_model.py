@@ -7,14 +7,25 @@ from typing import Annotated
 
 import typer
 
-from holmes.cli.options import Device, Form, Settings, check_form, configured, counted, say, say_files, show
+from holmes.cli.options import (
+    Device,
+    Form,
+    Rate,
+    Settings,
+    TestShare,
+    VideoFiles,
+    check_form,
+    configured,
+    counted,
+    say,
+    say_files,
+    show,
+)
 from holmes.errors import HolmesError
 
 
 def try_model(
-    videos: Annotated[
-        list[Path], typer.Argument(metavar="VIDEOS…", help="Video files, and folders to search for them.")
-    ],
+    videos: VideoFiles,
     captions: Annotated[
         Path,
         typer.Option(help="A CSV with a header, or JSONL: video, sentence; where known split, start, end."),
@@ -27,13 +38,8 @@ def try_model(
         str, typer.Option(help="Settings to train with: clip_b32, clip_l14, siglip2, small.")
     ] = "small",
     settings: Settings = None,
-    test_share: Annotated[
-        float,
-        typer.Option(min=0.01, max=0.9, help="Share of the videos to test on, where no row has a split."),
-    ] = 0.2,
-    rate: Annotated[
-        float | None, typer.Option(help="Samples per second.", show_default="the encoder's own")
-    ] = None,
+    test_share: TestShare = 0.2,
+    rate: Rate = None,
     device: Device = "auto",
     form: Form = None,
 ) -> None:
@@ -42,7 +48,7 @@ def try_model(
     The captions of some videos are kept for testing. The others calibrate the model and train on top of it.
     All three search all videos for the test captions. Run it again to continue.
     """
-    from holmes.cli.index_comparison import comparison_grid
+    from holmes.cli.index_lines import comparison_grid
     from holmes.data.store import Store
     from holmes.evidence.judging import UncalibratedJudge
     from holmes.index.answer.comparison import rank_videos

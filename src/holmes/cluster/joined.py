@@ -22,10 +22,10 @@ from holmes.cluster.write import shard_entry
 from holmes.errors import HolmesError
 from holmes.index.answer.base import SearchIndex
 from holmes.index.answer.searcher import Index, open_single_index
+from holmes.index.embedders.loading import COMPARABLE
 from holmes.index.storage.store import IndexStore
 
 R = TypeVar("R")
-MODEL = ("digest", "text_digest", "clip_seconds", "part_seconds")  # what makes scores comparable
 UNUSED = "0" * 64  # a digest: an open index has one snapshot
 
 
@@ -118,7 +118,12 @@ def why_separate(indexes: Mapping[str, SearchIndex]) -> str | None:
 
 def _comparable(store: IndexStore) -> Sequence[object]:
     manifest = store.manifest
-    return [*(manifest.model.get(key) for key in MODEL), manifest.extraction, manifest.width, manifest.clips]
+    return [
+        *(manifest.model.get(key) for key in COMPARABLE),
+        manifest.extraction,
+        manifest.width,
+        manifest.clips,
+    ]
 
 
 def _as_shards(indexes: Mapping[str, Index], generation: int = 0) -> Shards:

@@ -21,8 +21,7 @@ Array = NDArray[Any]
 LARGEST_ITEM = 1 << 30  # bytes of one video or caption; 36 hours at two rows of 1024 per second
 LARGEST_CHUNK = 64 << 20  # bytes of a chunk of a small item; a chunk is read as a whole
 MOST_DIGITS = 15  # of a number in shape.txt
-
-
+BIGFILE = ("feature.bin", "shape.txt", "id.txt", "video2frames.txt")
 ELSEWHERE = "leads to another place or file, which is not followed; copy its rows into this file."
 
 
@@ -125,7 +124,7 @@ class BigFile:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "feature.bin"
-        for name in ("feature.bin", "shape.txt", "id.txt", "video2frames.txt"):
+        for name in BIGFILE:
             if not (folder / name).is_file():
                 raise HolmesError(
                     f"{folder / name} does not exist; a BigFile needs it: get the folder again."

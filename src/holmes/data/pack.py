@@ -20,8 +20,8 @@ from holmes.base.progress import progress_bar
 from holmes.data.annotations import read_also_fits, read_annotations, read_kinds, refuse_unrelated_annotations
 from holmes.data.captions import Captions, read_captions
 from holmes.data.feature_files import Features, open_features
+from holmes.data.field_folders import SourceFiles, find_source_files
 from holmes.data.pooling import query_tokens, video_clips, video_frames
-from holmes.data.source_files import SourceFiles, find_source_files
 from holmes.data.store import Store
 from holmes.data.writer import Catalogue, StoreWriter
 from holmes.errors import HolmesError

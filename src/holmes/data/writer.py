@@ -24,7 +24,7 @@ from holmes.base.files import atomic_file, exchange, sha256_file, sync_folder, w
 from holmes.base.locks import hold
 from holmes.base.manifests import FileEntry, FileFormat
 from holmes.base.validation import Count, PlainName, build
-from holmes.data.manifest import MANIFEST, REPLACED, Collection, StoreInfo, write_manifest
+from holmes.data.manifest import FEATURES, MANIFEST, REPLACED, Collection, StoreInfo, write_manifest
 from holmes.errors import HolmesError
 from holmes.records import CLIPS, FRAMES, TOKENS
 
@@ -33,7 +33,6 @@ JOURNAL = "journal.json"
 JOURNAL_FORMAT = FileFormat("holmes-journal", 1, "how far a store has come", "write it from the beginning")
 LOCK = "lock"
 PIECE = 1 << 15  # numbers
-ARRAYS = ("frames.npy", "clips.npy", "tokens.npy")
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ class StoreWriter:
         except HolmesError:  # none yet, or damaged: then there is nothing to continue
             pass
         for path in self.folder.iterdir():
-            if path.name != LOCK and not ((videos or queries) and path.name in (JOURNAL, *ARRAYS)):
+            if path.name != LOCK and not ((videos or queries) and path.name in (JOURNAL, *FEATURES)):
                 path.unlink()
         return videos, queries
 

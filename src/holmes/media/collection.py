@@ -12,14 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holmes.base.feature_origin import CollectionOrigin, EncoderRecord, FeatureOrigin, write_origin
-from holmes.data.field_folders import FEATURES, TEXT, new_folder, write_captions, write_known, write_rows
+from holmes.data.field_folders import (
+    FEATURES,
+    SPLITS,
+    TEXT,
+    new_folder,
+    write_captions,
+    write_known,
+    write_rows,
+)
 from holmes.errors import HolmesError, unknown
 from holmes.media.backbones.base import Matrix, TextBackbone
 from holmes.media.feature_folder import FeatureFolder
 from holmes.records import QueryKind
 
 SENTENCES_AT_ONCE = 256
-SPLITS = ("train", "val", "test")
 KINDS = tuple(kind.name.lower() for kind in QueryKind)
 
 

@@ -20,8 +20,7 @@ from holmes.media.encode_video import Outcome, Sign, extract_video, outcome_of
 from holmes.media.feature_folder import FeatureFolder, check_rate
 from holmes.media.film_progress import film_bar
 from holmes.media.find import find_videos
-from holmes.media.pool import extract_in_workers
-from holmes.media.shared_encoder import is_shared
+from holmes.media.pool import extract_in_workers, is_shared
 
 
 @dataclass(frozen=True)

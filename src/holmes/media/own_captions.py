@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from holmes.base.files import read_rows
+from holmes.data.field_folders import SPLITS
 from holmes.data.pack import Source, pack
 from holmes.data.store import Store
 from holmes.errors import HolmesError, unknown
 from holmes.media.backbones.base import TextBackbone
-from holmes.media.collection import SPLITS, VideoCaption, write_collection
+from holmes.media.collection import VideoCaption, write_collection
 from holmes.media.feature_folder import FeatureFolder
 
 FORMAT = (

@@ -1,36 +1,39 @@
 """Worker processes that extract videos: one that crashes fails its video, and another continues.
 
-Where the encoder uses a GPU, workers only decode. The process with the GPU encodes their frames, which go
-through shared memory.
+Where the encoder uses a GPU, workers only decode: one model per core would fill the GPU with copies. The
+process with the GPU encodes their frames. Frames and rows go through memory that both sides map; a line on
+the worker's pipes says when they are there. Several requests are served at once, so that the frames of one
+are made ready while the GPU works on another's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import mmap
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import numpy as np
 
 from holmes.base import processes
 from holmes.base.processes import Child, Listener, Parent
-from holmes.media.backbones import VisualBackbone, load_visual
+from holmes.errors import HolmesError, in_one_line
+from holmes.media.backbones import load_visual
+from holmes.media.backbones.base import Image, Matrix, VisualBackbone, identify
 from holmes.media.encode_video import Outcome, Sign, extract_video, outcome_of
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures
-from holmes.media.shared_encoder import (
-    SERVED_AT_ONCE,
-    RemoteEncoder,
-    SharedMemory,
-    describe,
-    open_shared_memory,
-    serve,
-)
 
 # For NumPy's small products. Its threads wait by spinning, and would take the cores from the other workers.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 TIMEOUT = 600.0  # seconds without a sign of life before a worker counts as stuck
+SHARED_BYTES = 2**29  # bytes of address space for one worker's frames; memory is taken when it is written to
+SERVED_AT_ONCE = 4
+IN_MEMORY = Path("/dev/shm")  # where this folder exists, its files are memory
 
 
 def extract_in_workers(
@@ -119,3 +122,77 @@ def extraction_worker(
         return outcome
 
     return work
+
+
+def is_shared(encoder: VisualBackbone) -> bool:
+    """Whether it works on a GPU, of which there are fewer than cores."""
+    return str(getattr(encoder, "device", "cpu")).startswith("cuda")
+
+
+def describe(encoder: VisualBackbone) -> dict[str, Any]:
+    """What a worker must know of an encoder that it does not have."""
+    known = identify(encoder)
+    return {
+        **{name: getattr(known, name) for name in ("name", "digest", "width", "joint")},
+        **{name: getattr(encoder, name) for name in ("side", "rate", "window")},
+    }
+
+
+def open_shared_memory() -> IO[bytes]:
+    """Memory to share with one worker: a file without a name, which is gone when nobody has it open."""
+    file = tempfile.TemporaryFile(dir=IN_MEMORY if IN_MEMORY.is_dir() else None)  # noqa: SIM115
+    file.truncate(SHARED_BYTES)
+    return file
+
+
+class SharedMemory:
+    """The shared memory, mapped by one side."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._map = mmap.mmap(descriptor, SHARED_BYTES)
+
+    def put(self, arrays: Sequence[np.ndarray]) -> list[list[int]]:
+        """Arrays one after the other; their shapes, which `images` needs."""
+        if sum(array.nbytes for array in arrays) > SHARED_BYTES:
+            raise HolmesError("its frames are too large to be encoded together")
+        self._map.seek(0)
+        for array in arrays:
+            self._map.write(np.ascontiguousarray(array).data)
+        return [list(array.shape) for array in arrays]
+
+    def images(self, shapes: Sequence[Sequence[int]]) -> list[Image]:
+        found, at = [], 0
+        for shape in shapes:
+            size = int(np.prod(shape))
+            found.append(np.frombuffer(self._map, np.uint8, size, at).reshape(shape).copy())
+            at += size
+        return found
+
+    def rows(self, count: int, width: int) -> Matrix:
+        return np.frombuffer(self._map, np.float32, count * width).reshape(count, width).copy()
+
+
+class RemoteEncoder:
+    """The encoder as a worker sees it: `ask` announces frames in shared memory and waits for their rows."""
+
+    def __init__(self, known: dict[str, Any], descriptor: int, ask: Callable[[Any], str]) -> None:
+        self.name, self.digest, self.joint = str(known["name"]), str(known["digest"]), bool(known["joint"])
+        self.width, self.side, self.window = int(known["width"]), int(known["side"]), int(known["window"])
+        self.rate = float(known["rate"])
+        self._memory, self._ask = SharedMemory(descriptor), ask
+
+    def frames(self, images: Sequence[Image]) -> Matrix:
+        if failure := self._ask(self._memory.put(images)):
+            raise HolmesError(failure)
+        return self._memory.rows(len(images) // self.window, self.width)
+
+
+def serve(memory: SharedMemory, shapes: Sequence[Sequence[int]], encoder: VisualBackbone) -> str:
+    """Encode what a worker has put into shared memory; return a line about what went wrong, or nothing."""
+    try:
+        memory.put([encoder.frames(memory.images(shapes)).astype(np.float32)])
+        return ""
+    except HolmesError as error:
+        return str(error)
+    except Exception as error:  # the encoders are others' code
+        return in_one_line(error)

@@ -12,9 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holmes.data.feature_files import HDF5Features
-from holmes.data.field_folders import FEATURES, TEXT
-from holmes.data.source_files import SPLITS
+from holmes.data.feature_files import BIGFILE, HDF5Features
+from holmes.data.field_folders import FEATURES, SPLITS, TEXT
 from holmes.errors import HolmesError
 from holmes.reproduce.published import COLLECTIONS, FEATURES_AT, Collection
 from holmes.reproduce.trees import FolderTree, Tree, ZipTree, zip_trees
@@ -23,7 +22,6 @@ DEEPEST = 6  # folders below DATA that are searched
 MOST_FOLDERS = 20_000
 CHECKPOINTS = (".pth", ".pt", ".ckpt", ".tar", ".bin")
 SMALLEST_CHECKPOINT, LARGEST_CHECKPOINT = 1 << 16, 2 << 30  # bytes
-BIGFILE = ("feature.bin", "shape.txt", "id.txt", "video2frames.txt")
 
 
 @dataclass(frozen=True)

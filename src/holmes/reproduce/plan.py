@@ -13,12 +13,13 @@ from holmes.config.ablations import table as ablation_rows
 from holmes.config.baseline_presets import METHODS
 from holmes.config.presets import PRESETS, preset
 from holmes.config.schema import HolmesConfig, with_changes
+from holmes.config.search_space import setting_of
 from holmes.errors import HolmesError, unknown
 from holmes.evaluation.grid import Grid
 from holmes.reproduce.estimate import epoch_seconds, in_words, measured_seconds
 from holmes.reproduce.finding import Findings, FoundCollection
 from holmes.reproduce.published import CHECKPOINTS_AT, COLLECTIONS
-from holmes.training.experiments import folder_of, in_file_name, refuse_rows_of_stage_2_only, setting_of
+from holmes.training.experiments import folder_of, in_file_name, refuse_rows_of_stage_2_only
 from holmes.training.protocol import Protocol
 from holmes.training.resume import RESULT
 

@@ -11,6 +11,7 @@ from holmes.serve.catalogue import DAY
 from holmes.serve.settings import Limits
 
 NOT_BLANK = r"\S"
+ID = r"^[A-Za-z0-9._-]{1,80}$"  # of a video
 LIMITS = Limits()  # the limits in the description; a server may be started with others
 
 
@@ -241,7 +242,7 @@ class Questions(Filtered):
 
 
 class CutMoment(Order):
-    id: str = Field(pattern=r"^[A-Za-z0-9._-]{1,80}$", description="The video, as hits give it.")
+    id: str = Field(pattern=ID, description="The video, as hits give it.")
     start: float = Field(ge=0, le=1e7, strict=True, description="Seconds.")
     end: float = Field(gt=0, le=1e7, strict=True)
 

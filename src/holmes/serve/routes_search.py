@@ -20,6 +20,7 @@ from holmes.serve.catalogue import Filter, NotFoundError
 from holmes.serve.decoding import DecodeError
 from holmes.serve.guard import caller_of
 from holmes.serve.models import (
+    ID,
     LIMITS,
     NOT_BLANK,
     Answer,
@@ -48,7 +49,6 @@ SENTENCE = Query(
 )
 Sentence = Annotated[str, SENTENCE]
 OptionalSentence = Annotated[str | None, SENTENCE]
-ID = r"^[A-Za-z0-9._-]{1,80}$"
 LikeId = Annotated[
     str | None, Query(pattern=ID, description="In place of q: the id of a video, looked at `t` seconds in.")
 ]

@@ -15,9 +15,9 @@ from holmes.heard.formats import to_srt, to_vtt
 from holmes.heard.passages import Heard
 from holmes.media.playable import Plan
 from holmes.serve.guard import caller_of
-from holmes.serve.models import LIMITS, Like, Playback, Scenes, Timeline, Transcript, Video, Videos
+from holmes.serve.models import ID, LIMITS, Like, Playback, Scenes, Timeline, Transcript, Video, Videos
 from holmes.serve.responses import Json, documented, state_of
-from holmes.serve.routes_search import ID, Filters, LikeId, OptionalSentence, Top, ask_like, unless_gone
+from holmes.serve.routes_search import Filters, LikeId, OptionalSentence, Top, ask_like, unless_gone
 from holmes.serve.state import BadRequestError, steps_of
 from holmes.serve.streams import LimitedFile, MadeVideo, follow_ranges
 

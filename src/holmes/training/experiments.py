@@ -20,6 +20,7 @@ from holmes.base.parallel import process_group
 from holmes.config import ablations
 from holmes.config.ablations import FULL, Ablation
 from holmes.config.schema import HolmesConfig
+from holmes.config.search_space import setting_of
 from holmes.data.store import Store
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import read_ranks, saved_summary
@@ -253,8 +254,3 @@ def grid(
             for changes, found in zip(combinations, trained, strict=True)
         ],
     }
-
-
-def setting_of(config: HolmesConfig, setting: str) -> Any:
-    section, name = setting.split(".")
-    return getattr(getattr(config, section), name)

@@ -16,11 +16,11 @@ from holmes.encoders.released import checkpoint_in
 from holmes.errors import HolmesError, first_sentence, missing_packages
 from holmes.evaluation.intervals import over_seeds, read_ranks
 from holmes.evidence.calibration import EXTRA as CALIBRATION
+from holmes.results import METRICS as SHOWN
 from holmes.results import TrainingResult, summary_of
 from holmes.training.resume import RANKS, RESULT, read_result
 
 SIDES = (("frames", "visual"), ("sentences", "text"))
-SHOWN = ("R@1", "R@5", "R@10", "R@100", "SumR")
 
 
 def push(

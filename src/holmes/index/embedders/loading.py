@@ -30,6 +30,7 @@ from holmes.media.feature_folder import check_rate
 
 # A joint encoder by name or folder, a run or checkpoint by path, or an object that encodes.
 Model = str | Path | Embedder | JointBackbone
+COMPARABLE = ("digest", "text_digest", "clip_seconds", "part_seconds")  # equal where scores are comparable
 
 
 def load_embedder(
@@ -99,7 +100,7 @@ def recorded_embedder(record: dict[str, Any], model: Model | None = None, device
 
 
 def check_same_model(record: dict[str, Any], embedder: Embedder) -> None:
-    for what in ("digest", "text_digest", "clip_seconds", "part_seconds"):
+    for what in COMPARABLE:
         if record.get(what) != embedder.record.get(what):
             raise HolmesError(
                 f"the index was made with '{record.get('name')}' ({str(record.get(what))[:12]}), not with "

@@ -21,6 +21,7 @@ import numpy as np
 
 from holmes.base.manifests import FileFormat
 from holmes.base.progress import progress_bar
+from holmes.data.field_folders import SPLITS
 from holmes.errors import HolmesError
 from holmes.media.collection import VideoCaption
 from holmes.media.feature_folder import FeatureFolder
@@ -115,7 +116,7 @@ def world_captions(world: RenderedWorld, features: FeatureFolder) -> list[VideoC
             kind=caption.kind.name.lower(),
             also_fits=tuple(id_of[other] for other in caption.also_fits if other in id_of),
         )
-        for group in ("train", "val", "test")
+        for group in SPLITS
         for caption in world.captions_of(group)
         if caption.video in id_of
     ]
