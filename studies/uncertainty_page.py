@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from holmes.evaluation.confidence.tables import FIGURES, NAMES, interval, short
 from holmes.evaluation.runs.confidence import mean, mean_figures
 from holmes.evidence.kinds import AnswerKind
-from holmes.report.figures.confidence import draw_confidence, draw_gallery_sizes
-from holmes.report.figures.style import LIGHT, svg
+from holmes.report.figures.confidence import draw_confidence
+from holmes.report.figures.style import LIGHT, WIDTH, Theme, svg
 
 
 def tables(found: list[dict[str, Any]]) -> dict[str, str]:
@@ -140,3 +141,28 @@ def write_docs(page: Path, made: dict[str, str], found: list[dict[str, Any]], ti
     if sizes:
         (figures / "gallery-sizes.svg").write_bytes(svg(draw_gallery_sizes(sizes, LIGHT)))
     print(f"{page} and its figures are up to date")
+
+
+def draw_gallery_sizes(worlds: Mapping[str, Sequence[Mapping[str, float]]], theme: Theme = LIGHT) -> Figure:
+    """Predicted and observed probability of the first hit, by gallery size: a panel for each world."""
+    with theme.applied():
+        figure = Figure((WIDTH, 2.4), layout="constrained")
+        for axes, (name, rows) in zip(
+            figure.subplots(1, len(worlds), squeeze=False)[0], worlds.items(), strict=True
+        ):
+            videos = [row["videos"] for row in rows]
+            axes.set_title(name)
+            for key, label, colour, style in (
+                ("right", "observed", theme.ink, "-"),
+                ("said", "predicted", theme.series[0], "o"),
+                ("uncorrected", "predicted, gallery size ignored", theme.series[1], "x"),
+            ):
+                values = [row[key] for row in rows if key in row]
+                if values:
+                    axes.plot(videos, values, style, color=colour, markersize=4, label=label)
+            axes.set(xscale="log", xlabel="videos in the gallery", ylim=(0, None))
+            axes.set_xticks(videos, [f"{count:,.0f}" for count in videos])
+            axes.minorticks_off()
+        figure.axes[0].set_ylabel("the first hit is right")
+        figure.axes[0].legend(frameon=False, fontsize=7.5)
+    return figure

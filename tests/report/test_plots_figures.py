@@ -21,7 +21,6 @@ from holmes.report.figures.style import (
     DARK,
     KINDS,
     LIGHT,
-    THEMES,
     literal,
     short_number,
     spread,
@@ -57,7 +56,7 @@ def test_text_is_wrapped_and_taken_literally():
     assert short_number(2.54e-5) == r"$2.5\cdot10^{-5}$"
 
 
-@pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+@pytest.mark.parametrize("theme", (LIGHT, DARK), ids=lambda theme: theme.name)
 def test_a_theme_colours_the_figure_and_leaves_nothing_behind(theme):
     before = dict(matplotlib.rcParams)
     figure = draw_plane((plane(),), theme)

@@ -32,7 +32,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from holmes.errors import LONGEST_REASON, HolmesError, in_one_line
 
@@ -63,8 +63,15 @@ class Message:
     value: Any  # of a failure one line, of the end an `Ending`
 
 
+class Worker(Protocol):
+    """What does the jobs it is sent, one after the other: a `Child`, or an actor on another machine."""
+
+    def send(self, value: Any, /) -> None: ...
+    def stop(self) -> None: ...
+
+
 Answer = Callable[[Any, Callable[[Any], None]], None]  # of a request, to what sends it
-Listener = Callable[["Child", Message], None]  # is called in a thread of the child's
+Listener = Callable[[Worker, Message], None]  # is called in a thread of the worker's
 
 
 class Child:
@@ -153,7 +160,7 @@ class Finished(Generic[J]):
 
 
 def run_jobs(
-    start: Callable[[Listener], Child],
+    start: Callable[[Listener], Worker],
     jobs: Iterable[tuple[J, Any]],
     at_once: int,
     *,
@@ -161,27 +168,27 @@ def run_jobs(
     report: Callable[[J, Any], None] = lambda job, value: None,
     timeout: float = math.inf,
 ) -> Generator[Finished[J]]:
-    """Every job, in the order they finish, by `at_once` children that `start` makes.
+    """Every job, in the order they finish, by `at_once` workers that `start` makes.
 
-    A job is a pair: what the caller knows it by, and what the child is sent. A child that says nothing for
+    A job is a pair: what the caller knows it by, and what the worker is sent. A worker that says nothing for
     `timeout` seconds is stopped, and its job fails.
     """
     waiting = iter(jobs)
-    messages: SimpleQueue[tuple[Child, Message]] = SimpleQueue()
-    children: set[Child] = set()
-    busy: dict[Child, J] = {}
-    last_message: dict[Child, float] = {}
+    messages: SimpleQueue[tuple[Worker, Message]] = SimpleQueue()
+    workers: set[Worker] = set()
+    busy: dict[Worker, J] = {}
+    last_message: dict[Worker, float] = {}
 
-    def give_next_job(child: Child | None) -> None:
+    def give_next_job(worker: Worker | None) -> None:
         if (following := next(waiting, None)) is None:
             return
         job, order = following
         begin(job)
-        if child is None:
-            child = start(lambda sender, message: messages.put((sender, message)))
-            children.add(child)
-        busy[child], last_message[child] = job, time.monotonic()
-        child.send(order)
+        if worker is None:
+            worker = start(lambda sender, message: messages.put((sender, message)))
+            workers.add(worker)
+        busy[worker], last_message[worker] = job, time.monotonic()
+        worker.send(order)
 
     try:
         for _ in range(at_once):
@@ -191,24 +198,24 @@ def run_jobs(
                 received = [messages.get(timeout=min(1.0, timeout))]
             except Empty:
                 received = []
-            for child, message in received:
-                if child not in busy:
+            for worker, message in received:
+                if worker not in busy:
                     continue  # it was stopped
-                last_message[child] = time.monotonic()
+                last_message[worker] = time.monotonic()
                 if message.kind == "report":
-                    report(busy[child], message.value)
+                    report(busy[worker], message.value)
                 else:
-                    yield _finished(busy.pop(child), message)
-                    give_next_job(child if message.kind != "ended" else None)
-            for child in [*busy]:
-                if time.monotonic() - last_message[child] > timeout:
-                    child.stop()
+                    yield _finished(busy.pop(worker), message)
+                    give_next_job(worker if message.kind != "ended" else None)
+            for worker in [*busy]:
+                if time.monotonic() - last_message[worker] > timeout:
+                    worker.stop()
                     failure = f"it made no progress for {timeout / 60:.0f} minutes"
-                    yield Finished(busy.pop(child), failure=failure)
+                    yield Finished(busy.pop(worker), failure=failure)
                     give_next_job(None)
     finally:
-        for child in children:
-            child.stop()
+        for worker in workers:
+            worker.stop()
 
 
 def available_cores() -> int:

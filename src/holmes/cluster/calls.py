@@ -83,12 +83,18 @@ class ShardClient(Protocol):
 
 
 class LocalClient:
-    """All shards in this process, called one after the other."""
+    """All shards in this process, called one after the other; `opened` are there already."""
 
-    def __init__(self, location: Location, cache: Path | None = None, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        location: Location,
+        cache: Path | None = None,
+        device: str = "cpu",
+        opened: Mapping[str, Shard] | None = None,
+    ) -> None:
         self.location, self.device = location, device
         self.cache = None if cache is None else str(cache)
-        self._shards: dict[str, Shard] = {}
+        self._shards = dict(opened or {})
 
     def prepare(self, shards: Shards) -> bool:
         for entry in shards.shards:

@@ -1,4 +1,4 @@
-"""Jobs on the nodes of a Ray cluster: what `holmes.base.processes.run_jobs` does on one machine.
+"""Jobs on the nodes of a Ray cluster, by actors in place of the child processes of `base/processes.py`.
 
 A job's function is the same, and so are its messages: reports, requests that wait for an answer, a result.
 A task of Ray only returns: it cannot report meanwhile, nor ask back. Files that a job reads lie where all
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import holmes
-from holmes.base.processes import Answer, Ending, Finished, Target
+from holmes.base.processes import Answer, Ending, Finished, Listener, Message, Target, run_jobs
 from holmes.cluster.connect import check_version, connect, import_ray, nodes_alive, reason_of
 from holmes.cluster.extract import CPUS
 from holmes.errors import HolmesError
@@ -23,7 +24,7 @@ J = TypeVar("J")
 PAUSE = 1.0  # seconds that an actor waits for news before it answers without
 
 
-class Worker:
+class NodeWorker:
     """An actor that does one job after another in a thread, and hands over what the job says."""
 
     def __init__(self, version: str, target: str, setup: dict[str, Any]) -> None:
@@ -73,6 +74,43 @@ def jobs_at_once(address: str) -> int:
     return found
 
 
+@dataclass(frozen=True)
+class NodeEnding(Ending):
+    """How an actor ended."""
+
+    refused: bool = False  # its node does no job at all: it has another version, say
+
+    def __str__(self) -> str:
+        return f"its node died ({self.last_line})"
+
+
+class Actor:
+    """An actor as `run_jobs` knows a child process."""
+
+    def __init__(self, handle: Any, listener: Listener, answer: Answer) -> None:
+        self._handle, self._listener, self._answer = handle, listener, answer
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def send(self, value: Any) -> None:
+        self._handle.start.remote(value)
+
+    def stop(self) -> None:
+        with suppress(Exception):
+            import_ray().kill(self._handle)
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                for kind, value in import_ray().get(self._handle.news.remote()):
+                    if kind == "request":
+                        self._answer(value, self._handle.answer.remote)
+                    else:
+                        self._listener(self, Message(kind, value))
+        except Exception as error:  # it died, or was stopped
+            refused = isinstance(getattr(error, "cause", None), HolmesError)
+            self._listener(self, Message("ended", NodeEnding(1, reason_of(error), refused)))
+
+
 def run_jobs_at(
     address: str,
     target: str,
@@ -86,51 +124,13 @@ def run_jobs_at(
     connect(address)
     ray = import_ray()
     needs = {"num_gpus": 1} if ray.cluster_resources().get("GPU") else {"num_cpus": CPUS}
-    actor = ray.remote(Worker).options(max_concurrency=3, scheduling_strategy="SPREAD", **needs)
-    waiting = iter(jobs)
-    busy: dict[Any, tuple[Any, J]] = {}  # an actor's next news → the actor and its job
-    actors: list[Any] = []
+    actor = ray.remote(NodeWorker).options(max_concurrency=3, scheduling_strategy="SPREAD", **needs)
 
-    def give_next_job(worker: Any | None) -> None:
-        if (following := next(waiting, None)) is None:
-            return
-        job, order = following
-        if worker is None:
-            worker = actor.remote(holmes.__version__, target, setup)
-            actors.append(worker)
-        worker.start.remote(order)
-        busy[worker.news.remote()] = worker, job
+    def start(listener: Listener) -> Actor:
+        return Actor(actor.remote(holmes.__version__, target, setup), listener, answer)
 
-    try:
-        for _ in range(at_once):
-            give_next_job(None)
-        while busy:
-            ready, _ = ray.wait(list(busy), num_returns=1)
-            for news in ready:
-                worker, job = busy.pop(news)
-                try:
-                    messages = ray.get(news)
-                except ray.exceptions.RayError as error:
-                    why = reason_of(error)
-                    if isinstance(getattr(error, "cause", None), HolmesError):
-                        raise HolmesError(why) from None
-                    yield Finished(job, failure=f"its node died ({why})", ending=Ending(1, why))
-                    give_next_job(None)
-                    continue
-                over = False
-                for kind, value in messages:
-                    if kind == "report":
-                        report(job, value)
-                    elif kind == "request":
-                        answer(value, worker.answer.remote)
-                    else:
-                        over = True
-                        yield Finished(job, value) if kind == "result" else Finished(job, failure=value)
-                if over:
-                    give_next_job(worker)
-                else:
-                    busy[worker.news.remote()] = worker, job
-    finally:
-        for worker in actors:
-            with suppress(Exception):
-                ray.kill(worker)
+    with closing(run_jobs(start, jobs, at_once, report=report)) as done:
+        for finished in done:
+            if isinstance(finished.ending, NodeEnding) and finished.ending.refused:
+                raise HolmesError(finished.ending.last_line)
+            yield finished

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
-from holmes.cluster.calls import Call
+from holmes.cluster.calls import LocalClient
 from holmes.cluster.index import ShardedIndex
 from holmes.cluster.location import Location
 from holmes.cluster.manifest import Shards, shards_like
@@ -25,7 +24,6 @@ from holmes.index.answer.searcher import Index, open_single_index
 from holmes.index.embedders.loading import COMPARABLE
 from holmes.index.storage.store import IndexStore
 
-R = TypeVar("R")
 UNUSED = "0" * 64  # a digest: an open index has one snapshot
 
 
@@ -37,26 +35,6 @@ class LibraryShard(Shard):
 
     def _at(self, digest: str) -> Index:
         return self.index
-
-
-@dataclass
-class LibraryClient:
-    """Calls indexes of this process; a `ShardClient`."""
-
-    indexes: dict[str, LibraryShard]
-
-    def prepare(self, shards: Shards) -> bool:
-        return True
-
-    def release_others(self, shards: Shards) -> None:
-        pass
-
-    def call(self, shards: Shards, calls: Mapping[str, Call[R]]) -> dict[str, R]:
-        return {name: call.run(self.indexes[name], UNUSED) for name, call in calls.items()}
-
-    def close(self) -> None:
-        for each in self.indexes.values():
-            each.index.close()
 
 
 @dataclass(repr=False)
@@ -76,6 +54,10 @@ class JoinedIndex(ShardedIndex):
             self.current = self.current.next(_as_shards(self.indexes, self.current.shards.generation + 1))
             return True
 
+    def close(self) -> None:
+        for index in self.indexes.values():
+            index.close()
+
     def _folder(self, command: str) -> Path:
         raise HolmesError(f"{self._where} are several indexes; run 'holmes index {command}' on one of them.")
 
@@ -91,9 +73,10 @@ def join_indexes(
     indexes = {name: open_single_index(path, device=device, model=model) for name, path in paths.items()}
     if why := why_separate(indexes):
         raise HolmesError(why)
-    client = LibraryClient({name: LibraryShard(index) for name, index in indexes.items()})
+    location = Location(".")
+    client = LocalClient(location, opened={name: LibraryShard(index) for name, index in indexes.items()})
     snapshot = Snapshot(_as_shards(indexes), client, model, device=device)
-    return JoinedIndex(Location("."), snapshot, indexes)
+    return JoinedIndex(location, snapshot, indexes)
 
 
 def why_separate(indexes: Mapping[str, SearchIndex]) -> str | None:

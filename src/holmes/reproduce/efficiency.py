@@ -47,10 +47,16 @@ class Times:
     retrieval_ms: float
 
 
-def measure(run: Path, store: Store, device_name: str) -> Times:
+def device_name(asked: str) -> str:
+    """What a device is called, such as NVIDIA H200."""
+    device = choose_device(asked)
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+
+
+def measure(run: Path, store: Store, device_asked: str) -> Times:
     """The times of a finished timed run; measured once and kept in its folder."""
-    device = choose_device(device_name)
-    named = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    device = choose_device(device_asked)
+    named = device_name(device_asked)
     if (run / FILE).exists() and (kept := FORMAT.read(run / FILE, Times)).device == named:
         return kept
     checkpoint = load_checkpoint(run / BEST, str(device))

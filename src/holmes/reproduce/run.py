@@ -17,9 +17,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import torch
-
-from holmes.base.devices import choose_device
 from holmes.base.locks import hold
 from holmes.base.manifests import FileFormat
 from holmes.base.progress import progress_bar
@@ -29,7 +26,7 @@ from holmes.errors import HolmesError
 from holmes.evaluation.grid import Grid
 from holmes.reproduce.checkpoints import evaluate_released
 from holmes.reproduce.display import PlanDisplay
-from holmes.reproduce.efficiency import measure
+from holmes.reproduce.efficiency import device_name, measure
 from holmes.reproduce.finding import Findings, FoundCollection
 from holmes.reproduce.page import REPORTS, write_results
 from holmes.reproduce.plan import STORES, PlannedRun, Request
@@ -195,8 +192,3 @@ def write_reports(outcome: Reproduction, say: Say) -> None:
             folder = one_run(run.folder(request.out))
             data = report_data([folder], None, "test", None, None, request.device, say)
             write_page(page, data.title, data.lead, report_sections(data))
-
-
-def device_name(name: str) -> str:
-    device = choose_device(name)
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holmes.base.processes import Child, Message
+from holmes.base.processes import Child, Message, Worker
 from holmes.errors import HolmesError
 from holmes.media.backbones.base import Image
 from holmes.media.cutting import FilmClip
@@ -177,7 +177,7 @@ class _Worker:
         self._unsent.release(PIECES)
         await asyncio.to_thread(self.child.stop)
 
-    def _hear(self, child: Child, message: Message) -> None:
+    def _hear(self, child: Worker, message: Message) -> None:
         """Hand a message over to the loop; called in the child's own thread."""
         if not self._stopped:
             self._unsent.acquire()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from holmes.base.processes import Child, Message, Parent
+from holmes.base.processes import Child, Message, Parent, Worker
 from holmes.base.progress import reported_to
 from holmes.errors import HolmesError
 from holmes.heard.hearing import Hearing
@@ -45,7 +45,7 @@ class Job:
         self.child = Child(TARGET, self._hear)
         self.child.send(order)
 
-    def _hear(self, child: Child, message: Message) -> None:
+    def _hear(self, child: Worker, message: Message) -> None:
         """Called in the child's own thread."""
         if self.state.state != "running":
             return

@@ -54,17 +54,16 @@ def hear_index(
     path: Path | str,
     hearing: Hearing | None = None,
     *,
-    videos: Iterable[str] | None = None,
     workers: int | None = None,
     progress: bool = False,
     writer: Callable[[Path], Any] = IndexWriter,
 ) -> HearSummary:
-    """Hear the videos of an index, all or some, and add their words; their pictures are not read again."""
+    """Hear the videos of an index, and add their words; their pictures are not read again."""
     path, hearing = Path(path), hearing or Hearing.available()
     hearing.check()
     with writer(path) as opened:
-        names = list(opened.store.positions) if videos is None else list(videos)
-        return hear_files(opened, path, [Path(name) for name in names], hearing, workers, progress)
+        sources = [Path(name) for name in opened.store.positions]
+        return hear_files(opened, path, sources, hearing, workers, progress)
 
 
 def hear_files(

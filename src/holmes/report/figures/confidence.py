@@ -96,28 +96,3 @@ def draw_reliability(axes: Axes, bins: Mapping[str, Any], theme: Theme) -> None:
     axes.plot((0, reach), (0, reach), color=theme.faint, linewidth=1, zorder=0)
     axes.set(xlabel="predicted", ylabel="observed", xlim=(0, reach), ylim=(0, reach))
     axes.legend(frameon=False, loc="upper left", fontsize=7.5, handletextpad=0.2)
-
-
-def draw_gallery_sizes(worlds: Mapping[str, Sequence[Mapping[str, float]]], theme: Theme = LIGHT) -> Figure:
-    """Predicted and observed probability of the first hit, by gallery size: a panel for each world."""
-    with theme.applied():
-        figure = Figure((WIDTH, 2.4), layout="constrained")
-        for axes, (name, rows) in zip(
-            figure.subplots(1, len(worlds), squeeze=False)[0], worlds.items(), strict=True
-        ):
-            videos = [row["videos"] for row in rows]
-            axes.set_title(name)
-            for key, label, colour, style in (
-                ("right", "observed", theme.ink, "-"),
-                ("said", "predicted", theme.series[0], "o"),
-                ("uncorrected", "predicted, gallery size ignored", theme.series[1], "x"),
-            ):
-                values = [row[key] for row in rows if key in row]
-                if values:
-                    axes.plot(videos, values, style, color=colour, markersize=4, label=label)
-            axes.set(xscale="log", xlabel="videos in the gallery", ylim=(0, None))
-            axes.set_xticks(videos, [f"{count:,.0f}" for count in videos])
-            axes.minorticks_off()
-        figure.axes[0].set_ylabel("the first hit is right")
-        figure.axes[0].legend(frameon=False, fontsize=7.5)
-    return figure

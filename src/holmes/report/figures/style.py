@@ -110,7 +110,6 @@ DARK = Theme(
     moment="#5c4d1f",
     heat=("#1b1d21", "#173a55", "#1c6ea4", "#56b4e9", "#e2f3ff"),
 )
-THEMES = (LIGHT, DARK)
 
 
 def svg(figure: Figure) -> bytes:
