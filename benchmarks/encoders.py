@@ -31,7 +31,7 @@ import torch
 from common import machine, print_table, save_json, work_folder
 
 from holmes.base.devices import device_named
-from holmes.media.backbones import load_visual, precision
+from holmes.media.backbones import load_visual, pretrained
 from holmes.media.backbones.pretrained import make_torchvision_importable
 
 B16 = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12}
@@ -251,7 +251,7 @@ def main() -> None:
     options = parser.parse_args()
     make_torchvision_importable()
     if options.float32:
-        precision._multiplies_bfloat16 = lambda: False  # type: ignore[assignment]
+        pretrained._multiplies_bfloat16 = lambda: False  # type: ignore[assignment]
     device = device_named(options.device)
     frames = options.frames or (2048 if device.type == "cuda" else 16)
     rows = []

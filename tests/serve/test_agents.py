@@ -21,7 +21,7 @@ from mcp import Client, StdioServerParameters
 from PIL import Image
 
 from holmes.base.files import UMASK
-from holmes.cli.mcp import mcp
+from holmes.cli.serve import mcp
 from holmes.errors import HolmesError
 from holmes.index.answer.searcher import Index
 from holmes.serve.agents.server import http_app, make_server

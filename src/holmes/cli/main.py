@@ -15,14 +15,12 @@ import typer
 from holmes import __version__
 from holmes.base.printing import printable
 from holmes.cli import (
-    compare,
     data,
     demo,
     editing,
     evaluate,
     extract,
     index,
-    mcp,
     models,
     report,
     reproduce,
@@ -33,7 +31,6 @@ from holmes.cli import (
     train,
     transcript,
     try_model,
-    tune,
 )
 from holmes.errors import HolmesError
 
@@ -104,17 +101,17 @@ app.command(rich_help_panel=VIDEOS)(editing.cut)
 app.command(rich_help_panel=VIDEOS)(editing.export)
 app.command(rich_help_panel=VIDEOS)(editing.chapters)
 app.command(rich_help_panel=VIDEOS)(transcript.transcript)
-app.command(rich_help_panel=VIDEOS)(mcp.mcp)
+app.command(rich_help_panel=VIDEOS)(serve.mcp)
 app.command(rich_help_panel=VIDEOS)(models.models)
 app.command(rich_help_panel=VIDEOS)(demo.demo)
 app.add_typer(index.app, name="index", rich_help_panel=VIDEOS)
 app.add_typer(searches.app, name="searches", rich_help_panel=VIDEOS)
 app.command(rich_help_panel=MODELS)(extract.extract)
 app.command(rich_help_panel=MODELS)(train.train)
-app.command(rich_help_panel=MODELS)(tune.tune)
+app.command(rich_help_panel=MODELS)(studies.tune)
 app.command("try", rich_help_panel=MODELS)(try_model.try_model)
 app.command(rich_help_panel=MODELS)(evaluate.evaluate)
-app.command(rich_help_panel=MODELS)(compare.compare)
+app.command(rich_help_panel=MODELS)(evaluate.compare)
 app.command(rich_help_panel=MODELS)(report.report)
 app.command(rich_help_panel=MODELS)(studies.ablate)
 app.command(rich_help_panel=MODELS)(studies.sweep)

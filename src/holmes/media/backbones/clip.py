@@ -17,8 +17,14 @@ import numpy as np
 from holmes.base.files import read_json
 from holmes.errors import HolmesError
 from holmes.media.backbones.base import Image, Matrix, encode_in_batches
-from holmes.media.backbones.precision import computing_in, half_precision, parameters_of
-from holmes.media.backbones.pretrained import folder_digest, load_model, load_part
+from holmes.media.backbones.pretrained import (
+    computing_in,
+    folder_digest,
+    half_precision,
+    load_model,
+    load_part,
+    parameters_of,
+)
 from holmes.media.backbones.text import readable_part
 from holmes.media.pictures import middle, resized
 

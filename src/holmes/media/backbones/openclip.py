@@ -19,13 +19,15 @@ import numpy as np
 from holmes.base.files import read_json
 from holmes.errors import HolmesError, missing_packages, unknown
 from holmes.media.backbones.base import Image, Matrix, encode_in_batches
-from holmes.media.backbones.precision import computing_in, half_precision, parameters_of
 from holmes.media.backbones.pretrained import (
+    computing_in,
     folder_digest,
+    half_precision,
     limit_threads,
     make_torchvision_importable,
     model_folder,
     not_loaded,
+    parameters_of,
     refuse_pickles,
 )
 from holmes.media.pictures import middle

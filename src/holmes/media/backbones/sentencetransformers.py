@@ -10,13 +10,15 @@ import numpy as np
 from holmes.base.files import read_json
 from holmes.errors import HolmesError, missing_packages
 from holmes.media.backbones.base import Image, Matrix, encode_in_batches
-from holmes.media.backbones.precision import computing_in, half_precision, parameters_of
 from holmes.media.backbones.pretrained import (
+    computing_in,
     folder_digest,
+    half_precision,
     limit_threads,
     make_torchvision_importable,
     model_folder,
     not_loaded,
+    parameters_of,
     quiet_transformers,
     refuse_pickles,
 )
