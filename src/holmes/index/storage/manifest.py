@@ -34,13 +34,14 @@ PASSAGE_FILES = (PASSAGES, VECTORS, PASSAGE_NUMBERS, OWNERS, KINDS)
 TEXTS = ("kind", "name", "digest", "visual", "text", "text_digest")  # what is written about a model
 
 
+@dataclass(frozen=True)
 class RemovableVideos:
     """What both kinds of segments have: files, and videos of which some have been removed since."""
 
     name: SegmentName
     videos: Count
     files: dict[str, FileEntry]
-    removed: tuple[Count, ...]  # positions inside the segment, ascending
+    removed: tuple[Count, ...] = field(default=(), kw_only=True)  # positions inside the segment, ascending
 
     def check_removed(self) -> None:
         if any(at >= self.videos for at in self.removed) or len(set(self.removed)) < len(self.removed):
@@ -67,11 +68,6 @@ class RemovableVideos:
 class SegmentEntry(RemovableVideos):
     """An immutable segment, and which of its videos have been removed since."""
 
-    name: SegmentName
-    videos: Count
-    files: dict[str, FileEntry]
-    removed: tuple[Count, ...] = ()  # positions inside the segment, ascending
-
     def __post_init__(self) -> None:
         self.check_removed()
         if self.files.keys() - {SUMS} != set(FILES):
@@ -86,13 +82,9 @@ class SegmentEntry(RemovableVideos):
 class PassageEntry(RemovableVideos):
     """An immutable segment of passages, and which of its videos have been removed since."""
 
-    name: SegmentName
-    videos: Count
     passages: Count
     width: Annotated[int, Within(0, 2**20)]  # of the vectors; 0 where there are none
     encoder: str  # the digest of the text encoder that made the vectors
-    files: dict[str, FileEntry]
-    removed: tuple[Count, ...] = ()  # positions inside the segment, ascending
 
     def __post_init__(self) -> None:
         self.check_removed()

@@ -141,7 +141,7 @@ def write_passages(folder: Path, videos: Sequence[StoredWords], encoder: str) ->
         files[name] = FileEntry((folder / name).stat().st_size, sha256_file(folder / name))
     sync_folder(folder)
     sync_folder(folder.parent)
-    return PassageEntry(folder.name, len(videos), len(rows), widths.pop(), encoder, files)
+    return PassageEntry(folder.name, len(videos), files, len(rows), widths.pop(), encoder)
 
 
 def _write(path: Path, arrays: Iterable[NDArray[Any]], kind: Any) -> None:
