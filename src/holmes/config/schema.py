@@ -48,6 +48,7 @@ Width = Annotated[int, Within(1, 1 << 16)]
 Length = Annotated[int, Within(1, 1024)]  # the masks of the attention grow with its square
 
 GAUSSIAN_WIDTHS = (None, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+INTER_TERMS = ("frame", "clip", "fused")
 
 
 def require(condition: bool, message: str) -> None:
@@ -123,7 +124,7 @@ class EvidenceConfig:
     """Whether polysemous queries get softened labels in stage 2."""
     smoothing: float = 0.2
     """γ: how much of the label is shared."""
-    inter_terms: Annotated[tuple[str, ...], AtMost(3)] = ("frame", "clip", "fused")
+    inter_terms: Annotated[tuple[str, ...], AtMost(3)] = INTER_TERMS
     """Terms of L_inter."""
 
     def __post_init__(self) -> None:
@@ -136,8 +137,8 @@ class EvidenceConfig:
             "inter_terms must name a term; to leave L_inter out, set loss.inter to 0.",
         )
         for term in self.inter_terms:
-            if term not in ("frame", "clip", "fused"):
-                raise unknown("inter_terms entry", term, ("frame", "clip", "fused"))
+            if term not in INTER_TERMS:
+                raise unknown("inter_terms entry", term, INTER_TERMS)
 
 
 @dataclass(frozen=True)
