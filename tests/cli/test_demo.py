@@ -37,7 +37,7 @@ def test_the_whole_way(
         assert f"[{number}/9]" in said.err
     assert "22 videos" in said.err and "base objective" in said.out
     for kind in ("precise", "polysemous", "under-determined"):
-        assert f"{kind}, written for test" in said.err
+        assert f"{kind} sentence, written for test" in said.err
     assert said.out.count("  score ") == 11, "three hits for each of three sentences, two for speech"
     assert "said at 0:0" in said.out and "silver key" in said.out  # which no picture shows
     assert (folder / "run" / "report.html").stat().st_size > 10_000

@@ -89,8 +89,8 @@ def test_the_choice_is_made_by_size_and_said(store: Store) -> None:
     cpu = torch.device("cpu")
     assert choose(1 << 20, cpu, None)[0] and not choose(1 << 60, cpu, None)[0]
     assert not choose(1 << 20, cpu, False)[0]
-    assert "resident" in FeatureBank(store).says
-    assert "pinned and prefetched" in FeatureBank(store, resident=False).says
+    assert "features kept on" in FeatureBank(store).says
+    assert "read from the store batch by batch" in FeatureBank(store, resident=False).says
 
 
 def test_other_dtypes(store: Store) -> None:

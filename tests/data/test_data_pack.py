@@ -360,7 +360,7 @@ def test_commands(tmp_path: Path) -> None:
     packed = runner.invoke(app, ["pack", str(folder), store])
     assert packed.exit_code == 0 and "1.7, at most 2" in packed.output  # 5 queries on 3 videos
     assert "i3d, 6 wide" in runner.invoke(app, ["info", store]).output
-    assert "is whole" in runner.invoke(app, ["check", store]).output
+    assert "is intact" in runner.invoke(app, ["check", store]).output
     result = runner.invoke(app, ["pack", str(folder), store])
     assert result.exit_code != 0 and isinstance(result.exception, HolmesError)
     assert runner.invoke(app, ["pack", str(folder), store, "--overwrite"]).exit_code == 0

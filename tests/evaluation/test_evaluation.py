@@ -407,7 +407,7 @@ def test_figures_on_clip_features_stand_apart():
     )
     assert rows[4][0] == "GMMFormerV2, CLIP-L/14 †"
     empty = results_grid("t", {"ours": figures}, published_figures("tvr_clip_b32"), "tvr")
-    assert empty.rows[-1] == ["nothing known is published on TVR with CLIP-B/32 features"]
+    assert empty.rows[-1] == ["no figure is published on TVR with CLIP-B/32 features"]
     assert not empty.notes, "no row is marked"
     assert preset("tvr_clip_b32").model.video_width == preset("tvr_clip_b32").model.text_width == 512
     assert preset("charades_clip_l14").model.text_width == 768

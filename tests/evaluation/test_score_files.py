@@ -159,7 +159,7 @@ def test_labels_of_further_right_videos_count_in_comparisons_and_reports(store, 
     assert fitting["rows"][0] == ["one.npz", "1", *["100.0"] * 4, "400.0"]
     difference = grids["Difference to one.npz, if any video that fits counts as right"]
     assert difference["rows"][0] == ["two.npz", *["+0.0"] * 5]
-    assert grids["Difference to one.npz, on the same draws"]["rows"][0] != difference["rows"][0]
+    assert grids["Difference to one.npz (paired)"]["rows"][0] != difference["rows"][0]
     groups = grids["By kind: figures, and difference to one.npz"]["rows"]
     fitting = [row[1:6] for row in groups if row[0] == "  any video that fits"]
     assert {tuple(row[:4]) for row in fitting} == {("100.0", "100.0", "100.0", "400.0")}

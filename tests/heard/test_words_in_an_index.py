@@ -251,7 +251,7 @@ def test_transcripts_are_printed_as_text(built: Path) -> None:
     found = runner.invoke(app, ["search", str(built), "the captain painted a boat", "--top", "1"])
     assert "said at 0:01: “The captain painted the old boat" in found.output
     info = runner.invoke(app, ["index", "info", str(built)])
-    assert "4 videos heard, 4 passages" in info.output and "subtitles: 4" in info.output
+    assert "4 passages in 4 videos" in info.output and "subtitles: 4" in info.output
 
 
 def test_words_are_the_same_in_any_wording(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def test_videos_without_speech_are_counted_in_a_line(capsys: pytest.CaptureFixtu
         "12 videos have no sound",
         "1 video has sound, but no recognised speech",
         "/films/13.mp4: its sound could not be heard to the end: it is cut",
-        "14 videos searched for words: 3 passages; 0 failed",
+        "14 videos searched for words: 3 passages, 0 failed",
     ]
 
 

@@ -184,7 +184,7 @@ def test_a_report_of_two_runs_has_both_recalls_and_their_difference(pair, page):
     for name in ("one", "two"):
         metrics = json.loads((pair / name / "result.json").read_text())["metrics"]
         assert f"<td>{metrics['SumR']:.1f}</td>" in page
-    assert "Difference to two, honest, on the same draws" in page
+    assert "Difference to two, honest (paired)" in page
     assert "The dotted line is the beginning of stage 2" not in page, "stage 2 was never reached"
 
 

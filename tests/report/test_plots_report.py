@@ -301,7 +301,7 @@ def test_the_page_lists_changed_settings_and_repeats_warnings(world, store, tmp_
     assert f"training.epochs = 1 ({usual.epochs})" in html
     assert f"training.warm_up_epochs = 5 ({usual.warm_up_epochs})" in html
     assert "model.video_width =" not in html, "the widths are the store's"
-    assert "stage 2 is not reached: epochs is 1, of which stage 1 takes 5" in html
+    assert "stage 2 is not reached: stage 1 takes 5 epochs (warm_up_epochs) of 1" in html
     assert "it was not asked for (--no-confidence)" in html
     assert changed_settings(PRESETS[CONFIG.name]()) == ()
 

@@ -139,7 +139,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(
     code, said = launcher.run(*command(store, run), largest_file=20_000)
     assert code == 2
     assert last_line(said) == (
-        f"holmes: cannot write to {run}: File too large; what was saved before is whole. "
+        f"holmes: cannot write to {run}: File too large; earlier saves are intact. "
         "Fix this and run the same command again."
     )
     assert whole_state(run)[0] == before

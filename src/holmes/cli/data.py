@@ -39,16 +39,14 @@ def plant(
     seed: Annotated[
         int, typer.Option(min=0, help="Chooses the videos and queries; appearances and words stay the same.")
     ] = 0,
-    difficulty: Annotated[
-        float, typer.Option(help="How well the events are hidden: 0 is not at all, 1 is as usual.")
-    ] = 1.0,
+    difficulty: Annotated[float, typer.Option(help="How hard events are to recognise: 0 is easiest.")] = 1.0,
     polysemous: Annotated[float, typer.Option(help="Share of queries that fit several videos.")] = 0.25,
     underdetermined: Annotated[float, typer.Option(help="Share of generic or garbled queries.")] = 0.15,
     video_width: Annotated[int, typer.Option(help="Width of the frame features.")] = 256,
     text_width: Annotated[int, typer.Option(help="Width of the token features.")] = 192,
     overwrite: Overwrite = False,
 ) -> None:
-    """Make a world with known answers: every query's moment, its kind, and which other videos fit it."""
+    """Generate a collection with known answers: each query's moment, kind, and all videos that fit."""
     from holmes.worlds.planted import Mix, PlantSettings
     from holmes.worlds.planted import plant as run
 
@@ -99,7 +97,7 @@ def pack(
     ] = 30,
     overwrite: Overwrite = False,
 ) -> None:
-    """Pack a feature folder of the field into a store; run it again to continue one that was stopped."""
+    """Pack a feature folder (MS-SL layout) into a store; run it again to continue."""
     from holmes.data.pack import Source
     from holmes.data.pack import pack as run
 
@@ -168,12 +166,12 @@ def info(store: StoreToRead) -> None:
 
 @app.command()
 def check(store: StoreToRead) -> None:
-    """Verify every byte of a store and everything its format promises."""
+    """Verify a store: every byte, and the rules of its format."""
     from holmes.data.check import check_store
     from holmes.data.store import Store
 
     check_store(Store.open(store), progress=True)
-    typer.echo(printable(f"{store} is whole."))
+    typer.echo(printable(f"{store} is intact."))
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`holmes demo`: the whole story on a small world of real video files, in a few minutes."""
+"""`holmes demo`: render videos, train on them, index and search them, in a few minutes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TRAIN_VIDEOS, VAL_VIDEOS, TEST_VIDEOS = 100, 30, 24
 SECONDS_PER_SCENE = (2.0, 3.5)
-VAGUER = 3  # sentences for every video that several fit, and as many that say too little
+VAGUER = 3  # polysemous sentences for each video, and as many under-determined ones
 FRAMES_PER_SECOND = 1.0
 PRESET = "small_plus"
 SETTINGS = {
@@ -56,37 +56,41 @@ class Demo:
 def demo(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to put everything.")] = Path("demo"),
 ) -> None:
-    """Render videos, extract, train, evaluate, index, search: the whole way. Run it again to continue."""
+    """Render videos, train on them, evaluate, index and search. Run it again to continue."""
     if folder.exists() and not folder.is_dir():
         raise HolmesError(f"{folder} is a file; name a folder, or one that is to be made.")
     began = time.monotonic()
     parts = Demo(folder)
     steps: list[tuple[str, Callable[[Demo], None]]] = [
-        ("render a small world: scenes of moving coloured shapes, a part of them captioned", render),
-        ("extract features of every frame and word (holmes extract)", extract_features),
-        ("pack them into a store (holmes data pack)", pack_store),
-        ("train Holmes, and the base objective beside it (holmes train)", train_both),
-        ("evaluate both on videos neither has seen (holmes evaluate)", evaluate_both),
+        ("render test videos of moving coloured shapes, with captions", render),
+        ("extract features of frames and words (holmes extract)", extract_features),
+        ("pack the features into a store (holmes data pack)", pack_store),
+        ("train Holmes, then the base objective for comparison (holmes train)", train_both),
+        ("evaluate both on test videos (holmes evaluate)", evaluate_both),
         ("index the videos (holmes index build)", build),
-        ("ask three sentences (holmes search)", ask),
+        ("search with three sentences (holmes search)", ask),
         ("write the report (holmes report)", write_report),
-        ("ask what only speech answers (holmes index build, holmes search)", ask_speech),
+        ("search for spoken words (holmes index build, holmes search)", ask_speech),
     ]
     for number, (what, do) in enumerate(steps, 1):
         with announced(f"[{number}/{len(steps)}] {what}"):
             do(parts)
     say("")
     say(f"Done in {time.monotonic() - began:.0f} s. Now try:")
-    say(f"  open {parts.run / 'report.html'} in a browser: curves, kinds of query, moments on the timeline")
-    say(f'  holmes search {parts.index} "a green circle"          ask something else')
-    say("  holmes index build INDEX YOUR_VIDEOS                  search your own, with the pocket model")
-    say("  holmes train STORE --preset activitynet --out RUN     train on the field's features")
-    say("And in the browser, search, watch and see how sure it is:")
-    say(f"  {_command()} serve {parts.index}")
+    holmes = _command()
+    for command, what in (
+        (f"open {parts.run / 'report.html'} in a browser", "curves, kinds of query, moments on timelines"),
+        (f'{holmes} search {parts.index} "a green circle"', "another search"),
+        (f"{holmes} serve {parts.index}", "search and watch in the browser"),
+        (f"{holmes} index build INDEX YOUR_VIDEOS", "index your own videos"),
+        (f"{holmes} train STORE --preset activitynet --out RUN", "train on the field's features"),
+    ):
+        say(f"  {command}")
+        say(f"      {what}")
 
 
 def _command() -> str:
-    """How the person at the terminal calls Holmes: by its name, or by its path where that is not found."""
+    """How to call Holmes here: by its name, or by its path if the name is not found."""
     called = Path(sys.argv[0])
     return "holmes" if shutil.which("holmes") or not called.exists() else os.path.relpath(called)
 
@@ -137,7 +141,8 @@ def train_both(parts: Demo) -> None:
     from holmes.training.run import train
 
     train(parts.store, settings(), parts.run)
-    say("and without the evidential losses:")
+    say("")
+    say("Base objective, without the evidential losses:")
     train(parts.store, BASE_OBJECTIVE.apply(settings()), parts.base_run)
 
 
@@ -152,8 +157,8 @@ def evaluate_both(parts: Demo) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="Found on the test videos, percent", title_justify="left")
-    for column in ("", "R@1", "R@5", "R@10", "SumR", "best clip in the moment"):
+    table = Table(title="Recall on the test videos, %", title_justify="left")
+    for column in ("", "R@1", "R@5", "R@10", "SumR", "best clip is inside the moment"):
         table.add_column(column, justify="left" if not column else "right")
     for name, run in (("Holmes", parts.run), ("base objective", parts.base_run)):
         report = evaluated(run)
@@ -183,7 +188,7 @@ def build(parts: Demo) -> None:
 
 
 def ask(parts: Demo) -> None:
-    """A typical sentence of each kind, chosen by how many videos it is true of alone; then all of them."""
+    """Search with one typical sentence of each kind, then count the answers to all of them."""
     from rich.console import Console
     from rich.table import Table
 
@@ -195,7 +200,9 @@ def ask(parts: Demo) -> None:
 
     captions = RenderedWorld.open(parts.world).captions_of("test")
     tests = f"{escape(os.path.abspath(parts.world))}/test/*"
-    table = Table(title="The answers to all test sentences", title_justify="left")
+    table = Table(
+        title="All test sentences: their kind (rows) and the answer (columns)", title_justify="left"
+    )
     table.add_column("", no_wrap=True)
     for column in ("sentences", *(kind.words for kind in AnswerKind)):
         table.add_column(column, justify="right")
@@ -203,9 +210,11 @@ def ask(parts: Demo) -> None:
     for kind, name in zip(QueryKind, ("precise", "polysemous", "under-determined"), strict=True):
         of_kind = sorted((c for c in captions if c.kind is kind), key=lambda caption: len(caption.also_fits))
         typical = of_kind[len(of_kind) // 2]
-        fits = f", true of {len(typical.also_fits)} more" if typical.also_fits else ", and true of no other"
+        others = len(typical.also_fits)
+        fits = f"true of {others} other{'s' * (others != 1)} too" if others else "true of no other video"
         say("")
-        say(f'{name}, written for {typical.video}{fits}: "{typical.text}"')
+        article = "An" if name.startswith("u") else "A"
+        say(f'{article} {name} sentence, written for {typical.video}, {fits}: "{typical.text}"')
         search(index=parts.index, sentence=typical.text, top=3, filter=tests)
         answers = index.search_many([caption.text for caption in of_kind], 1, filter=tests)
         said = [answer.diagnosis.kind for answer in answers]
@@ -222,7 +231,7 @@ def write_report(parts: Demo) -> None:
 
 
 def ask_speech(parts: Demo) -> None:
-    """A few films that look alike and say different things, and a question that only their sound answers."""
+    """Search films that look alike, with a sentence that only their speech can answer."""
     from holmes.cli.search import search
     from holmes.heard.hearing import Hearing
     from holmes.index.embedders.loading import load_embedder
@@ -230,7 +239,7 @@ def ask_speech(parts: Demo) -> None:
 
     hearing = Hearing.available()
     if not hearing.speech:
-        say("skipped: recognising speech needs packages that are not installed: pip install '.[heard]'")
+        say("skipped: speech recognition needs more packages: pip install '.[heard]'")
         return
     try:
         films = render_spoken(parts.spoken)
@@ -239,12 +248,12 @@ def ask_speech(parts: Demo) -> None:
         return
     build_index(parts.heard_index, films, load_embedder("pocket"), progress=True, hearing=hearing)
     say("")
-    say(f'said in one of {len(films)} films that look alike: "{QUESTION}"')
+    say(f'{len(films)} films look the same; one of them says it: "{QUESTION}"')
     search(index=parts.heard_index, sentence=QUESTION, top=2)
 
 
 def render_spoken(folder: Path) -> list[Path]:
-    """The spoken films; those that are there are kept."""
+    """The spoken films; existing ones are kept."""
     import numpy as np
 
     from holmes.worlds.rendered.film import SpokenLine, write_spoken_film

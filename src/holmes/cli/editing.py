@@ -47,14 +47,14 @@ def export(
         str | None,
         typer.Option(
             metavar="FPS",
-            help="Frames a second of the timeline, such as 29.97.",
+            help="Frame rate of the timeline, such as 29.97.",
             show_default="that of most films",
         ),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the file if it exists.")] = False,
     model: ModelOfIndex = None,
 ) -> None:
-    """Write the moments that were found for an editing program: a timeline, markers, or chapters."""
+    """Write the moments of a search for an editing program: a timeline, markers, or chapters."""
     from holmes.cluster.index import open_index
     from holmes.editing.export import export as write
 
@@ -82,14 +82,14 @@ def cut(
     pad: Pad = 0.0,
     exact: Annotated[
         bool,
-        typer.Option("--exact", help="Encode again, to begin and end with the very frame."),
+        typer.Option("--exact", help="Encode again, to cut exactly at the frame."),
     ] = False,
     reel: Annotated[
         bool, typer.Option("--reel", help="Write one file, with a title before each moment.")
     ] = False,
     model: ModelOfIndex = None,
 ) -> None:
-    """Save the moments that were found as MP4 files; an existing file is never replaced.
+    """Save the moments of a search as MP4 files; existing files are never replaced.
 
     Clips are copied from the key frame before the moment. Films that an MP4 file cannot hold are encoded.
     """
@@ -126,15 +126,15 @@ def chapters(
     captions: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="What may be seen, one caption a line.", show_default="everyday scenes"
+            metavar="FILE", help="Possible titles, one caption per line.", show_default="everyday scenes"
         ),
     ] = None,
     shortest: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="The least length of a chapter.")
+        float, typer.Option(min=0, metavar="SECONDS", help="The minimum length of a chapter.")
     ] = 10.0,
     model: ModelOfIndex = None,
 ) -> None:
-    """Divide a film into chapters, titled by what is seen or said where that is sure."""
+    """Divide a film into chapters, with titles from what is seen or said."""
     from holmes.base.files import atomic_file
     from holmes.cluster.index import open_index
     from holmes.editing.chapters import FORMATS, read_captions, written_chapters

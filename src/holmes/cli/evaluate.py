@@ -49,7 +49,7 @@ def evaluate(
     protocol: OnlyProtocol = None,
     uncertainty: Annotated[
         bool,
-        typer.Option("--uncertainty", help="Also measure how far the model's confidence can be trusted."),
+        typer.Option("--uncertainty", help="Also measure how accurate the model's probabilities are."),
     ] = False,
     abstain_below: Annotated[
         float | None,
@@ -57,7 +57,7 @@ def evaluate(
             min=0,
             max=1,
             metavar="P",
-            help="With --uncertainty: what remains if less probable hits are withheld.",
+            help="With --uncertainty: accuracy if less probable hits are withheld.",
         ),
     ] = None,
     other: Annotated[
@@ -105,9 +105,9 @@ def evaluate(
     form: Form = None,
     device: Device = "auto",
 ) -> None:
-    """Measure recall, also by kind and length of query and by length of moment, and how moments are found.
+    """Measure recall, also by kind and length of query, and how well moments are found.
 
-    Runs that differ only in their seed are summarised; other settings are shown side by side.
+    Runs that differ only in their seed are averaged; other settings get rows of their own.
     """
     share_cores()
     from holmes.base.devices import choose_device
@@ -236,10 +236,10 @@ def compare(
     form: Form = None,
     device: Device = "auto",
 ) -> None:
-    """Put runs side by side: recall with intervals, also by kind and length, and paired differences.
+    """Compare runs: recall with intervals, also by kind and length, and paired differences.
 
     Intervals and p-values come from a bootstrap over videos, and over seeds if there are several; all
-    systems are measured on the same drawn videos. Differences are relative to the first RUN.
+    systems are measured on the same draws. Differences are relative to the first RUN.
     """
     from holmes.base.devices import choose_device
     from holmes.base.files import write_json

@@ -55,7 +55,7 @@ class HearingOptions:
         str | None,
         typer.Option(
             metavar="FOLDER_OR_NAME",
-            help="A Whisper model of CTranslate2's form, for other languages.",
+            help="A Whisper model in CTranslate2's format, for other languages.",
             show_default="tiny.en",
         ),
     ] = None
@@ -189,7 +189,7 @@ def sync(
     model: ModelOfIndex = None,
     workers: Workers = None,
 ) -> None:
-    """Make an index, sharded or not, match folders: it follows new, changed, moved and deleted videos.
+    """Update an index, sharded or not, to match folders: new, changed, moved and deleted videos.
 
     Moved and renamed files are recognised by their content and not extracted again. Videos on a disk or
     share that is not connected are kept, and videos from other folders are left alone. New videos that match
@@ -258,7 +258,7 @@ def hear(
         raise typer.Exit(1)
 
 
-transcripts = typer.Typer(help="Correct what a video says.", no_args_is_help=True)
+transcripts = typer.Typer(help="Correct the transcript of a video.", no_args_is_help=True)
 app.add_typer(transcripts, name="transcript")
 
 
@@ -267,10 +267,10 @@ def set_transcript(
     index: IndexFolder,
     video: Annotated[str, typer.Argument(metavar="VIDEO", help="A path, or a file name of the index.")],
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The right words: .srt, .vtt, .ass or Whisper's .json.")
+        Path, typer.Argument(metavar="FILE", help="The correct words: .srt, .vtt, .ass or Whisper's .json.")
     ],
 ) -> None:
-    """Set the transcript of a video; it is kept when the video is heard again."""
+    """Set the transcript of a video; later runs of 'hear' keep it."""
     from holmes.cluster.write import writer_of
     from holmes.index.ingest.hearing import set_words
 
@@ -417,8 +417,7 @@ def rebuild(
 ) -> None:
     """Encode all videos again with another model; the old index answers until the new one is complete.
 
-    The old index is kept as INDEX.before; 'holmes index compare' asks both the same sentences. Run it again
-    to continue.
+    The old index is kept as INDEX.before; 'holmes index compare' searches both. Run it again to continue.
     """
     from holmes.index.embedders.loading import load_embedder
     from holmes.index.ingest.rebuild import rebuild_index
@@ -455,7 +454,7 @@ def compare(
     ],
     form: Form = None,
 ) -> None:
-    """Ask several indexes the same sentences: recall with intervals, differences, and how sure they are."""
+    """Search several indexes with the same sentences: recall, differences and confidence."""
     from holmes.cli.index_lines import compare_indexes
 
     check_form(form)

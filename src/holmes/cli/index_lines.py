@@ -1,4 +1,4 @@
-"""What `holmes index` prints: what became of videos, what an index holds, and indexes beside each other."""
+"""What `holmes index` prints: the fate of each video, the contents of an index, comparisons of indexes."""
 
 from __future__ import annotations
 
@@ -83,19 +83,19 @@ def say_words(summary: HearSummary | None) -> None:
     for each in summary.failures:
         say(f"not heard: {each.source}: {each.reason}")
     passages = counted(summary.passages, "passage")
-    say(f"{counted(summary.heard, 'video')} searched for words: {passages}; {len(summary.failures)} failed")
+    say(f"{counted(summary.heard, 'video')} searched for words: {passages}, {len(summary.failures)} failed")
 
 
 def show_calibration(summary: CalibrationSummary) -> None:
     say(
         f"{counted(summary.sentences, 'sentence')} about {counted(summary.videos, 'video')}. "
-        f"The first hit is right for {summary.found_first:.0%}."
+        f"The first hit is right for {summary.found_first:.0%} of them."
     )
     for when, found in (("Before", summary.before), ("After", summary.after)):
         if found is not None:
             say(
-                f"{when}: {found.said:.0%} said for {summary.found_first:.0%} right. Called 'not here': "
-                f"{found.noticed:.0%} with their video taken away, {found.mistaken:.0%} with it."
+                f"{when}: predicted {found.said:.0%}, observed {summary.found_first:.0%}. Called 'not here': "
+                f"{found.noticed:.0%} without their video, {found.mistaken:.0%} with it."
             )
     if summary.after is not None:
         say("'After' is cross-validated: each sentence is judged without the sentences about its video.")
@@ -128,8 +128,8 @@ def show_index(index: Path, json: bool) -> None:
     table.add_row("model", Text(printable(f"{model.get('name')} ({model.get('kind')}, {digest})")))
     if heard := store.heard_videos:
         passages = counted(about.passages or 0, "passage")
-        table.add_row("words", f"{counted(heard, 'video')} heard, {passages}")
-        table.add_row("heard by", Text(printable(", ".join(store.heard_sources) or "nothing said or shown")))
+        table.add_row("words", f"{passages} in {counted(heard, 'video')}")
+        table.add_row("word sources", Text(printable(", ".join(store.heard_sources) or "no words found")))
     table.add_row("features", Text(printable(f"{backbone.get('name')}, {extraction.get('rate')} per second")))
     Console(highlight=False).print(table)
 

@@ -14,7 +14,7 @@ from holmes.cli.options import print_json, say, wide_console
 def models(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the encoders that --model takes: size, width, languages, licence, and whether they are here.
+    """List the encoders that --model takes: size, width, languages, licence, and whether they are installed.
 
     Besides these, --model takes the folder of a model, any OWNER/NAME on a hub, open_clip:NAME, st:NAME,
     timm:NAME and torchvision:NAME.

@@ -61,7 +61,7 @@ Jobs = Annotated[
         "--jobs",
         min=0,
         metavar="N",
-        help="How many runs to train at once, in processes of their own; 0 takes as many as fit on the GPU.",
+        help="How many runs to train at once; 0 takes as many as fit on the GPU.",
     ),
 ]
 IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index.")]
@@ -101,7 +101,7 @@ AlsoFits = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.json",
-        help="Which further videos are right, query to videos, in place of what the store says.",
+        help="Further right videos per query, in place of those in the store.",
     ),
 ]
 JsonFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")]
@@ -291,10 +291,10 @@ class VideoFilter:
         Path | None, typer.Option("--in", metavar="FOLDER", help="Search only videos below this folder.")
     ] = None
     after: Annotated[
-        str | None, typer.Option(metavar="DAY", help="Only files changed on this day (2024-12-31) or later.")
+        str | None, typer.Option(metavar="DAY", help="Only files changed on or after this day (2024-12-31).")
     ] = None
     before: Annotated[
-        str | None, typer.Option(metavar="DAY", help="Only files changed on this day or earlier.")
+        str | None, typer.Option(metavar="DAY", help="Only files changed on or before this day.")
     ] = None
     longer: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only videos at least this long: 90, 1:30 or 1:02:00.")

@@ -44,7 +44,7 @@ def report(
     ] = None,
     no_confidence: Annotated[
         bool,
-        typer.Option("--no-confidence", help="Leave out how far the confidence can be trusted."),
+        typer.Option("--no-confidence", help="Leave out the accuracy of the probabilities."),
     ] = False,
     held_out: Annotated[
         Path | None,

@@ -40,7 +40,7 @@ def reproduce(
     plus: Annotated[bool, typer.Option("--plus", help="Also train the recipes beyond the paper.")] = False,
     baselines: Annotated[bool, typer.Option("--baselines", help="Also train the other methods.")] = False,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Say what would run, from what, and how long; write nothing.")
+        bool, typer.Option("--plan", help="Print what would run and how long it would take; write nothing.")
     ] = False,
     settings: Settings = None,
     jobs: Jobs = 1,

@@ -75,7 +75,7 @@ def search(
             min=0,
             max=1,
             metavar="P",
-            help="Say 'not here' if that is likeliest, and P(the video is here) is below this.",
+            help="Answer 'not here' if that is the likeliest, and P(the video is here) is below this.",
             show_default="at most 70%",
         ),
     ] = None,
@@ -83,7 +83,7 @@ def search(
     expect_missing: Annotated[
         float,
         typer.Option(
-            min=0, max=1, metavar="P", help="The share of searches whose video is not in the index."
+            min=0, max=1, metavar="P", help="The share of your searches whose video is not in the index."
         ),
     ] = 0.2,
     links: Annotated[
@@ -103,9 +103,9 @@ def search(
 ) -> None:
     """Find the videos that contain a moment, and say how sure the answer is.
 
-    Without a sentence it asks for one after another; an empty line ends it. Sentences may also be piped in,
-    one per line; each is printed above its answer. Queries with --image, --like, --not or --then have no
-    probability.
+    Without a sentence, the command asks for one after another until you enter an empty line. You can also
+    pipe in sentences, one per line; each is printed above its answer. Answers to --image, --like, --not and
+    --then have no probability.
     """
     from holmes.cluster.index import open_index
 

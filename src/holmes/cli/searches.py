@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holmes.index.answer.base import SearchIndex
     from holmes.index.answer.notify import Notifier
 
-app = typer.Typer(help="Keep searches with an index, and report what matches them.", no_args_is_help=True)
+app = typer.Typer(help="Save searches, and report new videos that match them.", no_args_is_help=True)
 
 Command = Annotated[
     str | None,
@@ -39,10 +39,10 @@ def add(
     index: IndexFolder,
     sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What happens in the moment.")],
     name: Annotated[str | None, typer.Option(help="A short name.", show_default="the sentence")] = None,
-    least: Annotated[float, typer.Option(min=0, max=1, help="The least probability of a match.")] = 0.5,
+    least: Annotated[float, typer.Option(min=0, max=1, help="The minimum probability of a match.")] = 0.5,
     model: ModelOfIndex = None,
 ) -> None:
-    """Save a search; videos that match it now are not reported later."""
+    """Save a search; videos that match already are not reported later."""
     from holmes.cluster.index import open_index
     from holmes.index.answer.searches import save_search
 

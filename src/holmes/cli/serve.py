@@ -45,7 +45,7 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="ADDRESS",
-            help="A reverse proxy, or its network, that says who asks (X-Forwarded-For). Repeatable.",
+            help="A reverse proxy (address or network) whose X-Forwarded-For is trusted. Repeatable.",
         ),
     ] = None,
     manage: Annotated[bool, typer.Option("--manage", help="Allow adding and removing videos.")] = False,
@@ -55,10 +55,10 @@ def serve(
     ] = None,
     uploads: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Take files from browsers into this folder, and add them."),
+        typer.Option(metavar="FOLDER", help="Accept uploads into this folder, and index them."),
     ] = None,
     largest_upload: Annotated[
-        float, typer.Option(min=0.001, max=1e6, help="The largest file that may be sent, in GiB.")
+        float, typer.Option(min=0.001, max=1e6, help="The largest upload, in GiB.")
     ] = 100,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     model: ModelOfIndex = None,

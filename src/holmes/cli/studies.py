@@ -81,7 +81,7 @@ def sweep(
     ] = None,
     settings: SettingsAndValues = None,
 ) -> None:
-    """Train at several values of one or more settings and draw SumR over them; run it again to continue.
+    """Train at several values of one or more settings and plot SumR over them; run it again to continue.
 
     Writes sweep.json and sweep.tex, and sweep.png and sweep.svg with everything swept in FOLDER so far.
     """
@@ -158,7 +158,8 @@ def tune(
         typer.Option("--set", metavar="NAME=VALUE", help="Fix a setting: it is not searched. Repeatable."),
     ] = None,
     worth: Annotated[
-        bool, typer.Option("--worth/--no-worth", help="Measure what each setting of the best trial is worth.")
+        bool,
+        typer.Option("--worth/--no-worth", help="Measure how much each setting of the best trial matters."),
     ] = True,
     jobs: Annotated[
         int,
@@ -170,10 +171,10 @@ def tune(
     device: Device = "auto",
     form: Form = None,
 ) -> None:
-    """Search the best settings on held-out training videos, then train and test them once.
+    """Search for the best settings on held-out training videos, then train and test them once.
 
     Run the same command again to continue. FOLDER/best.json has the best settings so far, for 'holmes train
-    --preset FOLDER/best.json'; settings.png and settings.svg show what each setting is worth.
+    --preset FOLDER/best.json'; settings.png and settings.svg show how much each setting matters.
     """
     from holmes.api import tune as search
     from holmes.base.files import read_json

@@ -43,10 +43,10 @@ def try_model(
     device: Device = "auto",
     form: Form = None,
 ) -> None:
-    """See whether training pays: a joint model as it is, calibrated, and trained, on your own captions.
+    """Find out whether training pays off: compare a joint model as it is, calibrated, and trained.
 
     The captions of some videos are kept for testing. The others calibrate the model and train on top of it.
-    All three search all videos for the test captions. Run it again to continue.
+    All three models search all videos with the test captions. Run it again to continue.
     """
     from holmes.cli.index_lines import comparison_grid
     from holmes.data.store import Store

@@ -141,11 +141,11 @@ def choose(size: int, device: torch.device, resident: bool | None) -> tuple[bool
     """Whether to be resident, and the sentence that says so."""
     free = free_memory(device)
     fits = size <= RESIDENT_SHARE * free
-    figures = f"{size / GIB:.2f} GiB of features, {free / GIB:.1f} GiB free on {device}"
-    why = "as asked" if resident is not None else f"at most {RESIDENT_SHARE:.0%} of what is free may be taken"
+    figures = f"{size / GIB:.2f} GiB; {free / GIB:.1f} GiB free on {device}"
+    why = "as requested" if resident is not None else f"limit: {RESIDENT_SHARE:.0%} of that"
     if fits if resident is None else resident:
-        return True, f"features resident on {device} ({figures}; {why})"
-    return False, f"features read from the store, pinned and prefetched ({figures}; {why})"
+        return True, f"features kept on {device} ({figures}, {why})"
+    return False, f"features read from the store batch by batch ({figures}, {why})"
 
 
 def free_memory(device: torch.device) -> int:

@@ -67,7 +67,7 @@ def scan(
 ) -> tuple[NDArray[np.int64], int]:
     """How many rows each id has, and their width: faults are found before anything is written."""
     counts, width = np.empty(len(names), np.int64), 0
-    with progress_bar(f"looking at {unit}", len(names), progress=progress) as advance:
+    with progress_bar(f"checking {unit}", len(names), progress=progress) as advance:
         for index, name in enumerate(names):
             where, shape = f"{features.path}: {what} '{name}'", features.shape(name)
             if shape is None or 0 in shape:

@@ -76,8 +76,8 @@ def recall_grid(
     grid = Grid(title, [*first, *(f"{name}{FAR}" if name in far else name for name in names)])
     if far:
         grid.notes.append(
-            f"{FAR.strip()} The gallery has {videos:,} videos: {', '.join(far)} would be high by chance "
-            "alone, and so would that part of SumR."
+            f"{FAR.strip()} The gallery has {videos:,} videos: {', '.join(far)} is high by chance "
+            "alone, and so is its share of SumR."
         )
     return grid
 
@@ -99,9 +99,9 @@ def results_grid(
         mark = MARK if re.search(r"\bpublished\b", name) else ""
         grid.rows += [[f"{name}{mark}", *cells(figures)], *interval_row(figures)]
     if known is None:
-        grid.notes.append("No published figures belong to these rows.")
+        grid.notes.append("No published figures are known for this collection.")
     else:
-        grid.rows.append([f"{'' if known.methods else 'nothing known is '}published on {known.title}"])
+        grid.rows.append([f"{'' if known.methods else 'no figure is '}published on {known.title}"])
         for name, sums in known.methods.items():
             mark = "" if name.startswith(TRAINING_FREE) else MARK
             grid.rows.append([f"{name}{mark}", *cells(sums)])
@@ -180,7 +180,7 @@ def difference_grids(found: Found) -> list[Grid]:
     return grids
 
 
-def difference_grid(found: Found, which: str = "difference", how: str = ", on the same draws") -> Grid:
+def difference_grid(found: Found, which: str = "difference", how: str = " (paired)") -> Grid:
     first, *others = found["systems"]
     grid = recall_grid(f"Difference to {first['name']}{how}", found.get("videos"))
     for system in others:
@@ -190,7 +190,7 @@ def difference_grid(found: Found, which: str = "difference", how: str = ", on th
         grid.rows.append(["  p", *(p_value(part["p"]) for part in parts)])
     grid.notes.append("* p < .05: paired bootstrap over videos, and over seeds where there are several.")
     if any(system["seeds"] == 1 for system in found["systems"]):
-        grid.notes.append("With one seed, the interval does not include what another seed would change.")
+        grid.notes.append("With one seed, the intervals leave out the variation between seeds.")
     return grid
 
 
@@ -227,7 +227,8 @@ def changed(part: dict[str, float] | None) -> list[str]:
 def decided_grids(found: Found) -> Iterator[Grid]:
     first, *others = found["systems"]
     grid = Grid(
-        f"Queries found by one alone, %, against {first['name']}", ["", "won", "lost", "both", "neither"]
+        f"Queries that only one system finds, %, against {first['name']}",
+        ["", "won", "lost", "both", "neither"],
     )
     for system in others:
         grid.rows.append([system["name"]])
@@ -235,7 +236,7 @@ def decided_grids(found: Found) -> Iterator[Grid]:
             grid.rows.append([name, *(f"{row[part]:.1f}" for part in ("won", "lost", "both", "neither"))])
     yield grid
     for system in found["decided"]:
-        title = f"Queries {system['name']} ranks best and worst, against {first['name']}"
+        title = f"Queries with the largest gains and losses of {system['name']} against {first['name']}"
         listed = Grid(title, ["", "rank", "against"])
         for key in ("won", "lost"):
             listed.rows.append([key])

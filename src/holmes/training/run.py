@@ -167,7 +167,7 @@ class Run:
         self.best: dict[str, torch.Tensor] | None = None  # not yet on disk
         self.keeper = StateKeeper(out)
         self.progress = self.resume()
-        how = ", ".join(["fused kernels"] * kernels + ["recorded"] * recorded) or "plain"
+        how = ", ".join(["fused kernels"] * kernels + ["recorded"] * recorded) or "plain torch"
         self.says = describe(config, self.bank, splits.fit, self.model, device, world, how)
 
     def go(self, on_epoch: OnEpoch | None = None) -> None:
@@ -262,7 +262,7 @@ class Run:
                 self.keeper.save(progress, tensors)
         except OSError as error:
             raise HolmesError(
-                f"cannot write to {self.out}: {error.strerror}; what was saved before is whole. "
+                f"cannot write to {self.out}: {error.strerror}; earlier saves are intact. "
                 "Fix this and run the same command again."
             ) from None
 

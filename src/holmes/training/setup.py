@@ -190,8 +190,8 @@ def warnings_of(config: HolmesConfig) -> list[str]:
     training, found = config.training, []
     if training.epochs <= training.warm_up_epochs:
         found.append(
-            f"stage 2 is not reached: epochs is {training.epochs}, of which stage 1 takes "
-            f"{training.warm_up_epochs} (warm_up_epochs)"
+            f"stage 2 is not reached: stage 1 takes {training.warm_up_epochs} epochs (warm_up_epochs) of "
+            f"{training.epochs}"
         )
     return found
 
