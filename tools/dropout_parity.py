@@ -18,7 +18,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from holmes.encoders.dropout import dropout, relu_dropout
+from holmes.encoders.dropout import dropout, kept_bytes, relu_dropout
 from holmes.encoders.model import HolmesModel
 
 PASSES = {"query": 320, "clips": 320, "frames": 80}  # frames have the most elements to average over
@@ -35,16 +35,17 @@ MIXTURE_SITES = (
 )  # fmt: skip
 SITES = {"query": BLOCK_SITES, "frames": BLOCK_SITES + MIXTURE_SITES, "clips": BLOCK_SITES + MIXTURE_SITES}
 
-DROPOUT_CALLS = {
-    f"holmes.encoders.{module}.{function.__name__}": function
-    for module, functions in {
-        "projection": [dropout],
-        "gaussian": [dropout],
-        "blocks": [dropout, relu_dropout],
-        "mixture": [dropout, relu_dropout],
-    }.items()
-    for function in functions
-}
+Dropout = Callable[[Tensor, float, bool], Tensor | None]
+CALLED: list[tuple[str, Dropout]] = [
+    ("projection", dropout),
+    ("gaussian", dropout),
+    ("attention_by_heads", kept_bytes),
+    ("blocks", dropout),
+    ("blocks", relu_dropout),
+    ("mixture", dropout),
+    ("mixture", relu_dropout),
+]
+DROPOUT_CALLS = {f"holmes.encoders.{module}.{function.__name__}": function for module, function in CALLED}
 
 
 @contextmanager
@@ -52,8 +53,8 @@ def active_sites(active: Callable[[int], bool]) -> Iterator[Callable[[], int]]:
     """Dropout only where `active` says so, by the number of the site; the result counts the sites passed."""
     passed = 0
 
-    def switched(function: Callable[[Tensor, float, bool], Tensor]) -> Callable[..., Tensor]:
-        def call(values: Tensor, rate: float, training: bool) -> Tensor:
+    def switched(function: Dropout) -> Callable[..., Tensor | None]:
+        def call(values: Tensor, rate: float, training: bool) -> Tensor | None:
             nonlocal passed
             passed += 1
             return function(values, rate, training and active(passed - 1))

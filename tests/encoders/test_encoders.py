@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 import encoder_twins as twin
 from holmes.config.presets import PRESETS
+from holmes.encoders.attention_by_heads import attend_by_heads
 from holmes.encoders.blocks import ParallelBlocks
 from holmes.encoders.dropout import dropout, random_bytes, relu_dropout
 from holmes.encoders.gaussian import gaussian_weights
 from holmes.encoders.mixture import BlockMixture
 from holmes.encoders.model import HolmesModel
-from holmes.encoders.padding import length_mask
+from holmes.encoders.padding import ValidRows, length_mask
 from holmes.encoders.query import AttentionPooling, TokenWeights
 from small import assert_close, features, tiny_config, tiny_model
 
@@ -278,6 +279,65 @@ def test_blocks_in_training_vary_as_all_at_once_do() -> None:
             variances.append(blocks(x, None).detach().var(1))
     assert variances[1].min() > 0.001
     torch.testing.assert_close(variances[0], variances[1], rtol=0.15, atol=0.0)
+
+
+def test_attention_by_heads_drops_shares_forward_and_backward() -> None:
+    """Against the formula by automatic gradients, with the same random bytes."""
+    torch.manual_seed(0)
+    query = torch.randn(3, 6, 2, 8, requires_grad=True)  # N × L × G × D, of two heads
+    pair = torch.randn(3, 4, 2, 2, 8, requires_grad=True)
+    window, mask = torch.rand(2, 6, 6), length_mask(torch.tensor([4, 1, 2]), 6)
+    direction = torch.randn(2, 3, 6, 8)
+    torch.manual_seed(5)
+    kept = random_bytes(torch.Size((2, 2, 3, 6, 4)), query.device) >= 64
+    q, (k, v) = query.unflatten(-1, (2, 4)), pair.unflatten(-1, (2, 4)).unbind(2)
+    logits = torch.einsum("nlghe,nsghe->ghnls", q, k) * window[:, None, None, :, :4] / 2
+    logits = logits.masked_fill(~mask[None, None, :, None, :4], -torch.inf)
+    shares = logits.softmax(-1) * kept * (256 / 192)
+    expected = torch.einsum("ghnls,nsghe->gnlhe", shares, v).flatten(-2)
+    torch.manual_seed(5)
+    ours = attend_by_heads(query, pair, window, mask, 2, 0.25, training=True)
+    assert_close(ours.detach(), expected.detach(), 1e-6)
+    found = [torch.autograd.grad(context, (query, pair), direction) for context in (ours, expected)]
+    for one, other in zip(*found, strict=True):
+        assert_close(one, other, 1e-5)
+
+
+@pytest.mark.parametrize("dual", [False, True])
+def test_padded_tokens_are_left_out_in_training_and_nothing_changes(dual, monkeypatch) -> None:
+    """Queries with gradients: rows of valid tokens, and all tokens at once as on a GPU."""
+    model = shaken(tiny_model(dual))
+    fed = features(model.config)
+    lengths = fed.token_lengths_Q.clone()
+    lengths[0] = 0  # a padded query
+
+    def gradients() -> list[torch.Tensor]:
+        query = model.encode_queries(fed.tokens_QTD, lengths)
+        outputs = [query.query_QD[1:]] + ([query.token_weights_QT[1:]] if dual else [])
+        found = torch.autograd.grad([x.square().sum() for x in outputs], wanted, allow_unused=True)
+        return [*(x.detach() for x in outputs), *(x for x in found if x is not None)]
+
+    wanted = [value for name, value in model.named_parameters() if "branch" not in name]
+    ours = gradients()
+    for module in ("blocks", "query"):
+        monkeypatch.setattr(f"holmes.encoders.{module}.by_onednn", lambda values: False)
+    everything = gradients()
+    assert len(ours) == len(everything) > 15
+    for one, other in zip(ours, everything, strict=True):
+        assert_close(one, other, 1e-5)
+
+
+def test_rows_of_valid_positions_come_back_to_their_places() -> None:
+    mask = length_mask(torch.tensor([2, 0, 3]), 3)
+    rows = ValidRows(mask)
+    values = torch.arange(18.0).view(3, 3, 2).requires_grad_()
+    assert rows.row_R.tolist() == [0, 1, 3, 6, 7, 8], "a sequence without any keeps its first"
+    assert rows.position_R.tolist() == [0, 1, 0, 0, 1, 2]
+    padded = rows.padded(rows.of(values) * 2)
+    kept = torch.zeros(9, 1).index_fill(0, rows.row_R, 1).view(3, 3, 1)
+    assert torch.equal(padded, 2 * values * kept)
+    direction = torch.randn(3, 3, 2)
+    assert torch.equal(torch.autograd.grad(padded, values, direction)[0], 2 * direction * kept)
 
 
 def test_dropout_draws_a_byte_for_every_value() -> None:

@@ -127,6 +127,25 @@ def test_a_step_encodes_no_token_behind_the_longest_query(dual):
         torch.testing.assert_close(query.token_weights_QT, whole.token_weights_QT[:, :longest])
 
 
+def test_a_step_scores_no_frame_behind_the_longest_video():
+    config = tiny_config(dropout=0.0)
+    fed = features(config)
+    longest = int(fed.frame_lengths_V.max())
+    assert longest < config.frames
+    owners = fed.owners
+    batch = Batch(
+        fed.frames_VFD, fed.frame_lengths_V, fed.clips_VCD, fed.tokens_QTD, fed.token_lengths_Q,
+        owners.owner_Q, owners.slot_Q, owners.queries_per_video,
+    )  # fmt: skip
+    model = HolmesModel(config).train()
+    step = TrainStep(model, Objective(Weights(0.1, 0.1, 0.1, 0.1, 0.1), 0.1, 0.1), FlatAdam(model))
+    whole = model.encode_videos(fed.frames_VFD, fed.frame_lengths_V, fed.clips_VCD)
+    _, video = step.encode(batch)
+    assert video.frame_mask_VF.shape == video.frames_VFD.shape[:2] == (len(fed.clips_VCD), longest)
+    torch.testing.assert_close(video.frames_VFD, whole.frames_VFD[:, :longest])
+    assert torch.equal(video.frame_mask_VF, whole.frame_mask_VF[:, :longest])
+
+
 # What a run draws
 
 

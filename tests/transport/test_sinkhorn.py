@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import ot
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import holmes.transport.sinkhorn as sinkhorn_module
 import twins
 from holmes.transport.sinkhorn import LOG_ZERO, log_marginal, sinkhorn
 
@@ -84,3 +86,24 @@ def test_a_problem_without_targets_stays_finite():
     nothing = torch.full((1, 3), LOG_ZERO)
     plan = sinkhorn(torch.rand(1, 5, 3), torch.full((1, 5), 0.2).log(), nothing, 50)
     assert torch.isfinite(plan).all()
+
+
+@pytest.mark.parametrize("factor", [1.0, 20.0])
+def test_both_forms_agree_in_single_precision(factor, monkeypatch):
+    """Products of exponentials where scores lie close together, and sums of logarithms where they do not."""
+    torch.manual_seed(0)
+    scores, mask = factor * 10 * torch.rand(6, 8, 5), torch.rand(6, 5) < 0.7
+    mask[:, 0] = True
+    given = (torch.full((6, 8), 1 / 8).log(), log_marginal(mask / mask.sum(1, keepdim=True), mask))
+    seen, products = [], sinkhorn_module.sinkhorn_by_products
+
+    def watched(*inputs):
+        seen.append(1)
+        return products(*inputs)
+
+    monkeypatch.setattr(sinkhorn_module, "sinkhorn_by_products", watched)
+    plan = sinkhorn(scores, *given)
+    assert len(seen) == (factor == 1), "exponentials of scores far apart would be 0"
+    monkeypatch.setattr(sinkhorn_module, "LARGEST_SPREAD", -1.0)
+    for other in (sinkhorn(scores, *given), sinkhorn(scores.double(), *given)):
+        np.testing.assert_allclose(plan, other, atol=1e-5 * plan.max().item())

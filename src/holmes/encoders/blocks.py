@@ -11,10 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from holmes.encoders.attention_by_heads import attend_by_heads
 from holmes.encoders.dropout import dropout, relu_dropout
 from holmes.encoders.fused import fused
 from holmes.encoders.gaussian import gaussian_attention, gaussian_weights
 from holmes.encoders.linear import by_onednn, linear
+from holmes.encoders.padding import ValidRows, longest
 
 
 class BlockLinear(nn.Module):
@@ -60,6 +62,19 @@ class AttentionInput(nn.Module):
         """N × L × D → N × L × 3 × G × D."""
         weight_IO = self.weight_KGIO.permute(2, 0, 1, 3).flatten(1)
         return linear(input_NLD, weight_IO).unflatten(-1, self.bias_KGO.shape)
+
+    def queries(self, input_RD: Tensor) -> Tensor:
+        """… × D → … × G × D, with bias."""
+        return self._biased(input_RD, slice(0, 1)).squeeze(-3)
+
+    def keys_and_values(self, input_RD: Tensor) -> Tensor:
+        """… × D → … × 2 × G × D, with bias."""
+        return self._biased(input_RD, slice(1, 3))
+
+    def _biased(self, input_RD: Tensor, some: slice) -> Tensor:
+        weight_IO = self.weight_KGIO[some].permute(2, 0, 1, 3).flatten(1)
+        bias_KGO = self.bias_KGO[some]
+        return linear(input_RD, weight_IO, bias_KGO.flatten()).unflatten(-1, bias_KGO.shape)
 
 
 class BlockNorm(nn.Module):
@@ -113,14 +128,15 @@ class GaussianBlocks(nn.Module):
     def attend(self, input_NLD: Tensor, mask_NL: Tensor | None, window_GLL: Tensor | None = None) -> Tensor:
         """N × L × D → G × N × L × D. `window_GLL` stands in for the windows of the full length."""
         length = input_NLD.shape[1]
-        return gaussian_attention(
-            self.attention_input(input_NLD),
-            self.attention_input.bias_KGO,
-            self.gaussian_GLL[:, :length, :length] if window_GLL is None else window_GLL,
-            mask_NL,
-            self.heads,
-            self.dropout_rate if self.training else 0.0,
-        )
+        window_GLL = self.gaussian_GLL[:, :length, :length] if window_GLL is None else window_GLL
+        project, rate = self.attention_input, self.dropout_rate
+        if by_onednn(input_NLD):
+            # Keys behind the longest sequence get no attention at all.
+            keyed_NSD = input_NLD if mask_NL is None else input_NLD[:, : longest(mask_NL)]
+            projected = (project.queries(input_NLD), project.keys_and_values(keyed_NSD))
+            return attend_by_heads(*projected, window_GLL, mask_NL, self.heads, rate, self.training)
+        how = (window_GLL, mask_NL, self.heads, rate if self.training else 0.0)
+        return gaussian_attention(project(input_NLD), project.bias_KGO, *how)
 
 
 class ParallelBlocks(GaussianBlocks):
@@ -151,22 +167,36 @@ class ParallelBlocks(GaussianBlocks):
         """N × L × D → G × N × L × D."""
         return self.refine(input_NLD, self.attend(input_NLD, mask_NL))
 
+    def of_rows(self, input_RD: Tensor, rows: ValidRows, mask_NL: Tensor) -> Tensor:
+        """`forward` in training on a CPU, of valid positions only: R × D → G × R × D."""
+        project, length = self.attention_input, mask_NL.shape[1]
+        context_GNLD = attend_by_heads(
+            rows.padded(project.queries(input_RD)),
+            rows.padded(project.keys_and_values(input_RD)),
+            self.gaussian_GLL[:, :length, :length],
+            mask_NL,
+            self.heads,
+            self.dropout_rate,
+            self.training,
+        )
+        return self._one_by_one(input_RD, [rows.of(context_NLD) for context_NLD in context_GNLD.unbind()])
+
     def refine(self, input_NLD: Tensor, context_GNLD: Tensor) -> Tensor:
         """What follows attention in every block: residual, norm, feed-forward, norm."""
         how, input_RD = (self.dropout_rate, self.training), input_NLD.flatten(0, 1)
         if by_onednn(context_GNLD):
-            return self._one_by_one(input_RD, context_GNLD.flatten(1, 2)).view_as(context_GNLD)
+            return self._one_by_one(input_RD, context_GNLD.flatten(1, 2).unbind()).view_as(context_GNLD)
         attended_GRD = self.attention_norm.of_sum(input_RD, context_GNLD.flatten(1, 2), None, *how)
         inner_GRD = self.widen.rectified(self.widen(attended_GRD), *how)
         output_GRD = self.output_norm.of_sum(attended_GRD, self.narrow(inner_GRD), self.narrow.bias_GO, *how)
         return output_GRD.unflatten(1, input_NLD.shape[:2])
 
-    def _one_by_one(self, input_RD: Tensor, context_GRD: Tensor) -> Tensor:
+    def _one_by_one(self, input_RD: Tensor, contexts_RD: Sequence[Tensor]) -> Tensor:
         """`refine` in training on a CPU, where products of a single block are the fastest."""
         how, tiny, outputs_RD = (self.dropout_rate, self.training), self.output_norm.tiny, []
         parts = (self.attention_norm, self.widen, self.narrow, self.output_norm)
         parameters = [parameter.unbind() for part in parts for parameter in part.parameters()]
-        for context_RD, *own in zip(context_GRD.unbind(), *parameters, strict=True):
+        for context_RD, *own in zip(contexts_RD, *parameters, strict=True):
             norm, shift, wide_IO, wide_O, narrow_IO, narrow_O, last_norm, last_shift = own
             attended_RD = F.layer_norm(input_RD + dropout(context_RD, *how), norm.shape, norm, shift, tiny)
             inner_RO = relu_dropout(linear(attended_RD, wide_IO, wide_O), *how)

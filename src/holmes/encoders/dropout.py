@@ -34,6 +34,11 @@ def cpu_mask(values: Tensor, dropout_rate: float) -> Tensor:
     return mask.mul_(kept_scale(threshold))
 
 
+def kept_bytes(values: Tensor, dropout_rate: float, training: bool) -> Tensor | None:
+    """A random byte for every value, to compare with `byte_threshold` later; None if nothing is dropped."""
+    return random_bytes(values.shape, values.device) if training and byte_threshold(dropout_rate) else None
+
+
 def relu_dropout(values: Tensor, dropout_rate: float, training: bool) -> Tensor:
     """dropout(relu(x)), remembering nothing but its own output."""
     if not training or dropout_rate == 0:

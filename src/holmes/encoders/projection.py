@@ -41,6 +41,10 @@ class LearnedPositions(nn.Module):
         place_LD = self.positions.weight[: input_NLD.shape[1]]
         return normalised(input_NLD + place_LD, self.norm, self.dropout_rate, self.training)
 
+    def at(self, input_RD: Tensor, position_R: Tensor) -> Tensor:
+        """`forward` of rows whose positions are given."""
+        return normalised(input_RD + self.positions(position_R), self.norm, self.dropout_rate, self.training)
+
 
 def normalised(input_NLD: Tensor, norm: nn.LayerNorm, dropout_rate: float, training: bool) -> Tensor:
     """dropout(norm(input))."""

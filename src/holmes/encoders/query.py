@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holmes.encoders.blocks import ParallelBlocks
-from holmes.encoders.padding import PADDED
+from holmes.encoders.linear import by_onednn
+from holmes.encoders.padding import PADDED, ValidRows
 from holmes.encoders.projection import InputProjection, LearnedPositions
 
 
@@ -23,7 +24,15 @@ class TokenEncoder(nn.Module):
         self.block = ParallelBlocks([None], tokens, width, heads, dropout_rate)
 
     def forward(self, tokens_QTI: Tensor, mask_QT: Tensor, place: LearnedPositions) -> Tensor:
+        if by_onednn(tokens_QTI):
+            return self._of_valid(tokens_QTI, mask_QT, place)
         return self.block(place(self.project(tokens_QTI)), mask_QT).squeeze(0)
+
+    def _of_valid(self, tokens_QTI: Tensor, mask_QT: Tensor, place: LearnedPositions) -> Tensor:
+        """In training on a CPU only tokens that are not padding are encoded; the others become 0."""
+        rows = ValidRows(mask_QT)
+        placed_RD = place.at(self.project(rows.of(tokens_QTI)), rows.position_R)
+        return rows.padded(self.block.of_rows(placed_RD, rows, mask_QT).squeeze(0))
 
 
 class AttentionPooling(nn.Module):

@@ -22,6 +22,7 @@ from torch import Tensor
 from holmes.base.parallel import ALONE, World, gather_rows
 from holmes.encoders.fused import at_once, fused_kernels
 from holmes.encoders.model import HolmesModel
+from holmes.encoders.padding import longest
 from holmes.encoders.precision import encoder_precision
 from holmes.losses.objective import Objective, QueryOwners, kind_shares
 from holmes.records import (
@@ -113,7 +114,7 @@ class TrainStep:
             )
             query_VMD, mask_VM = owners_of(batch).by_video(query.query_QD, len(video.clips_VCD))
             video = self.model.meet_queries(video, query_VMD, mask_VM)
-        return query, video
+        return query, self._without_padded_frames(video)
 
     def _without_padding(self, batch: Batch) -> Batch:
         """On a CPU no token is encoded behind the longest query; a GPU and other ranks need a fixed shape."""
@@ -121,6 +122,15 @@ class TrainStep:
             return batch
         longest = int(batch.token_lengths_Q.max())
         return replace(batch, tokens_QTD=batch.tokens_QTD[:, :longest])
+
+    def _without_padded_frames(self, video: VideoEmbedding) -> VideoEmbedding:
+        """On a CPU no frame is scored behind the longest video of the batch."""
+        if self.device.type != "cpu" or self.world.size > 1 or self.model.guided:
+            return video
+        frames = longest(video.frame_mask_VF)
+        return replace(
+            video, frames_VFD=video.frames_VFD[:, :frames], frame_mask_VF=video.frame_mask_VF[:, :frames]
+        )
 
     def losses(
         self,
