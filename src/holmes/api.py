@@ -18,8 +18,8 @@ from holmes.results import (
     Evaluation,
     TrainingResult,
     comparison_of,
-    epoch_of,
     evaluation_of,
+    record_of,
 )
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def train(
     from holmes.training.run import RunOptions
     from holmes.training.run import train as run
 
-    heard = None if on_epoch is None else (lambda entry: on_epoch(epoch_of(entry)))
+    heard = None if on_epoch is None else (lambda entry: on_epoch(record_of(Epoch, entry)))
     return run(store, config, out, seed, protocol, options or RunOptions(), heard, start)
 
 

@@ -307,11 +307,6 @@ def plain_uncertainty(found: Uncertainty) -> dict[str, JsonValue]:
     }
 
 
-def epoch_of(entry: Mapping[str, Any]) -> Epoch:
-    """A line of the logbook as a record."""
-    return record_of(Epoch, entry)
-
-
 def interval_of(values: Mapping[str, Any]) -> Interval:
     """A figure over seeds as summaries have it."""
     return record_of(Interval, {**values, "value": values["mean"]})

@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     known_encoders(monkeypatch, FakeJoint())
     build(tmp_path, BEACH)
     monkeypatch.setattr(  # probabilities as of a calibrated model
-        "holmes.index.answer.searcher.judge_of", lambda folder, embedder: FakeDiagnose()
+        "holmes.index.answer.searcher.choose_judge", lambda embedder, own: FakeDiagnose()
     )
     return tmp_path
 

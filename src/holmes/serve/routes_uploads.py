@@ -11,8 +11,9 @@ from starlette.responses import Response
 from holmes.errors import HolmesError
 from holmes.serve import models
 from holmes.serve.guard import WHOLE_NUMBER, client_of
+from holmes.serve.jobs import NotAllowedError
 from holmes.serve.responses import Json, documented
-from holmes.serve.uploads import Upload, Uploads, no_uploads
+from holmes.serve.uploads import Upload, Uploads
 
 router = APIRouter(tags=["uploads"])
 UploadId = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="As POST /api/uploads gives it.")]
@@ -75,7 +76,7 @@ async def cancel(request: Request, id: UploadId) -> Response:
 def uploads_of(request: Request) -> Uploads:
     receiver: Uploads | None = request.app.state.uploads
     if receiver is None:
-        raise no_uploads()
+        raise NotAllowedError("this server takes no files; start it with --uploads FOLDER.")
     return receiver
 
 

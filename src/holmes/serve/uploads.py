@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from holmes.base.printing import shown
 from holmes.errors import HolmesError
 from holmes.serve.catalogue import NotFoundError
-from holmes.serve.jobs import Job, Jobs, NotAllowedError
+from holmes.serve.jobs import Job, Jobs
 from holmes.serve.settings import ServeSettings
 from holmes.serve.state import ServerState
 from holmes.serve.turns import BusyError
@@ -368,7 +368,3 @@ def give_way() -> None:
     """Let other threads of this process run first."""
     with suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
-
-
-def no_uploads() -> NotAllowedError:
-    return NotAllowedError("this server takes no files; start it with --uploads FOLDER.")

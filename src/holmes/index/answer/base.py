@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.nn.functional import normalize
 
 from holmes.errors import HolmesError
 from holmes.evidence import wording
@@ -17,7 +16,6 @@ from holmes.evidence.judging import Diagnosis
 from holmes.heard.passages import Heard
 from holmes.index.answer.answers import Answer, Hit, Timeline
 from holmes.index.answer.request import SearchRequest, check_top
-from holmes.index.embedders.protocol import Embedder
 from holmes.index.storage.store import IndexDescription
 
 if TYPE_CHECKING:
@@ -355,13 +353,6 @@ class SearchIndex(ABC):
 def paths_of(paths: Paths) -> list[Path | str]:
     """One path or several, as a list."""
     return [paths] if isinstance(paths, str | Path) else list(paths)
-
-
-def unit_vectors(embedder: Embedder, sentences: Sequence[str]) -> NDArray[np.float32]:
-    """The pooled query vectors of sentences, each of length 1."""
-    SearchRequest(sentences).check()
-    query_QD = embedder.queries(sentences).query_QD.float()
-    return np.asarray(normalize(query_QD, dim=-1).cpu().numpy(), np.float32)
 
 
 def picture_answer(video: str, time: float, hits: Sequence[Hit]) -> Answer:

@@ -189,11 +189,6 @@ def read_captions(path: Path) -> list[tuple[str, str]]:
     return captions
 
 
-def judge_of(folder: Path, embedder: Embedder) -> Judge:
-    """The judge of an index's answers."""
-    return choose_judge(embedder, read_own(folder, embedder))
-
-
 def choose_judge(embedder: Embedder, own: Calibration | None) -> Judge:
     """A judge by what the collection was taught (`own`), else by the model's calibration, else by neither."""
     known = own or read_calibration(embedder.calibration, embedder.record["digest"])

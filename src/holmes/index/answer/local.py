@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from torch.nn.functional import normalize
 
 from holmes.heard.hearing import Hearing
-from holmes.index.answer.base import Paths, SearchIndex, paths_of, unit_vectors
+from holmes.index.answer.base import Paths, SearchIndex, paths_of
+from holmes.index.answer.request import SearchRequest
 from holmes.index.embedders.protocol import Embedder, readable
 from holmes.index.ingest.builder import BuildSummary, add_videos
 from holmes.index.ingest.hearing import HearSummary, hear_index
@@ -38,7 +40,9 @@ class LocalIndex(SearchIndex):
         return readable(self.embedder, sentence)
 
     def encode(self, sentences: Sequence[str]) -> NDArray[np.float32]:
-        return unit_vectors(self.embedder, sentences)
+        SearchRequest(sentences).check()
+        query_QD = self.embedder.queries(sentences).query_QD.float()
+        return np.asarray(normalize(query_QD, dim=-1).cpu().numpy(), np.float32)
 
     def add(
         self, videos: Paths, *, fast: bool = False, workers: int | None = None, progress: bool = False

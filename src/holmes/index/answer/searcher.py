@@ -26,8 +26,9 @@ from holmes.index.answer.calibration import (
     CalibrationSummary,
     calibration_of,
     captions_of,
-    judge_of,
+    choose_judge,
     learn,
+    read_own,
     read_values,
     text_evidence_of,
     write_values,
@@ -226,7 +227,7 @@ class Index(LocalIndex):
 
     @cached_property
     def _own_judge(self) -> Judge:
-        return judge_of(self.store.path, self.embedder)
+        return choose_judge(self.embedder, read_own(self.store.path, self.embedder))
 
     @cached_property
     def passages(self) -> PassageIndex:
