@@ -80,9 +80,9 @@ def _start_decoder(
         memory = SharedMemory(file.fileno())
 
         def answer(shapes: Any, reply: Callable[[Any], None]) -> None:
-            encoding.submit(lambda: reply(serve(memory, shapes, encoder)))
+            encoding.submit(lambda: reply(encode_shared(memory, shapes, encoder)))
 
-        known = {"encoder": describe(encoder), "memory": file.fileno()}
+        known = {"encoder": facts_of(encoder), "memory": file.fileno()}
         return Child(
             target,
             listener,
@@ -129,7 +129,7 @@ def is_shared(encoder: VisualBackbone) -> bool:
     return str(getattr(encoder, "device", "cpu")).startswith("cuda")
 
 
-def describe(encoder: VisualBackbone) -> dict[str, Any]:
+def facts_of(encoder: VisualBackbone) -> dict[str, Any]:
     """What a worker must know of an encoder that it does not have."""
     known = identify(encoder)
     return {
@@ -187,7 +187,7 @@ class RemoteEncoder:
         return self._memory.rows(len(images) // self.window, self.width)
 
 
-def serve(memory: SharedMemory, shapes: Sequence[Sequence[int]], encoder: VisualBackbone) -> str:
+def encode_shared(memory: SharedMemory, shapes: Sequence[Sequence[int]], encoder: VisualBackbone) -> str:
     """Encode what a worker has put into shared memory; return a line about what went wrong, or nothing."""
     try:
         memory.put([encoder.frames(memory.images(shapes)).astype(np.float32)])
