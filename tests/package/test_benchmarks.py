@@ -157,10 +157,10 @@ def test_encoders_are_timed_beside_their_libraries(
     pytest.importorskip("sentence_transformers", reason="pip install '.[encoders]'")
     benchmark = import_module("encoders")
     monkeypatch.setattr(benchmark, "B16", benchmark.SMALL)
-    monkeypatch.setattr(benchmark.precision, "_multiplies_bfloat16", lambda: True)  # and back again
+    monkeypatch.setattr(benchmark.pretrained, "_multiplies_bfloat16", lambda: True)  # and back again
     words = ["--device", "cpu", "--frames", 2, "--only", "transformers, ViT", "--rounds", 3, "--float32"]
     command("encoders", *words, "--work", tmp_path, "--json", tmp_path / "found.json")
-    assert not benchmark.precision._multiplies_bfloat16()
+    assert not benchmark.pretrained._multiplies_bfloat16()
     rows = read_json(tmp_path / "found.json")["rows"]
     names = ["transformers, ViT-B/16", "sentence-transformers, ViT-B/16"]
     assert [row["loader and model"] for row in rows] == names
