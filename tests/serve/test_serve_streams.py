@@ -23,11 +23,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from browser import serving
+from holmes.base.processes import MEMORY, WRITTEN
 from holmes.media.containers import VideoError
 from holmes.media.playable import Plan, fragmented_mp4, plan_conversion
 from holmes.media.reader import VideoReader
 from holmes.serve import decoding
-from holmes.serve.decode_worker import MEMORY, WRITTEN
 from holmes.serve.settings import ServeSettings
 from holmes.serve.thumbnails import Thumbnails
 from holmes.serve.turns import Caller

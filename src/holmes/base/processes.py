@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -37,6 +38,12 @@ from typing import Any, Generic, Protocol, TypeVar
 from holmes.errors import LONGEST_REASON, HolmesError, in_one_line
 
 J = TypeVar("J")
+# Of a child that decodes files from anywhere.
+ONE_THREAD = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+}  # more would take a search's cores
+MEMORY, WRITTEN = 4 << 30, 1 << 20  # bytes of address space; of its largest file, which is its error output
 
 
 @dataclass(frozen=True)
@@ -216,6 +223,12 @@ def run_jobs(
     finally:
         for worker in workers:
             worker.stop()
+
+
+def bound_resources() -> None:
+    """Bound what this process may take: a hostile file must not exhaust the machine."""
+    for limit, value in (("AS", MEMORY), ("FSIZE", WRITTEN), ("CORE", 0)):
+        resource.setrlimit(getattr(resource, f"RLIMIT_{limit}"), (value, value))
 
 
 def available_cores() -> int:

@@ -26,7 +26,7 @@ import torch
 
 import holmes
 from holmes.cluster.calls import Call, decode, decode_call, encode, encode_calls
-from holmes.cluster.connect import check_version, import_ray, nodes_alive, reason_of
+from holmes.cluster.connect import check_version, import_ray, nodes_alive, our_error, reason_of
 from holmes.cluster.location import Location
 from holmes.cluster.manifest import ShardEntry, Shards
 from holmes.cluster.shard import NotOpenError, Shard
@@ -398,9 +398,9 @@ class HedgedCalls(Generic[R]):
                 replica.is_late(reply)
 
     def _failed(self, name: str, replica: Replica, error: Exception) -> None:
-        cause = getattr(error, "cause", None)
-        if isinstance(cause, HolmesError) and not isinstance(cause, NotOpenError):
-            raise HolmesError(reason_of(error)) from None  # every other replica would say the same
+        ours = our_error(error)
+        if ours is not None and not isinstance(ours, NotOpenError):
+            raise HolmesError(str(ours)) from None  # every other replica would say the same
         replica.failed()
         self.retry_at.setdefault(name, time.monotonic() + (0 if self.untried[name] else RETRY_ALONE))
 

@@ -123,11 +123,17 @@ def _in_one_line(address: str, error: Exception) -> HolmesError:
     return HolmesError(f"the Ray cluster at {address} cannot be joined ({words[:300]}).")
 
 
+def our_error(error: BaseException) -> HolmesError | None:
+    """What Holmes itself refused on a node; None where an error of Ray is about something else."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, HolmesError) else None
+
+
 def reason_of(error: BaseException) -> str:
     """What went wrong on a node, in one line."""
+    if (ours := our_error(error)) is not None:
+        return str(ours)
     cause = getattr(error, "cause", None)
-    if isinstance(cause, HolmesError):
-        return str(cause)
     words = " ".join(str(cause or error).split())
     if "No module named 'holmes" in words:
         return "a node of the cluster lacks Holmes, or has another version; install the same one there."

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import holmes
-from holmes.cluster.connect import check_version, connect, import_ray, nodes_alive, reason_of
+from holmes.cluster.connect import check_version, connect, import_ray, nodes_alive, our_error, reason_of
 from holmes.errors import HolmesError
 from holmes.media.backbones import VisualBackbone, load_visual
 from holmes.media.encode_video import Outcome, Sign, extract_video, outcome_of
@@ -80,8 +80,8 @@ def _outcome(ray: Any, answer: Any, source: Path) -> Outcome:
         outcome: Outcome = ray.get(answer)
         return replace(outcome, source=source)
     except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, HolmesError):
-            raise HolmesError(str(error.cause)) from None
+        if (ours := our_error(error)) is not None:
+            raise HolmesError(str(ours)) from None
         return Outcome(source, failure=reason_of(error))
     except ray.exceptions.OutOfMemoryError:
         return Outcome(source, failure=f"there was not enough memory for it, {RETRIES + 1} times")

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import holmes
 from holmes.base.processes import Answer, Ending, Finished, Listener, Message, Target, run_jobs
-from holmes.cluster.connect import check_version, connect, import_ray, nodes_alive, reason_of
+from holmes.cluster.connect import check_version, connect, import_ray, nodes_alive, our_error, reason_of
 from holmes.cluster.extract import CPUS
 from holmes.errors import HolmesError
 
@@ -107,8 +107,8 @@ class Actor:
                     else:
                         self._listener(self, Message(kind, value))
         except Exception as error:  # it died, or was stopped
-            refused = isinstance(getattr(error, "cause", None), HolmesError)
-            self._listener(self, Message("ended", NodeEnding(1, reason_of(error), refused)))
+            ending = NodeEnding(1, reason_of(error), refused=our_error(error) is not None)
+            self._listener(self, Message("ended", ending))
 
 
 def run_jobs_at(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import resource
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from holmes.base.processes import Child, Parent, run_jobs
+from holmes.base.processes import ONE_THREAD, Child, Parent, bound_resources, run_jobs
 from holmes.errors import HolmesError, in_one_line, missing_packages
 from holmes.media.backbones.base import Image
 
@@ -22,10 +21,8 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 LARGEST_FILE = 2**26  # bytes
 MOST_PIXELS = 100_000_000  # of a picture before it is scaled
 LONGEST_SIDE = 768  # pixels it is scaled to: more than encoders look at
-MEMORY = 4 << 30  # bytes of address space of the process
 SECONDS = 20.0  # until a picture is decoded
 TARGET = "holmes.media.picture_file:start"
-ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def read_picture(picture: Picture) -> Image:
@@ -55,8 +52,7 @@ def _content(path: Path) -> bytes:
 
 def start(parent: Parent) -> Callable[[str], dict[str, Any]]:
     """What a child process does: the content of a file, as text → the picture, as text."""
-    for limit, value in (("AS", MEMORY), ("FSIZE", 1 << 20), ("CORE", 0)):
-        resource.setrlimit(getattr(resource, f"RLIMIT_{limit}"), (value, value))
+    bound_resources()
     return lambda order: in_text(decode_picture(base64.b64decode(order)))
 
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import base64
 import io
-import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holmes.base.processes import Parent
+from holmes.base.processes import Parent, bound_resources
 from holmes.errors import HolmesError
 
-MEMORY = 4 << 30  # bytes of address space
-WRITTEN = 1 << 20  # bytes of its largest file, which is its error output
 PICTURE_LIMIT = 80_000  # bytes of a picture
 SENT_PIXELS = 20_000_000  # of a picture that a client sends, in a body of 64 KiB: more would only take time
 PIECE = 1 << 18  # bytes of a video that are sent together
@@ -25,8 +22,7 @@ PIECE = 1 << 18  # bytes of a video that are sent together
 
 def start(parent: Parent) -> Callable[[dict[str, Any]], Any]:
     """What does one job: a picture, a plan, frames, or a video, whose pieces are reported."""
-    for limit, value in (("AS", MEMORY), ("FSIZE", WRITTEN), ("CORE", 0)):
-        resource.setrlimit(getattr(resource, f"RLIMIT_{limit}"), (value, value))
+    bound_resources()
 
     def work(job: dict[str, Any]) -> Any:
         try:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holmes.base.processes import Child, Message, Worker
+from holmes.base.processes import ONE_THREAD, Child, Message, Worker
 from holmes.errors import HolmesError
 from holmes.media.backbones.base import Image
 from holmes.media.cutting import FilmClip
@@ -25,8 +25,6 @@ from holmes.serve.turns import BusyError, Caller, Turns
 TARGET = "holmes.serve.decode_worker:start"
 AT_ONCE = 2  # pictures decoded at the same time, and idle processes kept
 PIECES = 2  # of a conversion that wait to be sent
-# For NumPy's small products: threads that wait by spinning take the cores from the search.
-ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 class DecodeError(HolmesError):
