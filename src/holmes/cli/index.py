@@ -30,6 +30,7 @@ from holmes.cli.searches import AllowHost, Command, Matches, Webhook
 from holmes.errors import HolmesError, missing_packages, unknown
 
 if TYPE_CHECKING:
+    from holmes.cluster.manifest import Shards
     from holmes.heard.hearing import Hearing
     from holmes.index.ingest.sync import SyncSummary
 
@@ -294,10 +295,11 @@ def split(
 
     made = split_index(index, out, shards, progress=True)
     sizes = [entry.bytes / 2**20 for entry in made.shards]
-    say(
-        f"{counted(made.videos, 'video')} in {counted(len(made.shards), 'shard')} of {min(sizes):,.1f} to "
-        f"{max(sizes):,.1f} MiB: {out}"
-    )
+    say(f"{held_by(made)} of {min(sizes):,.1f} to {max(sizes):,.1f} MiB: {out}")
+
+
+def held_by(shards: Shards) -> str:
+    return f"{counted(shards.videos, 'video')} in {counted(len(shards.shards), 'shard')}"
 
 
 @app.command()
@@ -308,8 +310,7 @@ def seal(
     from holmes.cluster.write import publish_shards
 
     made = publish_shards(shards)
-    size = f"{counted(made.videos, 'video')} in {counted(len(made.shards), 'shard')}"
-    say(f"{size}, snapshot {made.generation}: {shards}")
+    say(f"{held_by(made)}, snapshot {made.generation}: {shards}")
 
 
 @app.command()
@@ -372,9 +373,7 @@ def check(index: IndexFolder) -> None:
     from holmes.index.storage.manifest import damaged
 
     if is_sharded(index):
-        shards = check_shards(index)
-        held = f"{counted(shards.videos, 'video')} in {counted(len(shards.shards), 'shard')}"
-        say(f"{held}, all intact: {index}")
+        say(f"{held_by(check_shards(index))}, all intact: {index}")
         return
     store, faults = index_faults(index)
     if faults:

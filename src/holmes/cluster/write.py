@@ -124,10 +124,7 @@ def _split(store: IndexStore, out: Path, count: int, progress: bool) -> Shards:
                     for segment in store.segments:
                         segment.release_pages()
                     advance(len(some))
-                for heard in store.passages:
-                    words = [video for video in heard.live(heard.entry) if video.name in writer.store]
-                    if words:
-                        writer.hear(words, heard.entry.encoder)
+                writer.take_words(store)
     _take_features(store.path / FEATURES, out / FEATURES)
     return publish_shards(out, calibration=calibration)
 

@@ -199,12 +199,18 @@ def partition(
     kinds_Q = torch.empty_like(owner_Q)
     for start in range(0, videos, batch_videos):
         members_B = order_V[max(0, min(start, videos - batch_videos)) :][:batch_videos]
-        position_V = torch.full((videos,), -1, device=device)
-        position_V[members_B] = torch.arange(len(members_B), device=device)
-        rows_Q = (position_V[owner_Q] >= 0).nonzero().squeeze(1)
+        rows_Q, own_Q = queries_about(members_B, owner_Q, videos)
         among = Scores(cosine.frame_QV[rows_Q][:, members_B], cosine.clip_QV[rows_Q][:, members_B])
-        kinds_Q[rows_Q] = identify(among, position_V[owner_Q[rows_Q]])
+        kinds_Q[rows_Q] = identify(among, own_Q)
     return kinds_Q.cpu().numpy()
+
+
+def queries_about(members_B: Tensor, owner_Q: Tensor, videos: int) -> tuple[Tensor, Tensor]:
+    """The queries of some of all videos, and the position of each one's video among them."""
+    position_V = torch.full((videos,), -1, device=owner_Q.device)
+    position_V[members_B] = torch.arange(len(members_B), device=owner_Q.device)
+    rows_Q = (position_V[owner_Q] >= 0).nonzero().squeeze(1)
+    return rows_Q, position_V[owner_Q[rows_Q]]
 
 
 def agreement(found_Q: NDArray[np.int64], known_Q: NDArray[np.int8]) -> dict[str, Any] | None:

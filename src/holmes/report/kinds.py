@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from holmes.data.store import Split, Store
+from holmes.evaluation.split_report import queries_about
 from holmes.evidence.dirichlet import EvidenceForm, concentration, expected_entropy, opinion
 from holmes.evidence.query_kinds import (
     MedianRule,
@@ -65,12 +66,8 @@ def sample_batch(seen: Seen, rules: PartitionRules, batch_videos: int, seed: int
     """A batch of videos drawn at random."""
     videos = seen.score_QV.shape[1]
     order = np.random.default_rng(seed).permutation(videos)[:batch_videos]
-    device = seen.score_QV.device
-    videos_V = torch.from_numpy(np.sort(order)).to(device)
-    position_V = torch.full((videos,), -1, device=device)
-    position_V[videos_V] = torch.arange(len(videos_V), device=device)
-    queries_Q = (position_V[seen.encoded.owner_Q] >= 0).nonzero().squeeze(1)
-    owner_Q = position_V[seen.encoded.owner_Q[queries_Q]]
+    videos_V = torch.from_numpy(np.sort(order)).to(seen.score_QV.device)
+    queries_Q, owner_Q = queries_about(videos_V, seen.encoded.owner_Q, videos)
 
     def plane_of(name: str, similarity_QV: Tensor) -> tuple[BranchPlane, Tensor]:
         return branch_plane(name, similarity_QV[queries_Q][:, videos_V], owner_Q, rules)

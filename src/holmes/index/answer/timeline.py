@@ -19,11 +19,9 @@ Rows = NDArray[np.floating]
 
 def find_moments(video: StoredVideo, probes: Probes, q: int) -> tuple[Moment, ...]:
     """Moments of one video for query `q`, from both branches' similarity along the timeline."""
-    spans_SF2, kept_SF = frames_in_time(video)
-    rows_SPD = np.asarray(video.rows_SPD, np.float32)
-    similarity_SF = _similarity(video, rows_SPD, _middle(spans_SF2), probes, q)
+    timeline, rows_SPD, kept_SF = _along(video, probes, q)
     frames_ND = rows_SPD[:, : video.frames][kept_SF]
-    return shown_moments(similarity_SF[kept_SF], spans_SF2[kept_SF], frames_ND)
+    return shown_moments(timeline.similarity_F, timeline.spans_F2, frames_ND)
 
 
 def frames_of_moment(video: StoredVideo, moment: Moment) -> NDArray[np.bool_]:
@@ -42,21 +40,21 @@ def frames_of(video: StoredVideo) -> NDArray[np.floating]:
 
 def timeline_of(video: StoredVideo, probes: Probes, q: int) -> Timeline:
     """Both branches' similarity to query `q` at every frame of a video."""
+    return _along(video, probes, q)[0]
+
+
+def _along(video: StoredVideo, probes: Probes, q: int) -> tuple[Timeline, Rows, NDArray[np.bool_]]:
+    """The timeline, and what it was made from: the video's rows, and which frames make up the timeline."""
     spans_SF2, kept_SF = frames_in_time(video)
     rows_SPD = np.asarray(video.rows_SPD, np.float32)
-    similarity_SF = _similarity(video, rows_SPD, _middle(spans_SF2), probes, q)
-    return Timeline(similarity_SF[kept_SF], spans_SF2[kept_SF])
-
-
-def _similarity(video: StoredVideo, rows_SPD: Rows, middle_SF: Rows, probes: Probes, q: int) -> Rows:
     similarity_SPT = rows_SPD @ probes.rows_QTD[q].numpy().T
     clips = rows_SPD.shape[1] - -(-video.frames // TILE) * TILE
     frame_SF = similarity_SPT[:, : video.frames] @ probes.frame_weight_QT[q].numpy()
     clip_SC = similarity_SPT[:, -clips:] @ probes.clip_weight_QT[q].numpy()
     ends_SC = video.spans_SP2[:, -clips:, 1]
-    clip_of_SF = (ends_SC[:, None] < middle_SF[:, :, None]).sum(axis=2).clip(max=clips - 1)
-    similarity_SF: Rows = frame_SF + np.take_along_axis(clip_SC, clip_of_SF, axis=1)
-    return similarity_SF
+    clip_of_SF = (ends_SC[:, None] < _middle(spans_SF2)[:, :, None]).sum(axis=2).clip(max=clips - 1)
+    similarity_SF = frame_SF + np.take_along_axis(clip_SC, clip_of_SF, axis=1)
+    return Timeline(similarity_SF[kept_SF], spans_SF2[kept_SF]), rows_SPD, kept_SF
 
 
 def frame_at(video: StoredVideo, time: float) -> NDArray[np.floating]:

@@ -89,10 +89,7 @@ def _carry_words(path: Path, new: Path) -> None:
     if (path / HEARD).is_dir():
         shutil.copytree(path / HEARD, new / HEARD, dirs_exist_ok=True)
     with IndexWriter(new) as writer:
-        for segment in store.passages:
-            words = [each for each in segment.live(segment.entry) if each.name in writer.store]
-            if words:
-                writer.hear(words, segment.entry.encoder)
+        writer.take_words(store)
 
 
 def _swap(path: Path, new: Path, before: Path) -> None:

@@ -198,29 +198,32 @@ class Segment:
     def _verify(self, position: int) -> None:
         if self.sums_N is None or self.span_sums_S is None:
             return
-        start, parts, rows = self.start_V[position], self.parts_V[position], self.rows_V[position]
-        at, first = slice(start, start + parts * rows), self.first_part_V[position]
-        rows_ND, spans_SX = self.rows_ND[at], self.spans_N2[at].reshape(parts, -1)
+        rows, parts, (count, _) = self._place(position)
         for file, found, sums in (
-            (ROWS, rows_ND, self.sums_N[at]),
-            (SPANS, spans_SX, self.span_sums_S[first : first + parts]),
+            (ROWS, self.rows_ND[rows], self.sums_N[rows]),
+            (SPANS, self.spans_N2[rows].reshape(count, -1), self.span_sums_S[parts]),
         ):
             if not np.array_equal(checksums(torch.from_numpy(found)).numpy(), sums):
                 raise HolmesError(rows_do_not_match(self.folder / file))
 
     def _stored(self, position: int) -> StoredVideo:
-        start, parts, rows = self.start_V[position], self.parts_V[position], self.rows_V[position]
-        at, first = slice(start, start + parts * rows), self.first_part_V[position]
+        rows, parts, shape = self._place(position)
         return StoredVideo(
             self.names[position],
             float(self.duration_V[position]),
             int(self.frames_V[position]),
-            self.rows_ND[at].reshape(parts, rows, -1),
-            self.codes_ND[at].reshape(parts, rows, -1),
-            self.numbers_S3[first : first + parts],
-            self.spans_N2[at].reshape(parts, rows, 2),
+            self.rows_ND[rows].reshape(*shape, -1),
+            self.codes_ND[rows].reshape(*shape, -1),
+            self.numbers_S3[parts],
+            self.spans_N2[rows].reshape(*shape, 2),
             int(self.stamp_V[position]),
         )
+
+    def _place(self, position: int) -> tuple[slice, slice, tuple[int, int]]:
+        """A video's rows and parts in the arrays, and how many parts it has, each of how many rows."""
+        start, first = self.start_V[position], self.first_part_V[position]
+        parts, rows = self.parts_V[position], self.rows_V[position]
+        return slice(start, start + parts * rows), slice(first, first + parts), (parts, rows)
 
     @cached_property
     def positions(self) -> dict[str, int]:

@@ -127,6 +127,13 @@ class IndexWriter:
             entries = [*kept, self._write_words(group, encoder)]
             self._commit(self.store.manifest.segments, entries)
 
+    def take_words(self, source: IndexStore) -> None:
+        """Set what videos of this index say and show in another one."""
+        for segment in source.passages:
+            words = [video for video in segment.live(segment.entry) if video.name in self.store]
+            if words:
+                self.hear(words, segment.entry.encoder)
+
     def remove(self, names: Iterable[str]) -> None:
         """Mark videos as removed; `compact` frees their space."""
         names = set(names)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from holmes.errors import HolmesError, missing_packages
 
 RATE = 22_050  # samples per second of eSpeak NG
 BLOCK = 1024  # samples encoded at once
+# Bit-exact output has no dates and no version strings. One thread, because the number of threads changes the
+# bytes; and no look-ahead, because what the encoder decides from it is not the same every time.
+EXACT = {"x264-params": "rc-lookahead=0:mbtree=0:sync-lookahead=0"}
 WORDS_PER_MINUTE = 130
 SYNCHRONOUS, UTF8 = 2, 1  # espeak's own numbers
 VOICES = ("en-us", "en-gb-x-rp", "en-us+f3", "en-us+steph", "en-us+m3")
@@ -45,26 +49,7 @@ class DrawnSign:
 
 def write_film(path: Path, frames_FHWC: NDArray[np.uint8], frames_per_second: int) -> None:
     """An H.264 file of these RGB frames; `path` ends in .mp4, .mkv or another container's name."""
-    try:
-        import av
-    except ImportError:
-        raise missing_packages("writing videos", "av") from None
-    # Bit-exact output has no dates and no version strings. One thread, because the number of threads changes
-    # the bytes; and no look-ahead, because what the encoder decides from it is not the same every time.
-    with av.open(str(path), "w", options={"fflags": "+bitexact", "movflags": "+faststart"}) as container:
-        stream: Any = container.add_stream("libx264", rate=frames_per_second)
-        stream.height, stream.width = frames_FHWC.shape[1:3]
-        stream.pix_fmt = "yuv420p"
-        stream.options = {
-            "preset": "veryfast",
-            "crf": "23",
-            "threads": "1",
-            "x264-params": "rc-lookahead=0:mbtree=0:sync-lookahead=0",
-        }
-        stream.codec_context.gop_size = 4 * frames_per_second
-        for image in frames_FHWC:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
-        container.mux(stream.encode(None))
+    _write(path, frames_FHWC, frames_per_second, EXACT, key_frames=4 * frames_per_second)
 
 
 def write_spoken_film(
@@ -76,10 +61,6 @@ def write_spoken_film(
     sound: NDArray[np.int16] | None = None,
 ) -> None:
     """An H.264 file with these pictures, the signs in them, and what is said; or any other sound."""
-    try:
-        import av
-    except ImportError:
-        raise missing_packages("writing videos", "av") from None
     frames_FHWC = frames_FHWC.copy()
     for sign in signs:
         draw_sign(
@@ -88,11 +69,29 @@ def write_spoken_film(
         )
     if sound is None and lines:
         sound = spoken(lines, len(frames_FHWC) / frames_per_second)
+    _write(path, frames_FHWC, frames_per_second, sound=sound)
+
+
+def _write(
+    path: Path,
+    frames_FHWC: NDArray[np.uint8],
+    frames_per_second: int,
+    more: Mapping[str, str] = MappingProxyType({}),
+    key_frames: int | None = None,
+    sound: NDArray[np.int16] | None = None,
+) -> None:
+    """Encode pictures and sound; `more` are options of the encoder, and key frames come at least so often."""
+    try:
+        import av
+    except ImportError:
+        raise missing_packages("writing videos", "av") from None
     with av.open(str(path), "w", options={"fflags": "+bitexact", "movflags": "+faststart"}) as container:
         pictures: Any = container.add_stream("libx264", rate=frames_per_second)
         pictures.height, pictures.width = frames_FHWC.shape[1:3]
         pictures.pix_fmt = "yuv420p"
-        pictures.options = {"preset": "veryfast", "crf": "23", "threads": "1"}
+        pictures.options = {"preset": "veryfast", "crf": "23", "threads": "1", **more}
+        if key_frames is not None:
+            pictures.codec_context.gop_size = key_frames
         track: Any = container.add_stream("aac", rate=RATE, layout="mono") if sound is not None else None
         for image in frames_FHWC:
             container.mux(pictures.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
