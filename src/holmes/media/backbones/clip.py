@@ -23,7 +23,6 @@ from holmes.media.backbones.pretrained import (
     half_precision,
     load_model,
     load_part,
-    parameters_of,
 )
 from holmes.media.backbones.text import readable_part
 from holmes.media.pictures import middle, resized
@@ -57,7 +56,7 @@ class ClipBackbone:
         self._longest: int = text.max_position_embeddings
         self.width = joint_width(config)
         self.side: int = getattr(config.vision_config, "image_size", 256)
-        self.precision = half_precision(self.device, parameters_of(self._model))
+        self.precision = half_precision(self.device, self._model)
         self._text_inputs = ["input_ids"] + ["attention_mask"] * (config.model_type in WITH_MASK)
 
     def frames(self, images: Sequence[Image]) -> Matrix:

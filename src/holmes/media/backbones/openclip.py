@@ -27,7 +27,6 @@ from holmes.media.backbones.pretrained import (
     make_torchvision_importable,
     model_folder,
     not_loaded,
-    parameters_of,
     refuse_pickles,
 )
 from holmes.media.pictures import middle
@@ -67,7 +66,7 @@ class OpenClip:
         finally:
             logging.disable(before)
         self._model = model.eval().to(self.device, torch.float32)
-        self.precision = half_precision(self.device, parameters_of(model))
+        self.precision = half_precision(self.device, model)
         if self.precision is not None and self.device.type == "cpu":
             model.visual.to(self.precision)  # autocasting these models is slower than float32 on a CPU
         self._threads = ThreadPoolExecutor(threads or None)

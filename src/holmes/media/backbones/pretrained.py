@@ -170,11 +170,11 @@ def make_torchvision_importable() -> None:
         _declared.append(library)
 
 
-def half_precision(device: torch.device, parameters: int) -> torch.dtype | None:
+def half_precision(device: torch.device, model: torch.nn.Module) -> torch.dtype | None:
     """float16 on a GPU, bfloat16 on a CPU that multiplies it; None for float32."""
     import torch
 
-    if parameters < LARGE:
+    if sum(parameter.numel() for parameter in model.parameters()) < LARGE:
         return None
     if device.type == "cuda":
         return torch.float16
@@ -195,7 +195,3 @@ def computing_in(precision: torch.dtype | None, device: torch.device) -> Abstrac
     import torch
 
     return nullcontext() if precision is None else torch.autocast(device.type, precision)
-
-
-def parameters_of(model: Any) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())

@@ -18,7 +18,6 @@ from holmes.media.backbones.pretrained import (
     make_torchvision_importable,
     model_folder,
     not_loaded,
-    parameters_of,
     quiet_transformers,
     refuse_pickles,
 )
@@ -70,7 +69,7 @@ class SentenceTransformersModel:
                 f"'{name}' reads {', '.join(map(str, self._model.modalities))} and no pictures; choose a "
                 "multimodal model, or name it with --text."
             )
-        self.precision = half_precision(self.device, parameters_of(self._model))
+        self.precision = half_precision(self.device, self._model)
         self.width: int = self.sentences(["a first sentence"]).shape[1]
 
     def frames(self, images: Sequence[Image]) -> Matrix:
