@@ -1,4 +1,4 @@
-"""`holmes export`, `cut` and `chapters`: what was found, for editing programs, as videos, as chapters."""
+"""`holmes export`, `cut`, `chapters` and `transcript`: moments, scenes and words, for other programs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ from typing import Annotated
 
 import typer
 
-from holmes.base.printing import printable_lines
-from holmes.cli.options import IndexFolder, ModelOfIndex, VideoFilter, counted, say, with_options
-from holmes.errors import HolmesError
+from holmes.base.printing import printable, printable_lines
+from holmes.cli.options import (
+    AnyIndex,
+    IndexFolder,
+    ModelOfIndex,
+    VideoFilter,
+    counted,
+    print_json,
+    say,
+    with_options,
+)
+from holmes.errors import HolmesError, unknown
 
 SentenceToFind = Annotated[
     str, typer.Argument(metavar="SENTENCE", help="What happens in the moments you look for.")
@@ -18,6 +27,7 @@ Top = Annotated[int, typer.Option(min=1, help="How many videos at most.")]
 AtLeast = Annotated[
     float, typer.Option(min=0, max=1, metavar="P", help="Leave out videos that are less probable than this.")
 ]
+FORMS = ("txt", "srt", "vtt", "json")  # of a transcript
 Pad = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Added before and after each moment.")]
 
 
@@ -140,7 +150,6 @@ def chapters(
     from holmes.editing.chapters import FORMATS, read_captions, written_chapters
     from holmes.editing.chapters import chapters as find
     from holmes.editing.vocabulary import CAPTIONS
-    from holmes.errors import unknown
     from holmes.index.storage.store import only_match
 
     ends = {".vtt": "vtt", ".json": "json", ".txt": "text"}
@@ -160,3 +169,36 @@ def chapters(
         with atomic_file(out) as file:
             file.write(text.encode("utf-8", "replace"))
         say(f"{counted(len(found), 'chapter')} of {name} in {out}")
+
+
+def transcript(
+    index: AnyIndex,
+    video: Annotated[str, typer.Argument(metavar="VIDEO", help="A path, or a file name of the index.")],
+    format: Annotated[
+        str, typer.Option(metavar="FORMAT", help="txt for people, srt or vtt for players, or json.")
+    ] = "txt",
+) -> None:
+    """Print the spoken and written words of a video, with times."""
+    from holmes.cluster.index import open_index
+    from holmes.heard.formats import to_srt, to_text, to_vtt
+    from holmes.index.storage.store import only_match
+
+    if format not in FORMS:
+        raise unknown("format", format, FORMS)
+    opened = open_index(index, device="cpu")
+    name = only_match(opened.durations, video, index)
+    heard = opened.transcript(name)
+    if heard is None:
+        raise HolmesError(f"{name} was never heard; 'holmes index hear {index}' does that.")
+    if format == "json":
+        passages = [passage.to_dict() for passage in heard.passages]
+        about = {"video": name, "sources": heard.sources, "notes": list(heard.notes)}
+        print_json({**about, "passages": passages})
+        return
+    if format == "txt":
+        for note in heard.notes:
+            typer.echo(f"({printable(note)})", err=True)
+        for line in to_text(heard):
+            typer.echo(printable(line))
+        return
+    typer.echo(to_srt(heard) if format == "srt" else to_vtt(heard), nl=False)

@@ -29,7 +29,6 @@ from holmes.cli import (
     serve,
     studies,
     train,
-    transcript,
     try_model,
 )
 from holmes.errors import HolmesError
@@ -100,7 +99,7 @@ app.command(rich_help_panel=VIDEOS)(serve.serve)
 app.command(rich_help_panel=VIDEOS)(editing.cut)
 app.command(rich_help_panel=VIDEOS)(editing.export)
 app.command(rich_help_panel=VIDEOS)(editing.chapters)
-app.command(rich_help_panel=VIDEOS)(transcript.transcript)
+app.command(rich_help_panel=VIDEOS)(editing.transcript)
 app.command(rich_help_panel=VIDEOS)(serve.mcp)
 app.command(rich_help_panel=VIDEOS)(models.models)
 app.command(rich_help_panel=VIDEOS)(demo.demo)
