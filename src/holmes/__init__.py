@@ -1,4 +1,4 @@
-"""Holmes finds the video that contains a moment, from one sentence, and says how sure it is."""
+"""Holmes finds the video that contains a moment, from one sentence, with a probability."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m holmes`, and with it `torchrun -m holmes`."""
+"""Run the command line with `python -m holmes`, also under `torchrun -m holmes`."""
 
 from holmes.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Mistakes a user can mend: one line that says what, which value, what exists and what to do next."""
+"""Errors that a user can fix: one line with the problem, the value, and what to do next."""
 
 from __future__ import annotations
 

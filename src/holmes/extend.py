@@ -1,4 +1,4 @@
-"""Add your own loss, encoder, alignment or form of evidence, by a function and a name.
+"""Add your own loss, encoder, alignment or form of evidence under a name.
 
 From then on the name is a setting: in Python, with `--set`, in a sweep. For the command line, put both into a
 file and run `holmes --use FILE.py train …`. See docs/extending.md.

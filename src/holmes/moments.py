@@ -1,11 +1,10 @@
-"""Where in a video a moment is: windows grown around the peaks of the similarity along its timeline.
+"""Find moments in a video: windows grown around the peaks of the similarity.
 
-What fits best is told from a position and its surroundings that look alike, so that no single frame decides.
-A position's worth is how far its similarity lies on the way from the background to the best, and how far its
-looks do, compared with those at the best, each half of it. The moment is the window that is worth most above
-`LOOSE`: it bridges a dip when what lies beyond makes up for it. A clear step down inside it is where another
-scene begins, and ends it. Its middle lies where the evidence is: a window that reaches far to one side only
-is shortened there.
+1. Start at the best position, judged with its similar-looking surroundings, so that no single frame decides.
+2. Rate each position between the background (0) and the best (1): half by similarity, half by its looks.
+3. Take the window with the largest sum of ratings above `LOOSE`. It may bridge a dip.
+4. Cut it at a clear step down, where another scene begins.
+5. Shorten a window that reaches far to one side, so that its middle lies where the evidence is.
 
 N timelines, F positions along a timeline, C positions that a moment may grow from, K neighbours of one
 """

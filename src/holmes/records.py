@@ -1,4 +1,4 @@
-"""What crosses the borders between stages: enums, frozen dataclasses, and what is done to any of these.
+"""Records that packages exchange: enums and frozen dataclasses.
 
 Shape suffixes used throughout the project:
 Q queries, V videos, F frames, C clips, T tokens, D width, G blocks, H heads, M queries of one video.

@@ -1,4 +1,4 @@
-"""What training and evaluation answer: records with names and types, and `to_dict` for JSON.
+"""The results of training and evaluation: typed records with `to_dict` for JSON.
 
 Figures are percentages under their usual names: "R@1", "R@5", "R@10", "R@100" and their sum "SumR".
 """

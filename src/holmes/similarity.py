@@ -1,4 +1,4 @@
-"""How well a sentence fits a video: the best-matching position of each branch (eq. 1-2).
+"""The score of a sentence and a video: the best-matching position of each branch (eq. 1-2).
 
 `reference_scores` says what a score is, in the plainest way. Training (`cosine_and_dot`), evaluation
 (`evaluation.scoring.score_all`) and search (`index.nearest`) each have a faster scorer for what they need;

@@ -1,1 +1,1 @@
-"""What every part uses: files, locks, manifests, validation, progress, devices."""
+"""Shared code: files, locks, manifests, validation, progress, devices."""

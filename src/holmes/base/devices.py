@@ -1,4 +1,4 @@
-"""Which device to use, and memory that is kept for the next step."""
+"""Choose the device, and keep freed memory for the next step."""
 
 from __future__ import annotations
 

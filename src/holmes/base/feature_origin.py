@@ -1,4 +1,4 @@
-"""What made features: the encoders, known by digest, and how often videos were sampled.
+"""Which encoders and sampling rate made some features, identified by digest.
 
 A collection says it in `encoders.json`, a store in its manifest, a checkpoint beside its weights: so a model
 never gets the features of another encoder, even of one whose features are as wide as its own.

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: write to a temporary neighbour, fsync, rename. Only real files are read.
+"""Write files atomically (temporary file, fsync, rename), and read regular files only.
 
 POSIX only: a rename is made durable by syncing its folder, and modes are set by number.
 """

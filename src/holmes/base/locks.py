@@ -1,4 +1,4 @@
-"""One process at a time: a lock that the kernel lets go of, however its holder ends."""
+"""Locks for one process at a time, released by the kernel when the holder ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work in parallel: the processes of a run and their rows; independent pieces of work on all cores.
+"""Parallel work: the processes of a distributed run, and independent tasks on all cores.
 
 Each thread computes its pieces alone. Torch would share every single operation among the cores and let them
 wait for each other at its end: costly for short operations, and more so on a machine with other work to do.

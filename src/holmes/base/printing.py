@@ -1,4 +1,4 @@
-"""Text from files and file names, made safe to show in one line; and times as people write them."""
+"""Make text from files safe to print in one line, and format times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Child processes that do one job after another: extraction workers, trainings at once, the server's jobs.
+"""Child processes that run one job after another: extraction, side-by-side trainings, server jobs.
 
 A child runs `python -m holmes.base.processes MODULE:FUNCTION SETUP`. FUNCTION takes the `Parent` and the
 settings, and returns what does one job. Jobs go in and messages come out as lines of JSON:

@@ -1,4 +1,4 @@
-"""The progress of long work: a display on standard error, or reports to whoever asked for them."""
+"""Progress of long work: a display on standard error, or callbacks."""
 
 from __future__ import annotations
 

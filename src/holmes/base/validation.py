@@ -1,4 +1,4 @@
-"""Values out of files as typed records: checked field by field, bounded, refused in one line.
+"""Validate values from files field by field, and turn them into typed records.
 
 A file may be damaged, written by another version, or made to do harm. So nothing that a file says is used
 before it has been through here: it has its type, it lies within its bounds, and there is nothing in it that

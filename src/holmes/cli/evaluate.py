@@ -1,4 +1,4 @@
-"""`holmes evaluate` and `holmes compare`: how good a trained model is, and where; runs side by side."""
+"""`holmes evaluate` and `holmes compare`: recall of trained models, and differences between runs."""
 
 from __future__ import annotations
 

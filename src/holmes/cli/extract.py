@@ -1,4 +1,4 @@
-"""`holmes extract`: video files to features."""
+"""`holmes extract`: features from video files."""
 
 from __future__ import annotations
 

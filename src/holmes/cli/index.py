@@ -1,4 +1,4 @@
-"""`holmes index`: make an index of videos and keep it."""
+"""`holmes index`: make an index of videos, and keep it up to date."""
 
 from __future__ import annotations
 

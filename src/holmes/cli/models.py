@@ -1,4 +1,4 @@
-"""`holmes models`, `push` and `pull`: the encoders that can be used here; a model published, or fetched."""
+"""`holmes models`, `push` and `pull`: list encoders, publish and fetch models."""
 
 from __future__ import annotations
 

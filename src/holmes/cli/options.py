@@ -1,4 +1,4 @@
-"""What the commands share: options and arguments, their text turned into values, and lines for people."""
+"""Options and arguments shared by commands, their parsing, and helpers that print lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holmes report`: a run, or a file of scores, as one page of figures."""
+"""`holmes report`: a page of figures about a run or a file of scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holmes search`: a sentence in, videos with moments out; a moment can be played."""
+"""`holmes search`: find videos and moments for a sentence; optionally play one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holmes searches`: searches kept with an index, and what matches them since."""
+"""`holmes searches`: saved searches of an index, and their new matches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holmes serve` and `holmes mcp`: an index for browsers and programs, and as tools for agents."""
+"""`holmes serve` and `holmes mcp`: serve an index to browsers, programs and agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holmes ablate`, `sweep` and `tune`: the ablation table, how much settings matter, the best settings."""
+"""`holmes ablate`, `sweep` and `tune`: the ablation table, sweeps of settings, the search for the best."""
 
 from __future__ import annotations
 

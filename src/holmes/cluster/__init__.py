@@ -1,1 +1,1 @@
-"""Past one machine: an index in shards, searched and built on a Ray cluster."""
+"""Sharded indexes, searched and built on a Ray cluster."""

@@ -1,4 +1,4 @@
-"""Shards as actors of a Ray cluster, and hedged calls to their replicas.
+"""Shards as Ray actors, with a second call to another replica if one is slow.
 
 Ray places the replicas of a shard on different nodes with enough memory, notices dead nodes, and restarts
 their actors elsewhere. A restarted actor has no shard open. It opens one with the first call that asks for

@@ -1,4 +1,4 @@
-"""Typed calls of shards: in this process without Ray, or as bytes for the nodes of a cluster (`actors.py`).
+"""Typed calls of shards: direct calls in one process, or bytes to the nodes of a cluster (`actors.py`).
 
 Ray would serialise every argument and array again for each shard; that is half the cost of an empty call.
 Here an argument that all shards are sent is serialised once.

@@ -1,4 +1,4 @@
-"""Connect to a Ray cluster, or start one on this machine; errors of Ray become one line.
+"""Connect to a Ray cluster, or start one on this machine. Errors of Ray become one line.
 
 Ray itself tries to connect for minutes, and leaves its token readable by other users.
 """

@@ -1,4 +1,4 @@
-"""Extraction over a Ray cluster: every video is a task of its own, tried again elsewhere if its node dies.
+"""Extraction on a Ray cluster: each video is a task, repeated elsewhere if its node dies.
 
 Videos and the feature folder lie where all nodes reach them under the same path. A task reads one video,
 encodes it and writes its file, whole or not at all, as a worker process of one machine does; so the files are

@@ -1,4 +1,4 @@
-"""Search in many shards as in one index, with bit for bit the same answers.
+"""Search in many shards, with bit for bit the answers of an unsharded index.
 
 The sentence is encoded here. Every shard returns its best parts and the sums of all its scores. They are
 merged exactly and judged here; then the shards that have hits find the moments. The answer names shards that

@@ -1,4 +1,4 @@
-"""Jobs on the nodes of a Ray cluster, by actors in place of the child processes of `base/processes.py`.
+"""Jobs on the nodes of a Ray cluster: the counterpart of the child processes in `base/processes.py`.
 
 A job's function is the same, and so are its messages: reports, requests that wait for an answer, a result.
 A task of Ray only returns: it cannot report meanwhile, nor ask back. Files that a job reads lie where all

@@ -1,4 +1,4 @@
-"""Several indexes of one model, searched as one: a single distribution over the videos of all of them.
+"""Several indexes with the same model, searched as one, with one distribution over all videos.
 
 Each index takes the place of a shard, so the answers are those of one index with all the videos. Indexes of
 different models cannot be joined: a score of one model says nothing about a score of another.

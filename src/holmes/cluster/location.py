@@ -1,4 +1,4 @@
-"""Where shards are: a folder, or object storage through fsspec (`s3://bucket/films`); a node's copies.
+"""Read shards from a folder or object storage (`s3://bucket/films`), and keep copies on a node.
 
     CACHE/NAME-HASH/segments/NUMBER/FILE    a file of the shard NAME; HASH stands for its location
 

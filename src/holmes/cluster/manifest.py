@@ -1,4 +1,4 @@
-"""The file that says what a sharded index is. Replacing it publishes a new snapshot of all shards at once.
+"""The manifest of a sharded index. Replacing it publishes a new snapshot of all shards at once.
 
     SHARDS/shards.json             this file: every shard by name, with the digest of its snapshot
     SHARDS/shard-0000/             an ordinary index, usable alone

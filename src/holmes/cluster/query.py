@@ -1,4 +1,4 @@
-"""One query to all shards: the best of each, merged exactly, then the moments of the hits; and their words.
+"""Search all shards: merge the best parts exactly, count words, then find the moments of the hits.
 
 First every shard is asked for about as many results as it should have if the best ones were spread evenly. A
 shard whose last result might still be among the best is asked again for all it has. So the merged result is

@@ -1,4 +1,4 @@
-"""One shard, open in one snapshot or two: what a node does for a search. It runs without Ray too.
+"""One shard, open in one or two snapshots. Runs without Ray too.
 
 Q queries, U some of them, K best parts, H hits, T probes of a query, D width
 """

@@ -1,4 +1,4 @@
-"""One snapshot of a sharded index: its shards, its model and its judge. A search uses only one.
+"""One snapshot of a sharded index: its shards, model and calibration. A search uses only one.
 
 Ray keeps actors alive; it does not know which states of them belong together.
 """

@@ -1,4 +1,4 @@
-"""Make sharded indexes, add to them, calibrate them, publish what the shards hold, and check it.
+"""Make sharded indexes, add videos, calibrate, publish snapshots, and check them.
 
 The name of a video decides its shard. Changes become visible all at once, when `publish_shards` writes a new
 snapshot; until then, searches use the previous one. Files are written here, without Ray.

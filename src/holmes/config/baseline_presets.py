@@ -1,4 +1,4 @@
-"""Other methods of the field with the settings of their releases, to stand beside ours.
+"""Presets of the baselines, with the settings of their releases.
 
 They train in one stage: our stage 2 only brings them hard negatives.
 """

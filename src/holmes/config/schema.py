@@ -1,4 +1,4 @@
-"""Every setting, typed, with a line under it. Contradictions are refused where they are set."""
+"""Every setting with its type and a line of explanation. Contradictory settings are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `holmes tune` searches: each setting with its range. docs/recipes.md says which ranges were measured.
+"""The settings that `holmes tune` searches, with their ranges (measured in docs/recipes.md).
 
 The preset's own value is always inside: a range is widened to it, a list of choices gets it added. A weight
 that the preset sets to 0 stays 0, so that the search changes settings and not the method.

@@ -1,4 +1,4 @@
-"""From the field's feature folders, or from a planted world, to batches on the device."""
+"""From feature folders, or the planted world, to batches on the device."""
 
 from holmes.data.bank import FeatureBank
 from holmes.data.loader import BatchLoader

@@ -1,4 +1,4 @@
-"""What is known about moments and fits beyond the captions, kept for analysis.
+"""Annotations beyond captions: moments, kinds, and other videos that fit a query.
 
 Formats, recognised by their content:
     moments.json     caption id → [first frame, end frame, frames]

@@ -1,4 +1,4 @@
-"""The store's features where the model runs: a batch is one gather.
+"""Features on the device of the model: a batch is one gather.
 
 If they fit, all rows live on the device as float16. Otherwise the mapped files are read into pinned memory,
 and only the batch is copied to the device. Both ways run the same code.

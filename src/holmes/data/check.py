@@ -1,4 +1,4 @@
-"""Verify a store: every byte against its checksum, and what its readers rely on."""
+"""Verify a store: every byte against its checksum, and the rules that its readers rely on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write a store back as the MS-SL folder layout (HDF5), so that other code can run on it.
+"""Write a store as an MS-SL feature folder (HDF5), for other code.
 
 Rows are what the store holds: pooled, of unit length, float16 precision, written as float32.
 """

@@ -1,4 +1,4 @@
-"""Collections as the field keeps them (MS-SL): captions, features, and what is known of the queries.
+"""Read and write collections in the field's folder layout (MS-SL): captions, features, annotations.
 
 A folder is written here, or searched for its collection, its splits and its feature sets.
 

@@ -1,4 +1,4 @@
-"""Batches of fixed shape: videos with all their queries, in an order that is a function of (seed, epoch).
+"""Batches of fixed shape: videos with all their queries, in an order that depends on (seed, epoch).
 
 An epoch is four index tables, built at once and sent to the device once; a step slices them and gathers.
 

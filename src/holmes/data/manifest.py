@@ -1,4 +1,4 @@
-"""What a store says about itself in `store.json`: sizes, provenance, every other file with its digest."""
+"""The manifest of a store, `store.json`: sizes, provenance, and a digest of every other file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From raw feature rows to what the model sees: 32 clips, at most 128 frames, at most 30 tokens, unit length.
+"""Pool raw features to the model's input: 32 clips, at most 128 frames, at most 30 tokens, unit length.
 
 N raw rows, L pooled rows, D width
 """

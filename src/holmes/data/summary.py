@@ -1,4 +1,4 @@
-"""What a store holds, as tables for people."""
+"""The contents of a store as printed tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write a store front to back: resumable while it grows, whole or absent under its name.
+"""Write a store, with resuming after an interruption. It appears under its name when it is complete.
 
 The store grows in a hidden folder beside its final path. Every commit flushes the arrays and records how far
 they are. A later writer with the same fingerprint cuts the arrays back to that record and continues.

@@ -1,1 +1,1 @@
-"""What was found, for other programs: timelines and markers for editors, clips as files, chapters."""
+"""Search results for other programs: timelines, markers, clips as files, chapters."""

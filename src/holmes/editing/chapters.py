@@ -1,4 +1,4 @@
-"""The chapters of a film: its scenes, each with a title where one is known.
+"""Divide a film into chapters: its scenes, with titles where they are known.
 
 A title is what is seen, or else what is said there. What is seen is a caption of the vocabulary whose search
 finds this film, with at least 60%, and this scene. Where an index is not calibrated nothing is said to be

@@ -1,4 +1,4 @@
-"""Which moments of an answer are taken over: the clips that timelines and files are made of."""
+"""Choose the moments of an answer that go into timelines and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was found, as video files: one clip for each moment, or one reel of all."""
+"""Save moments as video files: one clip per moment, or one reel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer as a file for editors: the format follows the file's name."""
+"""Write an answer as a file for editing programs, in the format of the file name."""
 
 from __future__ import annotations
 

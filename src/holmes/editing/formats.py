@@ -1,4 +1,4 @@
-"""An edit list in the formats that other programs read.
+"""Write an edit list in the formats of other programs.
 
 OTIO is written by opentimelineio. The EDL is written here: the adapter of opentimelineio leaves out the sound
 and the drop-frame mark.

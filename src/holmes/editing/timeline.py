@@ -1,4 +1,4 @@
-"""Clips laid end to end, in frames: what every timeline, marker list and chapter list is written from."""
+"""Clips in a row, counted in frames: the input of every timeline, marker list and chapter list."""
 
 from __future__ import annotations
 

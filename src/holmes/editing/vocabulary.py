@@ -1,4 +1,4 @@
-"""What a chapter may be called: short captions of everyday scenes, as people describe them."""
+"""Default chapter titles: short captions of everyday scenes."""
 
 CAPTIONS = tuple(
     line.strip()

@@ -1,1 +1,1 @@
-"""Encoders: sentences and videos into one space."""
+"""Encoders: sentences and videos to vectors in one space."""

@@ -1,4 +1,4 @@
-"""Gaussian attention in training on a CPU, head by head: what a head needs at once stays in the cache.
+"""Gaussian attention for training on a CPU, head by head, so that each head fits into the cache.
 
 Plain torch (`attend` in `gaussian.py`) writes eight tables of G × N × H × L × S to memory. Here two remain:
 the shares, and the random bytes of dropout. Keys behind the longest sequence are left out, because after the

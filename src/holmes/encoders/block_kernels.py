@@ -1,4 +1,4 @@
-"""What stands between a block's matrix products, one GPU program each: norms and the wide layer's ReLU.
+"""GPU kernels between a block's matrix products: norms, and the ReLU of the wide layer.
 
 Each reads its inputs once and writes its output once. The backward pass computes the sums again from the same
 inputs, and dropout is a hash of place and seed: only mean and deviation of each row are kept. Gradients that

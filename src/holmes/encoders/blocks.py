@@ -1,4 +1,4 @@
-"""Transformer blocks that stand side by side and are computed together, as batched matrix products.
+"""Parallel transformer blocks, computed together as batched matrix products.
 
 G blocks, K = 3 (query, key, value), N sequences, L positions, R = N · L rows, D width, I inputs, O outputs
 """

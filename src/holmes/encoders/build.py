@@ -1,4 +1,4 @@
-"""The model that the settings name."""
+"""Build the model that the settings name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dropout that decides by random bytes: eight decisions out of one random word.
+"""Dropout from random bytes: one random word makes eight decisions.
 
 Drawing a word for every decision costs more than the decision's own arithmetic. A byte resolves the rate to
 1/256; what is kept is scaled by the rate really used, so expectations stay exact.

@@ -1,4 +1,4 @@
-"""Whether the encoders use their fused kernels (`block_kernels.py`) or plain torch, and what runs at once."""
+"""Choose between fused kernels (`block_kernels.py`) and plain torch, and what runs concurrently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gaussian attention: neighbours count more, by a width that differs from block to block (appendix B.6).
+"""Gaussian attention: neighbours weigh more, with a different width per block (appendix B.6).
 
 `attend` is plain torch; on a GPU its fused twin in `attention_kernel.py` does the same in one pass.
 

@@ -1,4 +1,4 @@
-"""Models that travel: `hub:NAME` on a hub of huggingface_hub, or in a folder that takes its place.
+"""Shared models: `hub:NAME` on the Hugging Face hub, or in a folder that replaces it.
 
 A model is a checkpoint with its figures and a card. Only these files are taken, and nothing of them is run:
 

@@ -1,4 +1,4 @@
-"""Linear layers in training. On a CPU oneDNN multiplies: MKL uses half of the width of AMD's vector units.
+"""Linear layers for training. On a CPU, oneDNN replaces MKL, which is slow on AMD.
 
 R rows, I inputs, O outputs
 """

@@ -1,4 +1,4 @@
-"""Attention on the hyperboloid of curvature -1, as HLFormer has it, for blocks that stand side by side.
+"""HLFormer's attention on the hyperboloid of curvature -1, for parallel blocks.
 
 A point has a time, its first number, and a place in space with time² - |space|² = 1. Products of points lose
 digits when time and space cancel, so everything between the projections is computed in float32.

@@ -1,4 +1,4 @@
-"""MAIM: how much each block's output counts, position by position.
+"""MAIM: the weight of each block's output, position by position.
 
 A token that has seen all blocks asks each of them what it has; the answers become weights.
 

@@ -1,4 +1,4 @@
-"""The two passes of the mixture over all blocks, one GPU program each: the token's mean and the weighted sum.
+"""GPU kernels of the block mixture: the mean of the token, and the weighted sum.
 
 Both read the blocks once from memory, forward and backward. The plain twins are `TokenAttention.mean_of` and
 the sum in `BlockMixture.forward` of `mixture.py`.

@@ -1,4 +1,4 @@
-"""Padded positions: where they are, how attention leaves them out, and rows without them.
+"""Padded positions: masks, attention that ignores them, and rows without them.
 
 N sequences, L positions, R rows of valid positions
 """

@@ -1,4 +1,4 @@
-"""The precision the encoders compute in; evidence and losses are always float32."""
+"""The floating-point precision of the encoders. Evidence and losses always use float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features projected to the model's width, and an embedding for every position.
+"""Project features to the model's width, and add an embedding for each position.
 
 N sequences, L positions, I input width, D width
 """

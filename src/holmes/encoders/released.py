@@ -1,4 +1,4 @@
-"""Reads the published `torch.save` checkpoints, without executing anything they contain."""
+"""Read published `torch.save` checkpoints without executing anything in them."""
 
 from __future__ import annotations
 

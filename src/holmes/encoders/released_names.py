@@ -1,4 +1,4 @@
-"""Published weights and settings under our names, for Holmes and for the methods it is compared with.
+"""Map published weights and settings to our names, for Holmes and the baselines.
 
 A published checkpoint holds parallel blocks one by one, ours holds them stacked: in a new name `{k}` marks
 block k, and disappears when the blocks are stacked.

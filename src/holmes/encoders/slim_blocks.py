@@ -1,4 +1,4 @@
-"""Attention blocks without a feed-forward part, as MS-SL and GMMFormer have them, computed together.
+"""Parallel attention blocks without a feed-forward part, for MS-SL and GMMFormer.
 
 G blocks, N sequences, L positions, D width, I input width
 """

@@ -1,4 +1,4 @@
-"""TF-PRVR (NeurIPS 2026), a baseline without training: moments of a video from where its frames change.
+"""TF-PRVR (NeurIPS 2026), a baseline without training: moments where a video's frames change.
 
 Frames and sentences come from one frozen image-text model. Changes are found at several scales by a wavelet
 transform; the segments of all scales exchange what they show; a moment is what lies between two cuts. A

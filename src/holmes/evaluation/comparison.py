@@ -1,4 +1,4 @@
-"""Systems side by side: their figures, whether the differences mean anything, and the queries that differ.
+"""Compare systems: their figures, paired differences, and the queries that differ most.
 
 S seeds, Q queries
 """

@@ -1,4 +1,4 @@
-"""How far figures would move with other videos and other seeds: bootstrap intervals, alone and in pairs.
+"""Bootstrap intervals over videos and seeds, for single figures and paired differences.
 
 The queries of one video succeed and fail together, so videos are drawn, not queries; where there are several
 runs, seeds are drawn too. Systems that are compared are measured on the same drawn videos.

@@ -1,4 +1,4 @@
-"""Published figures, to print beside ours: the paper's tables and what others of the field report.
+"""Published figures of the paper and of other methods, for comparison.
 
 R@1, R@5, R@10, R@100 and SumR in percent; None where a publication gives only the sum. All trained methods
 select the best epoch on the evaluation split itself. A method that does not use the data set's usual features

@@ -1,4 +1,4 @@
-"""Is the moment found within the right video? By the best clip or frame, and by the alignment.
+"""Localisation within the right video, by the best clip or frame, and by the alignment.
 
 Q queries, V videos, M queries of one video, P positions (frames or clips), C clips, D width
 """

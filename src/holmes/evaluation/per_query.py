@@ -1,4 +1,4 @@
-"""One row per query: the rank of its video, how sure the model was, and where it saw the moment.
+"""One row per query: rank of its video, confidence, and best moment.
 
 Q queries, V videos, C clips
 """

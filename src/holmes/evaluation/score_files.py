@@ -1,4 +1,4 @@
-"""Scores from any other code: a matrix of queries × videos in a file, checked against a store.
+"""Score matrices of other code (queries × videos), checked against a store.
 
     np.savez("scores.npz", scores=scores, queries=query_ids, videos=video_ids)
 

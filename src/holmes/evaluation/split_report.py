@@ -1,4 +1,4 @@
-"""Everything there is to say about a model on a split, as one JSON object.
+"""All figures of a model on a split, as one JSON object.
 
 Recall of all queries and of groups of them, where moments are found, and whether the kinds that training
 gives to queries agree with the known ones.

@@ -1,4 +1,4 @@
-"""The tables of an evaluation: figures beside published ones, groups of queries, and comparisons of runs."""
+"""Tables of an evaluation: figures beside published ones, groups of queries, comparisons of runs."""
 
 from __future__ import annotations
 

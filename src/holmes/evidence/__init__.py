@@ -1,1 +1,1 @@
-"""Similarities as evidence: Dirichlet opinions, their fusion, and what they say about a query."""
+"""Similarities as evidence: Dirichlet opinions, their fusion, and the kinds of queries."""

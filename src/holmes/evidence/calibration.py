@@ -1,4 +1,4 @@
-"""What held-out queries taught about a model's scores, stored beside its weights or in an index."""
+"""A calibration, fitted on held-out queries, and its file beside the weights or in an index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The minimum of a smooth function of a few numbers, by BFGS; torch's own form of it loads torch's compiler.
+"""Minimise a smooth function of a few numbers by BFGS, without loading torch's compiler.
 
 A step along d is long enough when the loss fell by a share of what its slope promised, and the slope has
 flattened (Wolfe's conditions): then the new curvature is positive.

@@ -1,4 +1,4 @@
-"""Candidates that are parts of the same video are one answer: a Dirichlet's categories merge by adding up.
+"""Merge candidates that are parts of the same video, by adding their Dirichlet concentrations.
 
 Q queries, K candidates (best first)
 """

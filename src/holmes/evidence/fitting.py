@@ -1,4 +1,4 @@
-"""Fit a calibration on held-out queries: scored over a gallery of unseen videos, as those of a search are.
+"""Fit a calibration on held-out queries, scored like those of a search.
 
 Q queries, V videos, K candidates
 """

@@ -1,4 +1,4 @@
-"""One opinion out of two: Dempster's rule, in general and in closed form for Dirichlet evidence (eq. 16).
+"""Combine two opinions: Dempster's rule, in general and in closed form for Dirichlet evidence (eq. 16).
 
 Q queries, V candidates
 """

@@ -1,4 +1,4 @@
-"""Judge queries whose answer nobody knows, by the scores of their best candidates.
+"""Compute probabilities, kind and sentence of an answer from the scores of the best candidates.
 
     Candidates ─ judge ─ Judgement (tensors, of many queries) ─ Diagnosis (what a person is told of one)
 

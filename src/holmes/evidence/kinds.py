@@ -1,4 +1,4 @@
-"""What kind of answer a query got, read off one distribution by fixed rules.
+"""The kind of an answer, from its distribution, by fixed rules.
 
 The distribution gives a probability to each video and to "none of them"; together they are 1. The rules hold
 for every model and every size of collection:

@@ -1,4 +1,4 @@
-"""Query label calibration: polysemous queries share a little of their label with look-alikes (eq. 15).
+"""Query label calibration: polysemous queries share part of their label with similar videos (eq. 15).
 
 Q queries, V videos of the batch
 """

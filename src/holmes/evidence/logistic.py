@@ -1,4 +1,4 @@
-"""Logistic regression with a prior, by Newton's method: the one fit behind every curve of probabilities.
+"""Logistic regression with a prior, by Newton's method.
 
 Q queries, X inputs
 """

@@ -1,4 +1,4 @@
-"""Seen, said and written: opinions of several sources over the same videos and "none of them".
+"""Combine what is seen, said and written: opinions over the same videos and "none of them".
 
 A query has clauses: "a red ball while someone says the train is late" has one about pictures and one about
 what is said. A source tells how much likelier what it knows of a video is if that video is meant than if it

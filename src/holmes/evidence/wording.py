@@ -1,4 +1,4 @@
-"""Every sentence that a person reads in an answer, written from its distribution."""
+"""All sentences of an answer, written from its distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The passages of an index's videos as they were heard, one file each.
+"""The files with the passages of an index's videos, one per video.
 
 HEARD/NAME-HASH.json    what one video says and shows, how far the recognisers have come, and what made it
 """

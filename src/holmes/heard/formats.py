@@ -1,4 +1,4 @@
-"""Transcripts as text, SubRip and WebVTT. What a file said stays text: no markup of it is kept."""
+"""Write transcripts as text, SubRip and WebVTT, with markup escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is listened for in videos: subtitles, speech, text on screen."""
+"""Options of word extraction: subtitles, speech, text on screen."""
 
 from __future__ import annotations
 

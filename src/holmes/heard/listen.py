@@ -1,4 +1,4 @@
-"""From a video file to its passages: subtitles, else speech; and text on screen. The main flow of this part.
+"""From a video file to its passages: subtitles or speech, and text on screen. Read this file first.
 
 Run it again and it continues: finished videos are not heard again, and a long one goes on where it was.
 """

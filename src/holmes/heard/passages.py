@@ -1,4 +1,4 @@
-"""A passage: what is said or written between two times of a video, and the record of all passages of one.
+"""A passage (words between two times of a video), and the record of all passages of a video.
 
 Passage(start, end, text, source)    the only thing that storage, search and the page know of words
 """

@@ -1,4 +1,4 @@
-"""Text on screen: distinct frames are read, what stands still everywhere is dropped, repeats are joined.
+"""Text on screen: read distinct frames, drop logos, join repeated lines.
 
 A sample is read if it differs from the last one that was read. While what is written stays the same, frames
 are read less and less often; a scene cut brings them back to the shortest step.

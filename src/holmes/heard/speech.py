@@ -1,4 +1,4 @@
-"""Recognised speech: Whisper through faster-whisper, which skips silence. What it doubts is dropped.
+"""Speech recognition with faster-whisper, without silence and doubtful words.
 
 A recogniser writes words for whatever it hears: for music, noise, and languages it does not know. Its own
 doubt tells these apart. Words are kept only where it is sure of them on average.

@@ -1,4 +1,4 @@
-"""Subtitles: files beside a video, text streams inside it, and files that a person names.
+"""Read subtitles: files beside a video, text streams inside it, and files that the user names.
 
 SubRip, WebVTT and Advanced SubStation are parsed by pysubs2, unknown encodings by charset-normalizer.
 """

@@ -1,4 +1,4 @@
-"""MS-SL's losses of the frame branch, taken over queries × queries (Dong et al., ACM MM 2022).
+"""MS-SL's losses of the frame branch, over queries × queries (Dong et al., ACM MM 2022).
 
 A query meets the frame vectors that all queries of the batch gathered, each from its own video through its
 own best window. Only its own vector is positive: other queries of the same video are negatives.

@@ -1,4 +1,4 @@
-"""L_div: queries of one video should say different things (appendix B.1).
+"""L_div: queries of one video should differ (appendix B.1).
 
 V videos, M queries of one video, D width
 """

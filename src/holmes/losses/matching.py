@@ -1,4 +1,4 @@
-"""GMMFormerV2's matching: every query of a video is drawn towards a clip of its own (Wang et al., 2024).
+"""GMMFormerV2's matching: each query of a video is matched with its own clip (Wang et al., 2024).
 
 V videos, M queries of one video, C clips, K columns, D width
 """

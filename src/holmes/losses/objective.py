@@ -1,4 +1,4 @@
-"""The whole objective of a stage as named, weighted parts (eq. 21): this file shows how they meet.
+"""The objective of a stage as a sum of named, weighted parts (eq. 21).
 
 Q queries, V videos of the batch, M queries of one video, D width
 """

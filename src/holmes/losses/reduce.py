@@ -1,4 +1,4 @@
-"""Averages that leave padding out."""
+"""Averages without padding."""
 
 from __future__ import annotations
 

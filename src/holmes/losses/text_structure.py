@@ -1,4 +1,4 @@
-"""DreamPRVR's terms: queries of one video are alike, and the registers of a video are sound (CVPR 2026).
+"""DreamPRVR's terms: similar queries of one video, and well-formed registers (CVPR 2026).
 
 Q queries, V videos, D width
 """

@@ -1,1 +1,1 @@
-"""Videos to features: reading, encoders behind one protocol, resumable extraction."""
+"""From videos to features: reading, encoders, resumable extraction."""

@@ -1,4 +1,4 @@
-"""Captioned videos as a collection in the folder layout of the field; see `data/field_folders.py`."""
+"""Write captioned videos as a collection in the MS-SL layout (see `data/field_folders.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Video files as PyAV opens them: their tracks, their clocks, and what is wrong with them."""
+"""Open video files with PyAV: tracks, time bases, and reasons why a file is unusable."""
 
 from __future__ import annotations
 

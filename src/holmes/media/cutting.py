@@ -1,4 +1,4 @@
-"""Moments of films as MP4 files: packets copied from the key frame before, or frames encoded again.
+"""Save parts of films as MP4 files, by copying packets or encoding again.
 
 Copying is fast and loses nothing, but starts at a key frame. Encoding starts and ends at the very frame. A
 reel is several moments in one file, each after a title; its frames are encoded.

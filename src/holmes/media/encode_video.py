@@ -1,4 +1,4 @@
-"""One video file to its features: read, encode, keep. What a worker does for each of its jobs."""
+"""Extract the features of one video file: the job of a worker process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From video files to a folder of features: parallel, resumable, and no bad file stops the rest.
+"""Extract a folder of features from video files: parallel and resumable. Bad files are skipped.
 
 The flow: find the files, leave out those the folder already has, give the others to worker processes that
 each read, encode and write one video at a time, and gather what became of them.

@@ -1,4 +1,4 @@
-"""A folder of extracted features: one file per video, whole or absent, and a manifest of how they were made.
+"""A folder of extracted features: one file per video, and a manifest of how they were made.
 
     FEATURES/features.json                  format, version, the encoder, the sampling rate
     FEATURES/videos/NAME-HASH.safetensors   rows, times, thumbnails of one video

@@ -1,4 +1,4 @@
-"""The progress of reading films, in bytes and in seconds of film, shown in one line."""
+"""Progress over films, in bytes and seconds, shown in one line."""
 
 from __future__ import annotations
 

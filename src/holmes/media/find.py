@@ -1,4 +1,4 @@
-"""The videos that a user means: files by name, and what is found in folders."""
+"""Find the video files that a user names, and those in folders."""
 
 from __future__ import annotations
 

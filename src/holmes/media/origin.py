@@ -1,4 +1,4 @@
-"""What is remembered of a video file: enough to see that it changed, and to know it again elsewhere."""
+"""The identity of a video file: enough to notice changes, and to recognise it elsewhere."""
 
 from __future__ import annotations
 

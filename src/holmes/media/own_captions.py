@@ -1,4 +1,4 @@
-"""Captions of your own videos: from a table to a store to train on.
+"""Make a store for training from a table of your own captions.
 
 A CSV with a header, or JSON lines: `video` and `sentence`, and where they are known `split` (train, val or
 test), and `start` and `end` of the moment in seconds. A video is named by its path, its file name or its id.

@@ -1,4 +1,4 @@
-"""A picture that somebody gives: decoded in a process of its own, because any file may be hostile."""
+"""Decode a picture given by a user, in a separate process because it may be hostile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures as arrays of RGB bytes: scale, crop, small JPEGs for the page, titles for reels."""
+"""Pictures as arrays of RGB bytes: scale, crop, write JPEGs, draw titles."""
 
 from __future__ import annotations
 

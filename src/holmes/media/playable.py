@@ -1,4 +1,4 @@
-"""Converts films that a browser cannot play while they are watched: to fragmented MP4 with H.264 and AAC.
+"""Convert films that a browser cannot play to fragmented MP4 (H.264, AAC), while they are watched.
 
 It starts at any second. Pictures that are H.264 already are copied, others are decoded and encoded again.
 """

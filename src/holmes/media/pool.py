@@ -1,4 +1,4 @@
-"""Worker processes that extract videos: one that crashes fails its video, and another continues.
+"""Worker processes for extraction: a crash fails only its video, and another worker continues.
 
 Where the encoder uses a GPU, workers only decode: one model per core would fill the GPU with copies. The
 process with the GPU encodes their frames. Frames and rows go through memory that both sides map; a line on

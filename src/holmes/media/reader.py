@@ -1,4 +1,4 @@
-"""Frames of a video file at steady times, streamed: no more than a few decoded frames are held at once.
+"""Frames of a video at regular times, streamed, with only a few decoded frames in memory.
 
 A sample is what a viewer sees at its moment: the last frame that has come on by then. So a file whose frames
 come at uneven times, or that shows one picture for half a minute, gives the samples its viewer would expect.

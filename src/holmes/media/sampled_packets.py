@@ -1,11 +1,10 @@
-"""Which packets of a video need no decoding, because no sample shows what is in them.
+"""Find the packets of a video that need no decoding, because no sample depends on them.
 
-Samples are few: two of the twenty-five frames of a second. A frame that none of them shows is marked, and the
-decoder leaves it out where no other frame is built from it. Between the last frame that is shown and a fresh
-start, a key frame after which no frame depends on earlier ones, nothing is decoded at all. The frames that
-are shown come out as if everything had been decoded.
+Only about two of twenty-five frames per second are sampled. The decoder skips a frame if it is not sampled,
+and no other frame depends on it. Between the last sampled frame and the next key frame that starts afresh,
+nothing is decoded. The sampled frames are identical to those of full decoding.
 
-Packets come in the order of decoding. What a frame is followed by on the screen is known a few packets later.
+Packets come in decoding order, so the next frame on the screen is known only a few packets later.
 """
 
 from __future__ import annotations

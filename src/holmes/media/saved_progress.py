@@ -1,4 +1,4 @@
-"""The progress of extracting one video, saved now and then so that an interrupted extraction continues.
+"""Save the progress of extracting a video, so that an interrupted extraction continues.
 
     FEATURES/videos/.ID.unfinished    rows, times and thumbnails up to a position, and that position
 

@@ -1,4 +1,4 @@
-"""The frames of a film as an editor counts them: its rate, its first timecode, and the frames of a moment.
+"""The frames of a film as an editor counts them: rate, first timecode, frames of a moment.
 
 Editors count frames at a steady rate. A film with uneven frames gets the usual rate that tells its closest
 frames apart; frame number n is then the picture on the screen n / rate seconds after the first one.

@@ -1,4 +1,4 @@
-"""Arrays and a typed record about them in one safetensors file, with a digest of all that is in it."""
+"""Arrays and a typed record in one safetensors file, with a digest of its contents."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Reports: pages of tables and figures about runs. `figures` draws them from plain numbers, without torch."""
+"""Pages of tables and figures about runs. `figures` draws from plain numbers, without torch."""

@@ -1,4 +1,4 @@
-"""The page of a comparison: its tables, and timelines of the queries that were won and lost."""
+"""The page of a comparison: its tables, and timelines of queries won and lost."""
 
 from __future__ import annotations
 

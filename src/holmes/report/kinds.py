@@ -1,4 +1,4 @@
-"""What the figures about kinds of query need: the plane on which they are separated, and examples of each.
+"""Data for the figures about kinds of query: the plane that separates them, and examples.
 
 Q queries, V videos, F frames
 """

@@ -1,4 +1,4 @@
-"""What the figures about moments need: similarity along the timeline, and the alignment within a video.
+"""Data for the figures about moments: similarity along the timeline, and alignments.
 
 Q queries, V videos, M queries of one video, F frames, C clips
 """

@@ -1,4 +1,4 @@
-"""A run's report: its figures, tables and confidence, from its best checkpoint."""
+"""The report of a run: figures, tables and confidence of its best checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search for settings as tables: what was chosen and what each setting is worth, the best trials."""
+"""A search for settings as tables: the chosen settings, how much each matters, the best trials."""
 
 from __future__ import annotations
 

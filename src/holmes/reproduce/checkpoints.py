@@ -1,4 +1,4 @@
-"""Published checkpoints on the user's features: at once they tell whether the features are right."""
+"""Evaluate published checkpoints on the user's features, to verify the features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One progress display for the whole plan: each run's epochs and SumR, and the time left."""
+"""One progress display for all runs: epochs, SumR and the time left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""About how long an epoch takes on this device, from a few passes through the encoders on random features."""
+"""Estimate the time of an epoch on this device, from a few passes on random features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the field's collections and the published checkpoints in a folder, as people have them.
+"""Find the field's collections and published checkpoints in a folder.
 
 Zip files, unpacked folders, wrapped in other folders, BigFile or HDF5, all collections or one. What differs
 from the field's copy is remarked; what is missing is named with where to get it.

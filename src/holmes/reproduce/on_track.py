@@ -1,4 +1,4 @@
-"""Whether a run follows the published run of the same preset, epoch by epoch.
+"""Compare a run with the published run of the same preset, epoch by epoch.
 
 Two runs of one setting differ: a run may be two epochs ahead or behind, and SumR moves between epochs. A run
 that is outside of both allowances for two epochs in a row has left the published one.

@@ -1,4 +1,4 @@
-"""RESULTS/index.html, the tables as LaTeX, and where every row comes from."""
+"""Write RESULTS/index.html, the tables as LaTeX, and the origin of every row."""
 
 from __future__ import annotations
 

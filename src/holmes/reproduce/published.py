@@ -1,4 +1,4 @@
-"""What is known of the field's collections and of the published runs: sizes, widths, sources, curves."""
+"""Facts about the field's collections and the published runs: sizes, widths, sources, curves."""
 
 from __future__ import annotations
 

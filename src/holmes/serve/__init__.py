@@ -1,1 +1,1 @@
-"""A page and an HTTP API over an open index; FastAPI is imported here and nowhere else."""
+"""The web page and HTTP API of an index. FastAPI is imported only here."""

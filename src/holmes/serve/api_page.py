@@ -1,4 +1,4 @@
-"""The API as a page, /api: every request with what it takes and gives, as openapi.json describes it."""
+"""The documentation page of the API, /api, from openapi.json."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The application: an open index (or anything that searches like one) in, a page and an API out.
+"""The application: from a `SearchIndex` to a page and an API.
 
 Several libraries have an application each, with an index, jobs and uploads; they share only rates.
 

@@ -1,4 +1,4 @@
-"""Concurrent queries share a scan: while one is running, those that come in wait and are answered together.
+"""Let concurrent queries share scans: queries that arrive during a scan are answered by the next.
 
 No query waits for others to arrive: one that finds the thread idle is searched at once. Clients take turns,
 so a client with many or long sentences waits for its own.

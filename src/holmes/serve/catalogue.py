@@ -1,4 +1,4 @@
-"""The videos of an index as the page knows them: by an id that is safe in an address, with title and folder.
+"""The videos of an index for the page: ids that are safe in addresses, titles, folders.
 
 Only what the index names can be reached. An id is looked up, never turned into a path. A link is followed
 only to a video in a folder that the index held videos of when it was opened.

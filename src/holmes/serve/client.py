@@ -1,4 +1,4 @@
-"""An index on another machine, searched as if it were open here: `holmes.connect(URL).search(sentence)`."""
+"""A client for an index on another machine: `holmes.connect(URL).search(sentence)`."""
 
 from __future__ import annotations
 

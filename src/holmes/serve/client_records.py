@@ -1,4 +1,4 @@
-"""What the API answers, as the records that it was made from."""
+"""Turn answers of the API back into records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP connections that nobody can hold for long: a deadline for every header, body and send, and caps.
+"""HTTP connections with deadlines for headers, bodies and sends, and limits on their number.
 
 The parser is h11, which bounds the bytes of a header; uvicorn does the rest. A connection over a cap takes
 the place of the one that has waited longest without a complete request, so half-open connections lock nobody

@@ -1,4 +1,4 @@
-"""Decoding of videos for a server, in a child process that `holmes.serve.decoding` starts.
+"""The child process that decodes videos for a server, started by `holmes.serve.decoding`.
 
 A hostile video can crash or exhaust this process, not the server: its memory and what it may write are
 bounded, and it ends when the server does.

@@ -1,4 +1,4 @@
-"""Pictures and conversions of videos, decoded in child processes: a hostile file harms no server.
+"""Decode pictures and convert videos in child processes, so hostile files cannot harm the server.
 
 Clients take turns; a few pictures are decoded at a time. A conversion has a process to itself.
 """

@@ -1,4 +1,4 @@
-"""Up to three questions that a collection answers surely, of sixty common sentences."""
+"""Suggest up to three searches that a collection answers with high probability."""
 
 from __future__ import annotations
 

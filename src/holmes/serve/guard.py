@@ -1,4 +1,4 @@
-"""Who may ask what: every request passes here first.
+"""Checks of every request: host, origin, token, rate.
 
 - The Host header must name the server itself, which stops DNS rebinding.
 - A request that another site's page makes is refused.

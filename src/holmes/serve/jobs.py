@@ -1,4 +1,4 @@
-"""Adding and removing videos for those who may manage the index; one change at a time.
+"""Add and remove videos on request, one change at a time.
 
 Videos are added in a child process, which keeps the server quick and ends when the server does.
 """

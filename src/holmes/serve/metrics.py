@@ -1,4 +1,4 @@
-"""Counts for operators, in the text format that Prometheus reads."""
+"""Counters in the text format of Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API takes and gives, as it is documented under /api/openapi.json."""
+"""The requests and responses of the API, as documented in /api/openapi.json."""
 
 from __future__ import annotations
 

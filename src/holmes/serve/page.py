@@ -1,4 +1,4 @@
-"""The page: a few files of the package, read once. Nothing else can be asked for by name."""
+"""Serve the files of the page, and no others."""
 
 from __future__ import annotations
 

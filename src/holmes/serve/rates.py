@@ -1,4 +1,4 @@
-"""How much each client may ask: a number of requests at once, and a steady rate after that."""
+"""Rate limits per client: a burst of requests, then a steady rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small things every route shares: JSON that any file name survives, and errors with a reason."""
+"""Helpers for routes: JSON that accepts any file name, and errors with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hits for other programs: /api/export, a timeline, markers or chapters; /api/cut, the moments as videos."""
+"""/api/export writes timelines, markers and chapters; /api/cut writes moments as videos."""
 
 from __future__ import annotations
 

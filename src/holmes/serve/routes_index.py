@@ -1,4 +1,4 @@
-"""The index itself and the server: what it holds, whether it is well, and changes for those who may."""
+"""Routes about the index and the server: description, health, and changes if allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The libraries of one server, and one search over all of them."""
+"""Routes for several libraries, and one search over all."""
 
 from __future__ import annotations
 

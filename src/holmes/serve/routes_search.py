@@ -1,4 +1,4 @@
-"""Sentences in, hits out: /api/search; /api/search/by takes pictures and more than one sentence too."""
+"""/api/search for sentences; /api/search/by for pictures, moments and several sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saved searches: listed for everybody, saved and removed by those who may manage the index."""
+"""Routes for saved searches: list for everybody, save and remove with --manage."""
 
 from __future__ import annotations
 

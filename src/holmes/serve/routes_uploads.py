@@ -1,4 +1,4 @@
-"""Files sent to the server, with --uploads: announced, then sent in pieces."""
+"""Routes for uploads: announce a file, then send its pieces."""
 
 from __future__ import annotations
 

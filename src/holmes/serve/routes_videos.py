@@ -1,4 +1,4 @@
-"""The videos of an index: what is known of them, their pictures, and the films themselves."""
+"""Routes for videos: details, pictures and the films themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start the server and run it until it is told to stop; requests under way are finished first."""
+"""Start the server, run it, and let running requests finish at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server is told when it starts, and the limits it keeps."""
+"""The settings and limits of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one running server holds: the index behind its batcher, and the catalogue of the snapshot in use."""
+"""The state of a running server: the index with its batcher, and the catalogue of its snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Films on their way to a player: files in ranges, and conversions that stop when nobody watches."""
+"""Send films to players: ranges of files, and conversions that stop when nobody watches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of videos: decoded from the file at the second asked for, or the nearest one the index kept."""
+"""Pictures of videos: decoded at a given second, or the nearest stored thumbnail."""
 
 from __future__ import annotations
 

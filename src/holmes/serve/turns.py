@@ -1,4 +1,4 @@
-"""A queue in which clients take turns: whoever has been served least comes next (fair queueing).
+"""A fair queue: the client that has been served least comes next.
 
 What a client has been served is a sum of costs. A client that was away does not save up turns: it starts
 where the client stood that was served last. The connections of one client take turns in the same way.

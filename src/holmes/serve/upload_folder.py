@@ -1,4 +1,4 @@
-"""The folder for uploads: names that are safe there, unfinished files, and how a finished one gets its name.
+"""The folder of uploads: safe names, unfinished files, and the final rename.
 
 Unfinished files lie in FOLDER/.holmes-uploads as ID.part, each with what was announced in ID.json. The id is
 made from what was announced, so announcing the same file again continues it. A finished file appears under

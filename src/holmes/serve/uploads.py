@@ -1,4 +1,4 @@
-"""Files that browsers and programs send: received in pieces, checked by hash, then added to the index.
+"""Receive uploads in pieces, check their hash, and add them to the index.
 
     announce ─ pieces ─ hash ─ FOLDER/name ─ job that adds it to the index
 

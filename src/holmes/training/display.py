@@ -1,4 +1,4 @@
-"""What a person sees during a run: what it is doing, how fast, and the best SumR so far."""
+"""The display of a run: settings, progress, speed, and the best SumR so far."""
 
 from __future__ import annotations
 

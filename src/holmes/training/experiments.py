@@ -1,4 +1,4 @@
-"""Many runs as one: seeds, protocols, rows of an ablation table, values of a sweep.
+"""Many runs as one experiment: seeds, protocols, ablation rows, swept values.
 
 Every run has a folder of its own and a finished one is not repeated, so any of these can be stopped and gone
 on with by the same call.

@@ -1,4 +1,4 @@
-"""The kernels of a step, compiled side by side before its first time.
+"""Compile the kernels of a step in parallel, before the first step.
 
 A step is gone through once without launching a kernel. What the kernels would have written stays undefined,
 so nothing may be kept from it. Triton keeps the kernels, on disk too, where the next run finds them.

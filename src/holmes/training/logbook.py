@@ -1,4 +1,4 @@
-"""What happened, epoch by epoch: one JSON line each with its checksum, and TensorBoard on request."""
+"""The log of a run: one JSON line per epoch with a checksum, and TensorBoard on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The optimiser of the published runs, over one flat buffer that holds every parameter.
+"""The optimiser of the published runs, on one flat buffer with all parameters.
 
 Adam without bias correction, decoupled weight decay, and each tensor's gradient clipped on its own. One
 buffer means one update, one all-reduce and one finite check, however many parameters there are.

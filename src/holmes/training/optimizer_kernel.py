@@ -1,4 +1,4 @@
-"""The optimiser's step in three GPU programs over the flat buffers: squares, norms, update.
+"""The optimiser's step as three GPU kernels on the flat buffers: squares, norms, update.
 
 The buffers are cut into chunks, none of which crosses from one clipped tensor into the next, so a program
 needs its tensor's number and weight decay once instead of once for every element. Sums are added in a fixed

@@ -1,4 +1,4 @@
-"""Protocols: on which split a run selects its best epoch, and on which it is tested and calibrated."""
+"""The protocols: which split selects the best epoch, and which splits test and calibrate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything needed to continue after a kill: saved between epochs, whole or not at all.
+"""Save the state of a run between epochs, atomically, and resume from it.
 
 `state.json` names the file with the tensors and is replaced last. Random numbers need no saving: every
 epoch seeds them from (seed, epoch, rank).

@@ -1,4 +1,4 @@
-"""A run before its first step: settings that fit the store, and the objective that they describe."""
+"""Prepare a run: settings that fit the store, and their objective."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several runs at once on one machine: processes side by side, each training one run after another.
+"""Train several runs at once on one machine, in child processes.
 
 A run of a small collection uses a tenth of a GPU, and a small model one core. Every run has its own folder
 and continues where it stopped, so all of them can be interrupted and started again like a single run.

@@ -1,4 +1,4 @@
-"""The best position of every pair, as a dot product and scaled, each table passed once on a GPU.
+"""A GPU kernel for the best position of every pair, as dot product and cosine.
 
 The products are the library's, of the encoders' own numbers (bf16 on a GPU) with sums in float32. One program
 reads them and keeps the best position of either kind. In the backward pass another writes the gradients to

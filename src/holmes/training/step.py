@@ -1,4 +1,4 @@
-"""One training step: encode, gather, loss, gradient, update. No waiting for the device anywhere.
+"""One training step: encode, gather, loss, gradient, update, without waiting for the device.
 
 On several devices every rank encodes its share of the batch and receives the others' embeddings. All ranks
 compute the same loss of the whole batch. So the gradient of a rank's own share is its slice of what it

@@ -1,4 +1,4 @@
-"""Soft query-to-clip alignments within a video: interchangeable callables, none with gradient (eq. 19-20).
+"""Soft alignments of queries and clips within a video, without gradient (eq. 19-20).
 
 Each takes similarities scaled to [0, 1] and a mask of valid queries and returns, for every valid query, a
 distribution over the video's clips.

@@ -1,4 +1,4 @@
-"""All Sinkhorn iterations of a small problem in one GPU program: the potentials never leave the chip.
+"""A GPU kernel with all Sinkhorn iterations of a small problem.
 
 The plain twin is the loop in `holmes.transport.sinkhorn`.
 

@@ -1,1 +1,1 @@
-"""Worlds made on purpose, with known answers: planted as features, rendered as video files."""
+"""Generated collections with known answers: planted as features, or rendered as video files."""

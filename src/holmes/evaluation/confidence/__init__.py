@@ -1,1 +1,1 @@
-"""Confidence: how sure an answer is, and the proof that this can be trusted."""
+"""The confidence of answers, and its evaluation."""

@@ -1,4 +1,4 @@
-"""A split's queries, and how sure their answers are: by our confidence and by the baselines.
+"""The answers to a split's queries, with our confidence and that of the baselines.
 
 Q queries, V videos
 """

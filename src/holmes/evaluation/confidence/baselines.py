@@ -1,4 +1,4 @@
-"""What a sceptic would use as confidence: the score, the margin, the softmax, agreement under dropout.
+"""Baseline confidences: top score, margin, softmax entropy, agreement under dropout.
 
 Each is larger where the answer is surer. None is a probability; a logistic curve fitted on held-out queries
 makes it one, so that its calibration can be compared with ours.

@@ -1,4 +1,4 @@
-"""Queries made worse on purpose: words dropped, shuffled or misspelled.
+"""Corrupt queries: drop, shuffle or misspell words.
 
 Captions are corrupted where a text encoder is at hand to read them again; where only token features exist,
 these are. That is milder, because a token's feature has seen its neighbours, and a misspelt word becomes a

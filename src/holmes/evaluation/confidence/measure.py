@@ -1,4 +1,4 @@
-"""Does the confidence mean anything? Measured beside what a sceptic would use instead.
+"""Evaluate the confidence of a model, compared with baseline confidences.
 
 For our confidence and each baseline: risk-coverage, how well right answers are told from wrong ones, and
 calibration. What the single quantities are good for is measured in `quantities.py`.

@@ -1,4 +1,4 @@
-"""How good a confidence is: does it order answers by their being right, and is it true as a probability?
+"""Metrics of confidence: does it rank right answers first (AURC, AUROC), is it calibrated (ECE)?
 
 Every figure is computed for B weightings of the queries at once: all ones give the value, counts of a
 bootstrap its interval, and the same counts for two confidences the interval of their difference.

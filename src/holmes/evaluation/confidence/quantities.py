@@ -1,4 +1,4 @@
-"""What single quantities are good for: queries that several videos fit, hard queries, kinds, gallery sizes.
+"""Single quantities on polysemous queries, hard queries, kinds, and other gallery sizes.
 
 Q queries, V videos, N videos of a smaller gallery, B weightings of a bootstrap
 """

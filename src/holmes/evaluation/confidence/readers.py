@@ -1,4 +1,4 @@
-"""The encoders behind a store: what can read a corrupted caption again, and its joint model."""
+"""Load the encoders behind a store, to encode corrupted captions."""
 
 from __future__ import annotations
 

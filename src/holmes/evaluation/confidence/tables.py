@@ -1,4 +1,4 @@
-"""The evaluation of uncertainty as tables for people."""
+"""Tables of the evaluation of confidence."""
 
 from __future__ import annotations
 

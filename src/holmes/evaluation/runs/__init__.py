@@ -1,1 +1,1 @@
-"""Finished runs: found in their folders, evaluated, compared, their confidence measured."""
+"""Finished runs: find, evaluate and compare them, and measure their confidence."""

@@ -1,4 +1,4 @@
-"""Runs side by side: systems that differ by more than their seed, evaluated on the same queries."""
+"""Compare runs: group them into systems, and evaluate them on the same queries."""
 
 from __future__ import annotations
 

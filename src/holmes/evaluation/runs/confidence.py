@@ -1,4 +1,4 @@
-"""How far a trained run may be trusted: its calibration found or fitted, and its uncertainty evaluated."""
+"""Find or fit the calibration of a trained run, and evaluate its confidence."""
 
 from __future__ import annotations
 

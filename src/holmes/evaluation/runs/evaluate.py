@@ -1,4 +1,4 @@
-"""A trained run, evaluated: its best checkpoint, on the store it was trained on or on another."""
+"""Evaluate the best checkpoint of a run, on its own store or another."""
 
 from __future__ import annotations
 

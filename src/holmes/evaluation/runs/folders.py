@@ -1,4 +1,4 @@
-"""Folders of runs and lone checkpoints: their stores, and which of them differ only by their seed."""
+"""Find runs and checkpoints in folders, their stores, and which differ only by their seed."""
 
 from __future__ import annotations
 

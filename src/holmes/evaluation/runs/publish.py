@@ -1,4 +1,4 @@
-"""Hand a trained model on: its checkpoint, figures with intervals and a card, to a hub or into a folder."""
+"""Publish a trained model: checkpoint, figures with intervals and a card, to a hub or a folder."""
 
 from __future__ import annotations
 

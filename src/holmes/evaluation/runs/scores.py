@@ -1,4 +1,4 @@
-"""Scores from outside, and methods without training, as runs like any other."""
+"""Score files, and methods without training, as runs."""
 
 from __future__ import annotations
 

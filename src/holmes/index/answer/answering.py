@@ -1,4 +1,4 @@
-"""From the nearest videos to answers: judged, with moments; the same for one index and for many shards.
+"""From the nearest videos to answers with probabilities and moments, for one index or many shards.
 
 Q queries, K candidates
 """

@@ -1,4 +1,4 @@
-"""What a search answers: videos with moments, and how sure to be of them."""
+"""The records of an answer: hits with moments, quotes and probabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every index offers, wherever it is: on this machine, in shards, or behind a server."""
+"""The interface of every index: local, sharded, or behind a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibrate an index on sentences whose videos are known; judge its answers by that, or as its model does.
+"""Calibrate an index with sentences whose videos are known, and load its calibration.
 
 Q queries, V videos
 """

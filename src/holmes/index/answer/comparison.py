@@ -1,4 +1,4 @@
-"""Indexes of the same videos on the same sentences: where each ranks the right video, and how sure it is.
+"""Compare indexes of the same videos on the same sentences.
 
 Q sentences, V videos
 """

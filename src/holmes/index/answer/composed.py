@@ -1,4 +1,4 @@
-"""Queries of more than one sentence: pictures, what to leave out, and what happens next.
+"""Queries beyond one sentence: pictures, moments, exclusion, and what happens next.
 
 Similarities to sentences and to pictures are not of one size, so each is divided by its spread over the index
 before they are added.

@@ -1,4 +1,4 @@
-"""First hits that show the same moment: frames are compared with each other, less what a collection shares.
+"""Find first hits that show the same moment, by comparing their frames.
 
 Q queries, H hits, F frames, D width
 """

@@ -1,4 +1,4 @@
-"""Whether a sentence is in another language than English, which some models cannot read."""
+"""Detect sentences in languages that a model cannot read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an index and shards share: sentences are encoded here, and videos added and removed here."""
+"""Code shared by local and sharded indexes: encode sentences, add and remove videos."""
 
 from __future__ import annotations
 

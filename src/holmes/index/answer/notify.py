@@ -1,4 +1,4 @@
-"""Who is told of a new match: a command, without a shell, or a webhook on this machine or an allowed one."""
+"""Report new matches of saved searches to a command or a webhook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search is asked: sentences, how many hits and the options, checked in one place; their probes."""
+"""A search request: sentences, number of hits and options, checked; and its probes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search in an index: a sentence in, videos with moments and a diagnosis out.
+"""Search a single index: from a sentence to videos with moments and a diagnosis.
 
 Q queries, S parts of videos, K candidates (the best parts), D width
 """

@@ -1,4 +1,4 @@
-"""Searches that are kept with an index, and the videos that match them since they were saved.
+"""Saved searches of an index, and the videos that match them.
 
     INDEX/searches.json    every search by its name, with the matches that are known already
 

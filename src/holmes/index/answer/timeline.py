@@ -1,4 +1,4 @@
-"""A video along its time: how well a query fits at every frame, whichever part the frame belongs to.
+"""The similarity of a query along a whole video, across its parts.
 
 S parts of a video, P rows of a part, F frames of a part, N positions in time, C clips, T probes, D width
 """

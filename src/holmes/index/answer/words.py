@@ -1,4 +1,4 @@
-"""The spoken and written words of videos, as evidence for a sentence, and as what an answer quotes.
+"""Spoken and written words: evidence for a sentence, and quotes in an answer.
 
 The flow: the sentence's words and meaning, the videos whose passages have them, and the scores of these
 videos' pictures; then all sources are judged together (`holmes.evidence.sources`).

@@ -1,4 +1,4 @@
-"""The model behind an index: loaded by name or checkpoint, or given as an object."""
+"""Load the model of an index, by name, checkpoint or object."""
 
 from __future__ import annotations
 

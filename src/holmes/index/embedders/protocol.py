@@ -1,4 +1,4 @@
-"""What an index asks of a model: vectors of videos and of sentences, and enough to recognise it again.
+"""The interface of a model for an index: vectors of videos and sentences, and an identity.
 
 A video, or a part of a long one, becomes up to 128 frames and 32 clips, and a sentence a query.
 """

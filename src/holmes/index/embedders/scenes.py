@@ -1,4 +1,4 @@
-"""The scenes of a video: when they begin, and clips that stay inside one, as a mean of two shows neither.
+"""Find the scenes of a video, and make clips that do not cross a cut.
 
 N rows, L rows that the last scene may begin with, C clips, D width
 """

@@ -1,4 +1,4 @@
-"""A checkpoint of `holmes train`, or a published one, behind an index.
+"""A checkpoint of `holmes train`, or a published one, as the model of an index.
 
 V videos, N raw rows, F frames, C clips, T tokens, D width
 """

@@ -1,4 +1,4 @@
-"""A joint image-text model behind an index: its frames and sentences as they are, without any training.
+"""A joint image-text model as the model of an index, without training.
 
 N raw rows, D width
 """

@@ -1,1 +1,1 @@
-"""The exact nearest videos of a query: int8 codes, a scan with bounds, exact scores."""
+"""Exact search for the nearest videos: int8 codes, a scan with bounds, exact scores."""

@@ -1,4 +1,4 @@
-"""Sums of scores that are exact, so that one index and many shards compute the same numbers.
+"""Exact sums of scores, equal for one index and for many shards.
 
 Scores are counted in whole steps. Whole numbers add up to the same total in any order, so the sums over
 shards equal the sum over the whole index.

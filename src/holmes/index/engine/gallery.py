@@ -1,4 +1,4 @@
-"""The embeddings of an index where they are searched: mapped from the disk, or resident on a GPU.
+"""The embeddings of an index in memory: mapped from disk, or resident on a GPU.
 
 The unit of search is a part: a short video is one part, a long video has several.
 

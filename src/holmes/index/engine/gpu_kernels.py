@@ -1,4 +1,4 @@
-"""The inner loops of search on a GPU, in Triton, which takes a third of a second to import.
+"""The inner loops of search on a GPU, in Triton. Imported only when needed.
 
 `weighted_best_fused` reads the codes once. Products stay in registers; only the maximum of each tile of 16
 rows is written, a sixteenth of what plain torch writes. A second pass turns a part's tiles into its score.

@@ -1,4 +1,4 @@
-"""The inner loops of search: the best frame and the best clip of every part of a video, for every probe.
+"""The inner loops of search on a CPU: the best frame and clip of every part, for every probe.
 
 The scan multiplies codes in int8 and adds up in int32, without rounding. On a CPU, few probes go through
 NumKong's kernels, which are as fast as the memory, and many through torch's. `gpu_kernels.py` is for GPUs.

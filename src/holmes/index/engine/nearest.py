@@ -1,4 +1,4 @@
-"""The best videos of every query. Every part that the scan's bound does not rule out is scored exactly.
+"""The best videos of every query: parts that the scan's bound does not exclude are scored exactly.
 
 Q queries, T probes of a query, S parts of videos, K best parts, M parts scored again, H hits, P rows of a
 part, D width

@@ -1,4 +1,4 @@
-"""Search in passages: exact words and phrases through FTS5, meaning through a scan of int8 vectors.
+"""Search passages: words and phrases with FTS5, meaning by a scan of int8 vectors.
 
 The information of a word follows from how many of all passages have it, also those of other shards; so it is
 counted first (`count`), then the best videos are found (`find`). What a shard finds does not depend on how

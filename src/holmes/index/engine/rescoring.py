@@ -1,4 +1,4 @@
-"""The exact scores of chosen pairs of a query and a part of a video.
+"""Exact scores of given pairs of a query and a part.
 
 Codes have a known error. The best row of a part is among the rows whose code comes within twice that error of
 the best code: a few in a hundred. Only these rows are read in float16 and multiplied in float64. A GPU

@@ -1,4 +1,4 @@
-"""The scan: the score of every part from int8 codes, and a bound on its exact score.
+"""The int8 scan: an approximate score of every part, with a bound on its error.
 
 Both branches and both kinds of query take one form here. A query is a few probes, and it scores a part with
 Σ over probes of (frame weight · best frame + clip weight · best clip). A single query is one probe with both

@@ -1,1 +1,1 @@
-"""Videos into an index: found, recognised, extracted, cut into parts and scenes, embedded, added."""
+"""Add videos to an index: find, identify, extract, cut into parts and scenes, embed."""

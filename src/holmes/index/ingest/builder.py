@@ -1,4 +1,4 @@
-"""From videos to an index: recognise, extract, embed, add. Run it again and it continues."""
+"""Build an index from videos: identify, extract, embed, add. Continues after an interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files known again by their content: moved ones keep their features, copies are named."""
+"""Identify files by content: moved files keep their features, copies are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From videos of an index to their words: heard in worker processes, given vectors, added to the index.
+"""Extract the words of an index's videos in worker processes, and add them to the index.
 
 Pictures come first, so a collection can be searched while its words are still being recognised.
 """

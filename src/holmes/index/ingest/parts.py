@@ -1,4 +1,4 @@
-"""A long video in parts: consecutive, overlapping stretches, each as long as the model sees well.
+"""Divide a long video into overlapping parts of the length that the model was made for.
 
 All parts of a video have equally many rows. A moment not longer than the overlap lies whole in one of them.
 

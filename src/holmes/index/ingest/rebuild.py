@@ -1,4 +1,4 @@
-"""An index made again with another model, beside the one that keeps answering until it is complete."""
+"""Rebuild an index with another model, while the old one keeps answering."""
 
 from __future__ import annotations
 

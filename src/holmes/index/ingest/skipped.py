@@ -1,4 +1,4 @@
-"""Files that are not in an index, or only in part, and why.
+"""The list of files that were skipped, or read only in part, with reasons.
 
     INDEX/left_out.json    {"left_out": [{"name", "reason"}], "partial": […], "copies": […]}
 

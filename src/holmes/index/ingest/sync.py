@@ -1,4 +1,4 @@
-"""Make an index match a folder: follow what is new, changed, moved or deleted, once or again and again.
+"""Update an index to match a folder: new, changed, moved and deleted videos, once or repeatedly.
 
 The flow: list the folder's videos, add those that are new or changed, rename those that have moved, remove
 those that were deleted. A video is removed only if it is known to be deleted: a disk that is not connected

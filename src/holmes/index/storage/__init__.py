@@ -1,1 +1,1 @@
-"""An index on disk: segments, a manifest whose replacement is the commit of every change, snapshots."""
+"""An index on disk: segments, a manifest, snapshots. Replacing the manifest commits a change."""

@@ -1,4 +1,4 @@
-"""A checksum for every stored row, so that a search notices damage in what it reads.
+"""A checksum per stored row, so that a search detects damage in what it reads.
 
     checksum(row) = Σ wᵢ · rowᵢ  (mod 2^64)
 

@@ -1,4 +1,4 @@
-"""Embeddings in int8, for a scan at half the cost, and how far off its similarities can be.
+"""Int8 codes of embeddings, and a bound on the error of their similarities.
 
 Rows and queries are rotated by one orthogonal matrix, which spreads what they hold evenly over their
 numbers, and rounded to multiples of a scale: one for each part of a video, one for each query. What is kept

@@ -1,4 +1,4 @@
-"""The embeddings of an index as one Parquet table, which pandas, DuckDB and vector databases load.
+"""Export the embeddings of an index as one Parquet table.
 
 video, part, kind (frame or clip), start, end (seconds), vector (the width of the index, length 1)
 """

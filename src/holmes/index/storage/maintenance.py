@@ -1,4 +1,4 @@
-"""Keep an index sound and small: what is wrong with its files, and the space of what was removed."""
+"""Check an index for damage, and compact it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one file that says what an index holds. Replacing it is the commit of every change.
+"""The manifest of an index. Replacing it commits a change.
 
 It carries a checksum of its own, so damage can be told from a format that this version does not know.
 """

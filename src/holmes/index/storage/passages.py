@@ -1,4 +1,4 @@
-"""Passages of videos in files that are written once: words in a full-text index, meaning as int8 vectors.
+"""Store passages in immutable files: words in a full-text index, meaning as int8 vectors.
 
     passages.sqlite   videos, passages, and an FTS5 index of their words (stems, without accents)
     vectors.i8        the meaning of each passage: a unit vector of MiniLM, in int8

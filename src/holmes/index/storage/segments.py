@@ -1,4 +1,4 @@
-"""Segments: some videos' embeddings in files that are written once and never changed.
+"""Segments: immutable files with the embeddings of some videos.
 
     rows.f16     embeddings, one row per position: a part's frames, then its clips
     codes.i8     the same in int8, to be scanned

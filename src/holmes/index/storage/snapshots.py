@@ -1,4 +1,4 @@
-"""Snapshots: states of an index whose segments are kept while the index changes.
+"""Snapshots of an index, whose segments are kept while the index changes.
 
     INDEX/sealed-DIGEST.json    a copy of the manifest, named by the SHA-256 of its bytes
 

@@ -1,4 +1,4 @@
-"""An index on disk: immutable segments, and a manifest whose replacement is the commit of every change.
+"""Open an index on disk: its segments, names and manifest.
 
     INDEX/manifest.json      what there is; replaced atomically
     INDEX/segments/00000001  files that are written once

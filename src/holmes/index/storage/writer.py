@@ -1,4 +1,4 @@
-"""Changes to an index: every one is a new manifest, replaced at once. One process writes at a time."""
+"""Change an index: each change replaces the manifest. One process writes at a time."""
 
 from __future__ import annotations
 

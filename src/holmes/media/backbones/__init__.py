@@ -1,4 +1,4 @@
-"""The encoders, and how they are found by name.
+"""The encoders of frames and sentences, found by name.
 
 pocket                      frames and sentences in one space; ships with Holmes, an index uses it by default
 lite2                       EfficientNet-Lite2 frames, what extraction uses by default

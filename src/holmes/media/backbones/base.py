@@ -1,4 +1,4 @@
-"""What an encoder is: frames to rows, sentences to tokens and rows; and what is recorded about it."""
+"""The interface of an encoder: frames to rows, sentences to tokens and rows, and its identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The encoders that `holmes models` lists: what they are, and whether this machine has them."""
+"""The encoders that `holmes models` lists, and whether they are installed."""
 
 from __future__ import annotations
 

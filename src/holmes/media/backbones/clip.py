@@ -1,4 +1,4 @@
-"""Joint models kept as `transformers` folders: frames, or windows of frames, and sentences in one space.
+"""Joint models in `transformers` folders: frames or windows of frames, and sentences, in one space.
 
 CLIP, SigLIP, SigLIP 2 and MetaCLIP 2 see single frames. X-CLIP and VideoPrism see windows of frames.
 

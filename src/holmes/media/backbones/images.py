@@ -1,4 +1,4 @@
-"""Frame features of any image classifier of timm or torchvision, its classifier taken off.
+"""Frame features of image classifiers of timm or torchvision, without their last layer.
 
 `timm:NAME` and `torchvision:NAME` use the library's pretrained weights, `timm:NAME@FILE.safetensors` a file.
 """

@@ -1,4 +1,4 @@
-"""Models of open_clip: `open_clip:NAME`, `open_clip:NAME:WEIGHTS`, `open_clip:OWNER/NAME`, or a folder.
+"""Models of open_clip: `open_clip:NAME`, `open_clip:NAME:WEIGHTS`, `open_clip:OWNER/NAME`, a folder.
 
 Such a folder has open_clip_config.json and the weights as safetensors, as the library writes it.
 

@@ -1,4 +1,4 @@
-"""Encoders of one's own: functions with a name, added with `holmes.extend.visual_encoder`."""
+"""User-defined encoders, added with `holmes.extend.visual_encoder`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pocket model: Lite2 frames and MiniLM sentences brought into one space by small trained heads.
+"""The pocket model: Lite2 frames and MiniLM sentences in one space, by small trained heads.
 
 It ships with Holmes, so that people can search their own videos without captions and without a download. The
 weights and their model card lie in `holmes/media/pocket`; `tools/train_pocket.py` makes them. A frame is

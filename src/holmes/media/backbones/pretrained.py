@@ -1,4 +1,4 @@
-"""Models kept as `transformers` folders: found on disk or on a hub, read from safetensors, identified."""
+"""Find `transformers` models on disk or on a hub, read their safetensors, and identify them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Multimodal models of sentence-transformers: `st:OWNER/NAME` or a folder that the library has written."""
+"""Multimodal models of sentence-transformers: `st:OWNER/NAME`, or a folder saved by it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences through a text encoder: MiniLM by default, RoBERTa and its kin by folder or name.
+"""Text encoders for training: MiniLM by default, and models like RoBERTa by folder or name.
 
 Shapes: B sentences of a batch, T tokens, D width.
 """

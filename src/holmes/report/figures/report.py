@@ -1,4 +1,4 @@
-"""What a report says, in order: its data, sections and figures. Where data is missing, the page says so."""
+"""The sections and figures of a report, in order. Missing data is named on the page."""
 
 from __future__ import annotations
 

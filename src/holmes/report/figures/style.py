@@ -1,4 +1,4 @@
-"""The style of all figures: fonts, colours for colour-blind readers too, light and dark paper."""
+"""The style of all figures: fonts, colours that colour-blind readers can distinguish, light and dark."""
 
 from __future__ import annotations
 

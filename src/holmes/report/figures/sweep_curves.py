@@ -1,4 +1,4 @@
-"""SumR over a swept setting, one panel each, the preset's own value marked; grids with one line per row."""
+"""SumR over each swept setting, with the preset's value marked; grids have one line per row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How similar a query is to every moment of a video (fig. 4): its own video, and the strongest rival.
+"""The similarity of a query along its own video and the strongest rival (fig. 4).
 
 F frames of a video
 """

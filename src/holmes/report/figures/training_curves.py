@@ -1,4 +1,4 @@
-"""What happened while training, epoch by epoch, from the lines of `metrics.jsonl`."""
+"""Training curves, epoch by epoch, from the lines of `metrics.jsonl`."""
 
 from __future__ import annotations
 

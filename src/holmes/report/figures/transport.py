@@ -1,4 +1,4 @@
-"""Which clips each query is aligned with, with and without the dustbin (fig. 5).
+"""The alignment of queries and clips, with and without the dustbin (fig. 5).
 
 M queries of one video, C clips
 """

@@ -1,4 +1,4 @@
-"""A search for settings as a figure: SumR over each setting, and what each setting is worth."""
+"""A search for settings as a figure: SumR over each setting, and how much each setting matters."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""An index for agents: the tools of the Model Context Protocol."""
+"""Tools for agents over the Model Context Protocol."""

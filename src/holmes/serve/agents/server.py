@@ -1,4 +1,4 @@
-"""The tools over the Model Context Protocol: standard input and output, or HTTP on this machine."""
+"""Serve the tools over the Model Context Protocol: standard input and output, or local HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent can do with an index: search, look, read, cut, list.
+"""The tools of an agent: search, moments, frames, transcript, library, cut.
 
 Every answer says in words how sure it is and what to do next, so that an agent does not present a guess as a
 find. Videos are named by ids; files are read in child processes, as a server does.

@@ -1,4 +1,4 @@
-"""The trials of a search, kept in a journal by Optuna: suggested, judged, and taken up again after a kill."""
+"""The trials of a search in Optuna's journal, which continues after a kill."""
 
 from __future__ import annotations
 

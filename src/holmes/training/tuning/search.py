@@ -1,4 +1,4 @@
-"""Find the settings that suit a collection: trials on held-out training videos, the poor ones stopped early.
+"""Search for settings on held-out training videos, stopping poor trials early.
 
     trial: settings → four folds of the train split → mean SumR of the held-out videos
     search: Optuna suggests settings (TPE) and stops trials that fall behind (successive halving)

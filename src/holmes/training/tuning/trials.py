@@ -1,4 +1,4 @@
-"""One trial of a search: settings → SumR of held-out training videos, four folds in a process of its own."""
+"""One trial of a search: SumR of some settings on held-out videos, four folds in a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A world with known answers: videos, queries, moments and kinds of query that we chose ourselves."""
+"""The planted world: generated features with known moments, kinds and fitting videos."""
 
 from holmes.worlds.planted.generate import PlantSettings, plant
 from holmes.worlds.planted.world import Mix

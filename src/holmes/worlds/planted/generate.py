@@ -1,4 +1,4 @@
-"""Plant a world: train, val and test videos and queries in the common store format, with known answers."""
+"""Generate a planted world as a store, with train, val and test splits."""
 
 from __future__ import annotations
 

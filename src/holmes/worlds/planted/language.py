@@ -1,4 +1,4 @@
-"""How the planted world speaks: English sentences, and a vector for every word in its sentence.
+"""The sentences of the planted world, and the vectors of their words.
 
 A word's vector is fixed: family, value and synonym each add their part, so that related words are neighbours.
 In a sentence every word takes something from its neighbours and from the whole, as a text encoder's states

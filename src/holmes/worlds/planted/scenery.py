@@ -1,4 +1,4 @@
-"""Frames of the planted world: noisy nonlinear views of what happens in them.
+"""The frames of the planted world: noisy nonlinear functions of its events.
 
 A frame's latent state is a sum, which a fixed two-layer map turns into a feature:
 

@@ -1,4 +1,4 @@
-"""The words of the planted world: five attributes of an event, their values, and what each value is called.
+"""The words of the planted world: five attributes of events, their values and synonyms.
 
 A line of four values is a family: its members look and sound alike. A slash separates synonyms.
 """

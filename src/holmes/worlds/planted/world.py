@@ -1,4 +1,4 @@
-"""What happens in the planted world and what is asked about it: tables only, no vectors.
+"""The events and queries of the planted world, as tables without vectors.
 
 A video is a row of events with gaps between them; an event is a value for each attribute. A query tells a
 subset of one event's values. Which subset is chosen by counting: for every event and every subset we know

@@ -1,4 +1,4 @@
-"""A small world of real video files with known answers: coloured shapes moving before backgrounds.
+"""The rendered world: video files of moving coloured shapes, with known answers.
 
     WORLD/world.json          videos, scenes, captions with their moments, kinds and what else they fit
     WORLD/train/*.mp4         videos to learn from, all with captions

@@ -1,4 +1,4 @@
-"""Frames to video files: alone, the same bytes every time; or with spoken sentences and drawn signs."""
+"""Write frames as video files, deterministic, optionally with spoken sentences and drawn signs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frames of a scene: a background, and before it a coloured shape that moves.
+"""Paint the frames of a scene: a moving coloured shape before a background.
 
 Coordinates run from 0 to 1 down the picture and at the same scale across. A shape is the region where its
 function of local coordinates (1 is its radius, y points down) is negative. F frames, H height, W width.

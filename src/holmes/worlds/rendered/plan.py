@@ -1,4 +1,4 @@
-"""What happens in every video of the rendered world, and what its captions say: all decided by the seed."""
+"""Plan the scenes and captions of every video of the rendered world, from the seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rendered world is made of, and the English words for it."""
+"""The elements of the rendered world, and their English words."""
 
 from __future__ import annotations
 
