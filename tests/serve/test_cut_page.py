@@ -83,7 +83,7 @@ def test_a_reel_and_a_timeline_by_keyboard_alone(browser: Any, address: str) -> 
     page.locator(".exports summary").click()
     page.locator(".exports button", has_text="Reel, timeline").click()
     page.get_by_label("Save as").select_option("fcpxml")
-    page.get_by_label("Least probability (%)").fill("1")
+    page.get_by_label("Minimum probability (%)").fill("1")
     page.get_by_label("Frames a second").select_option("29.97")
     with page.expect_download() as download:
         page.keyboard.press("Enter")
@@ -97,11 +97,11 @@ def test_what_cannot_be_saved_is_said(browser: Any, address: str) -> None:
     page.locator(".exports summary").click()
     page.locator(".exports button", has_text="Reel, timeline").click()
     page.get_by_label("Save as").select_option("edl")
-    page.get_by_label("Least probability (%)").fill("90")
+    page.get_by_label("Minimum probability (%)").fill("90")
     assert page.get_by_role("button", name="Save", exact=True).is_disabled()
     assert page.locator(".cut-count").text_content().startswith("0 moments of 0 videos")
     assert page.locator("dialog .error").text_content() == (
-        "No video is at least 90% probable; lower the least probability."
+        "No video is at least 90% probable; lower the minimum probability."
     )
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog.cut", state="detached")

@@ -381,7 +381,7 @@ def test_a_server_that_is_gone_is_said_once(page: Any) -> None:
     page.wait_for_selector(".grid .tile img")
     page.route("**/api/**", lambda route: route.abort())
     page.select_option("#sort", label="Name")
-    page.locator(".gone-banner").get_by_text("What you see is from before").wait_for()
+    page.locator(".gone-banner").get_by_text("These are old results").wait_for()
     assert page.locator(".error").count() == 0 and page.locator(".grid .tile").count() == 8
     page.get_by_role("link", name="Holmes", exact=True).click()
     page.wait_for_selector(".empty.error >> text=The server does not answer")

@@ -22,7 +22,7 @@ async function save(path, { signal, body, progress = () => {} } = {}) {
       progress(size += next.value.length);
     }
   } catch (error) {
-    throw error.name === "AbortError" ? error : new Problem("The file did not arrive whole. Save it again.", 0);
+    throw error.name === "AbortError" ? error : new Problem("The file is incomplete. Save it again.", 0);
   }
   const name = /filename\*=UTF-8''([^;]+)/.exec(response.headers.get("content-disposition") ?? "")?.[1];
   const link = h("a", { href: URL.createObjectURL(new Blob(pieces, { type: response.headers.get("content-type") })), download: decodeURIComponent(name ?? "holmes") });
@@ -87,7 +87,7 @@ function open(hits, parameters) {
     count.textContent = `${counted(found.length, "moment")} of ${counted(chosen().length, "video")}, ${clock(seconds)}`;
     const much = reel && (found.length > MOST.moments || seconds > MOST.seconds);
     wrong.textContent = much ? `A reel may have ${MOST.moments} moments and ${clock(MOST.seconds)} at most; take fewer videos.`
-      : !chosen().length ? `No video is at least ${least.value}% probable; lower the least probability.`
+      : !chosen().length ? `No video is at least ${least.value}% probable; lower the minimum probability.`
         : reel && !found.length ? "The files of these videos are gone, so there is nothing to show." : "";
     start.disabled = !chosen().length || much || (reel && !found.length);
     rates.hidden = reel || kind.value === "csv";
@@ -113,7 +113,7 @@ function open(hits, parameters) {
   };
   const dialog = h("dialog", { class: "cut", "aria-labelledby": "cut-title", onclose: () => { control?.abort(); dialog.remove(); } },
     h("h2", { id: "cut-title" }, "Save what was found"),
-    h("form", { onsubmit: run, oninput: look }, field("Save as", kind), judged ? field("Least probability (%)", least) : null, field("Videos at most", top),
+    h("form", { onsubmit: run, oninput: look }, field("Save as", kind), judged ? field("Minimum probability (%)", least) : null, field("Videos at most", top),
       field("Seconds before, after", pad), rates, count, wrong,
       h("div", { class: "cut-buttons" }, plain("Cancel", () => dialog.close()), start)));
   document.body.append(dialog);

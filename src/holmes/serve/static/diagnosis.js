@@ -65,7 +65,7 @@ function part(share, label, style) {
 function why({ agreement }) {
   if (!Number.isFinite(agreement)) return null;
   return h("details", { class: "why" }, h("summary", {}, "Why?"), h("dl", { class: "reasons" },
-    meter("Frames and passages agree", agreement, "How far single frames and whole passages support the same videos.")));
+    meter("Frames and clips agree", agreement, "How far single frames and longer clips support the same videos.")));
 }
 
 function meter(name, share, meaning) {

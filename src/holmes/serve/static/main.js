@@ -113,7 +113,7 @@ function help() {
 
 // A server that is gone: what is shown is from before, so it is greyed, and nothing can be exported until it is back.
 const gone = document.getElementById("gone");
-gone.append(h("p", {}, "The server does not answer. What you see is from before."), plain("Try again", () => poll()));
+gone.append(h("p", {}, "The server does not answer. These are old results."), plain("Try again", () => poll()));
 let polling;
 
 async function poll() {

@@ -36,7 +36,7 @@ function take(files, use) {
   use({
     title: `Videos that look like ${file.name || "your picture"}`,
     image: shown,
-    note: "Add a sentence to change what is looked for.",
+    note: "Add a sentence to refine the search.",
     answer: async ({ q, filters, signal }) => request("/api/search/by", {
       method: "POST", signal, headers: { "content-type": "application/json" },
       body: JSON.stringify({ image: await small, ...(q ? { sentence: q } : {}), ...wanted(filters) }),
@@ -70,5 +70,5 @@ async function made(file) {
     const bytes = new Uint8Array(await blob.arrayBuffer());
     return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
   }
-  throw new Error("This picture cannot be made small enough to be sent.");
+  throw new Error("This picture is too large to send.");
 }

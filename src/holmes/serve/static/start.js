@@ -59,7 +59,7 @@ export class Start {
     const action = adds ? plain("Add videos", () => addVideos(about), { class: "plain strong" })
       : h("code", { class: "command" }, `holmes index add ${about.path} VIDEOS`);
     this.element.replaceChildren(h("h1", { class: "hidden" }, "Holmes"), notice("There are no videos yet.", action,
-      { more: adds ? "Add some, and ask what happens in them." : "Add some on the machine of the server:" }));
+      { more: adds ? "Add some, then search in them." : "Add some on the machine of the server:" }));
   }
 }
 
