@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -275,16 +276,16 @@ def test_a_folder_without_a_model_is_one_line(tmp_path: Path) -> None:
 # timm and torchvision, where they can be imported
 
 
-def usable(library: str) -> bool:
+def usable(library: str) -> Any:
+    """Imported by the tests that need it: it takes two seconds."""
     try:
-        return importlib.util.find_spec(library) is not None and bool(importlib.import_module(library))
-    except Exception:  # torchvision built for another torch fails in many ways
-        return False
+        return importlib.import_module(library)
+    except Exception as error:  # torchvision built for another torch fails in many ways
+        pytest.skip(f"{library} is not installed, or torchvision does not fit torch: {error}")
 
 
-@pytest.mark.skipif(not usable("timm"), reason="timm is not installed, or torchvision does not fit torch")
 def test_timm_features_from_a_weights_file(tmp_path: Path) -> None:
-    import timm
+    timm = usable("timm")
     from safetensors.torch import save_file
 
     torch.manual_seed(0)
@@ -302,9 +303,8 @@ def test_timm_features_from_a_weights_file(tmp_path: Path) -> None:
     np.testing.assert_allclose(backbone.frames(images), pooled, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.skipif(not usable("torchvision"), reason="torchvision is not installed, or does not fit torch")
 def test_torchvision_features_from_a_weights_file(tmp_path: Path) -> None:
-    import torchvision
+    torchvision = usable("torchvision")
     from safetensors.torch import save_file
 
     torch.manual_seed(0)

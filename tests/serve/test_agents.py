@@ -12,24 +12,25 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import av
 import pytest
 import uvicorn
-from mcp import Client, StdioServerParameters
 from PIL import Image
 
 from holmes.base.files import UMASK
 from holmes.cli.serve import mcp
 from holmes.errors import HolmesError
 from holmes.index.answer.searcher import Index
-from holmes.serve.agents.server import http_app, make_server
 from holmes.serve.decoding import Decoders
 from serve_fakes import FakeDiagnose, build, open_fake
 
+if TYPE_CHECKING:  # imported by the tests: `mcp` takes a second, and tests of other files do not need it
+    from mcp import Client
+
 SRC = str(Path(__file__).parents[2] / "src")
-Talk = Callable[[Client], Awaitable[Any]]
+Talk = Callable[["Client"], Awaitable[Any]]
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,10 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
 
 
 def talk(index: Index, work: Talk, clips: Path | None = None) -> Any:
+    from mcp import Client
+
+    from holmes.serve.agents.server import make_server
+
     async def meet() -> Any:
         async with Client(make_server(index, clips)) as client:
             return await work(client)
@@ -191,6 +196,8 @@ async def conversation(client: Client) -> None:
 
 
 def test_the_command_speaks_over_pipes(index: Index) -> None:
+    from mcp import Client, StdioServerParameters
+
     parameters = StdioServerParameters(
         command=sys.executable, args=["-c", COMMAND, str(index.store.path)], env=environment()
     )
@@ -203,6 +210,10 @@ def test_the_command_speaks_over_pipes(index: Index) -> None:
 
 
 def test_it_speaks_http_to_this_machine_only(index: Index) -> None:
+    from mcp import Client
+
+    from holmes.serve.agents.server import http_app, make_server
+
     with pytest.raises(HolmesError, match="this machine only"):
         mcp(index.store.path, http=True, host="0.0.0.0")
     listening = socket.create_server(("127.0.0.1", 0))

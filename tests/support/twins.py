@@ -332,3 +332,10 @@ def worst_rank(row: Sequence[float], owner: int) -> int:
     """The owner's place in a ranking that puts every tied video before it."""
     order = sorted(range(len(row)), key=lambda v: (-row[v], v == owner))
     return order.index(owner) + 1
+
+
+def pots_plan(source, target, cost, entropy_weight):
+    """The plan of POT, which is imported here: it takes a second, and tests of other files do not need it."""
+    import ot
+
+    return ot.sinkhorn(source, target, cost, entropy_weight, stopThr=1e-13, numItermax=20_000)
