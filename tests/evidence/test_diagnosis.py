@@ -391,6 +391,18 @@ def test_a_calibration_is_fitted_on_the_device_of_its_scores():
     assert there == fit_calibration(scores, owner_Q, *WEIGHTS, "m")
 
 
+def test_what_the_other_clips_of_a_part_add_stays_when_sentences_are_given():
+    """Sentences of a collection tell nothing of it; a model that was never calibrated knows nothing of it."""
+    scores, owner_Q, _ = world_of_kinds(100, 30, seed=0)
+    own = fit_calibration(scores, owner_Q, *WEIGHTS, "m")
+    assert own is not None and own.part_rest == 0
+    known = replace(own, part_rest=0.2)
+    again = fit_calibration(scores, owner_Q, *WEIGHTS, "m", before=known)
+    assert again is not None and again.part_rest == 0.2
+    stored = {name: value for name, value in known.to_dict().items() if name != "part_rest"}
+    assert read_calibration(stored, "m") == own, "written by an earlier version"
+
+
 def test_too_few_queries_teach_nothing():
     scores, owner_Q, _ = world_of_kinds(5, 10, seed=0)
     assert fit_calibration(scores, owner_Q, *WEIGHTS, "m") is None

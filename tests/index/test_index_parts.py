@@ -242,6 +242,57 @@ def test_parts_that_are_no_candidates_count_for_their_films() -> None:
     assert best.merged(film[:, :20]).probability_QK.sum() < 0.5, "which is what the candidates alone hold"
 
 
+def test_the_other_clips_of_a_films_parts_are_rivals_too() -> None:
+    """Films get .2 of the mean evidence for each part, short videos nothing; the sum stays S."""
+    score = torch.tensor([[0.95, 0.8, 0.75, 0.6, 0.55, 0.5, 0.4]], dtype=torch.float64)
+    video, parts = torch.tensor([[4, 7, 7, 5, 7, 9, 5]]), torch.tensor([[1, 3, 3, 2, 3, 1, 2]])
+    plain = gallery_distribution(score, 7, ScoreEvidence(0.05, 0.5), Absence(), expect_missing=0.2)
+    told = plain.merged(video, parts, 0.2)
+    alpha = {name: 0.0 for name in (4, 7, 5, 9)}
+    for name, one in zip(video[0].tolist(), plain.log_alpha_QK[0].exp().tolist(), strict=True):
+        alpha[name] += one
+    total = sum(alpha.values())
+    for name, count in ((7, 3), (5, 2)):
+        alpha[name] += 0.2 * count * total / 7
+    expected = [each / sum(alpha.values()) * 0.8 for each in alpha.values()]
+    assert told.probability_QK[0, :4].tolist() == pytest.approx(expected, rel=1e-6)
+    assert told.probability_QK.sum().item() == pytest.approx(0.8) and torch.equal(told.none_Q, plain.none_Q)
+    torch.testing.assert_close(plain.merged(video, parts).log_alpha_QK, plain.merged(video).log_alpha_QK)
+    short = torch.arange(7)[None]
+    torch.testing.assert_close(
+        plain.merged(short, torch.ones_like(short), 0.2).log_alpha_QK, plain.log_alpha_QK
+    )
+
+
+def test_a_calibration_says_how_much_the_other_clips_count() -> None:
+    score = torch.tensor([[0.9, 0.7, 0.69, 0.68, 0.67]])
+    video, parts = torch.tensor([[1, 2, 2, 2, 2]]), torch.tensor([[1, 4, 4, 4, 4]])
+    asked = Candidates(Scores(score, score), 5, video_QK=video, video_parts_QK=parts)
+    plain, told = (CalibratedJudge(calibration(part_rest=rest))(asked)[0] for rest in (0.0, 0.2))
+    assert plain.here == told.here and sum(told.probabilities) == pytest.approx(sum(plain.probabilities))
+    shares = [each / sum(plain.probabilities) for each in plain.probabilities]
+    expected = [shares[0] / 1.16, (shares[1] + 0.16) / 1.16]
+    assert told.probabilities == pytest.approx([each * told.here for each in expected], rel=1e-5)
+
+
+def test_parts_that_nobody_knows_never_make_more_than_one() -> None:
+    """Of 300 parts the best 20 are candidates: their videos' other parts are known, the rest is not."""
+    rng = np.random.default_rng(1)
+    score = torch.from_numpy(np.sort(rng.normal(0.3, 0.05, (1, 300)))[:, ::-1].copy())
+    sizes = np.array([1] * 60 + [40, 80, 120])
+    video = torch.from_numpy(rng.permutation(np.repeat(np.arange(63), sizes)))[None]
+    best = gallery_distribution(
+        score[:, :20], 300, ScoreEvidence(0.05, 0.5), Absence(), background(score), expect_missing=0
+    )
+    parts = torch.from_numpy(sizes)[video]
+    told = best.merged(video[:, :20], parts[:, :20], 0.3).probability_QK[0]
+    every = gallery_distribution(score, 300, ScoreEvidence(0.05, 0.5), Absence(), expect_missing=0)
+    true = every.merged(video, parts, 0.3).probability_QK[0]
+    assert told.sum() <= 1 + 1e-6
+    films = len(set(video[0, :20].tolist()))
+    torch.testing.assert_close(told[:films], true[:films], atol=0.02, rtol=0)
+
+
 def test_merging_rows_of_candidates() -> None:
     video = torch.tensor([[5, 5, 2, 9, 2], [1, 2, 3, 4, 5]])
     value = torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0], [5.0, 4.0, 3.0, 2.0, 1.0]])

@@ -75,6 +75,7 @@ calibrations = st.builds(
     absence_middle=st.floats(-12, 0),
     absence_size_power=st.floats(-1, 1),
     absence_outweighs=st.floats(0, 10_000),
+    part_rest=st.floats(0, 2),
     fit_shift=st.floats(-12, 3),
     fit_slope=st.floats(0, 2),
     fit_behind=st.floats(-1, 3),
@@ -124,6 +125,7 @@ def test_what_is_said_of_films_in_parts_agrees(calibration, seed, shape, candida
     )
     (said,) = CalibratedJudge(calibration)(asked)
     assert not contradictions(said, 1)
+    assert sum(said.probabilities) <= said.here + 1e-4
     assert sorted(said.order) == list(range(len(set(video_QK[0].tolist()))))
 
 

@@ -17,7 +17,8 @@ EXTRA = "calibration"  # its name among a checkpoint's extras
 VERSION = 5
 # Before version 3 nothing was learned of missing videos, of how far a query's scores spread, or of what fits;
 # before version 4, of the lead of the best, or of how the size of a gallery hides a missing video; before
-# version 5, of how a right video shows among few. The first of version 5 tell what fits by log α alone.
+# version 5, of how a right video shows among few. The first of version 5 tell what fits by log α alone, and
+# know nothing of a part's other clips.
 READABLE = (1, 2, 3, 4, 5)
 Number = Annotated[float, Within(-1e9, 1e9)]
 Positive = Annotated[float, Within(1e-9, 1e9)]
@@ -46,6 +47,8 @@ class Calibration:
     absence_middle: Number = 0.0
     absence_size_power: Power = 0.0
     absence_outweighs: Annotated[float, Within(0, 1e9)] = 0.0
+    # λ: what the other clips of a long video's part add to its evidence, as a share of the mean of all parts
+    part_rest: Annotated[float, Within(0, 100)] = 0.0
     # log-odds that a video fits which is not the one that is meant:
     # fit_shift + fit_slope · log α + fit_behind · (log α - log α of the best)
     fit_shift: Number = -20.0

@@ -185,7 +185,9 @@ class GalleryDistribution:
         """The probability that the right video is among the best k."""
         return self.probability_QK[:, :k].sum(-1).clamp(max=1)
 
-    def merged(self, video_QK: Tensor | None, video_parts_QK: Tensor | None = None) -> GalleryDistribution:
+    def merged(
+        self, video_QK: Tensor | None, video_parts_QK: Tensor | None = None, part_rest: float = 0.0
+    ) -> GalleryDistribution:
         """The distribution over videos of which the candidates are parts, in the order of their best parts.
 
         Concentrations add up, as categories of a Dirichlet that become one do. Where it is known how many
@@ -194,17 +196,45 @@ class GalleryDistribution:
         highest_Q1 = self.log_alpha_QK.amax(1, keepdim=True)
         part_QK = (self.log_alpha_QK - highest_Q1).exp()
         alpha_QK = sum_by_video(part_QK, video_QK)
-        unseen = self.videos - part_QK.shape[1]
-        if video_QK is not None and video_parts_QK is not None and unseen > 0:
-            left_Q1 = (self.log_strength_Q.unsqueeze(1) - highest_Q1).exp() - part_QK.sum(1, keepdim=True)
+        if video_QK is not None and video_parts_QK is not None:
+            strength_Q1 = (self.log_strength_Q.unsqueeze(1) - highest_Q1).exp()
             parts_QK = sum_by_video(video_parts_QK * first_of_each(video_QK), video_QK)
-            unseen_QK = parts_QK - sum_by_video(torch.ones_like(parts_QK), video_QK)
-            alpha_QK = alpha_QK + left_Q1.clamp(min=0) * unseen_QK / unseen
+            unseen = self.videos - part_QK.shape[1]
+            if unseen > 0:
+                left_Q1 = strength_Q1 - part_QK.sum(1, keepdim=True)
+                unseen_QK = parts_QK - sum_by_video(torch.ones_like(parts_QK), video_QK)
+                alpha_QK = alpha_QK + left_Q1.clamp(min=0) * unseen_QK / unseen
+            alpha_QK = with_rest(alpha_QK, parts_QK, video_parts_QK, strength_Q1, self.videos, part_rest)
         return replace(self, log_alpha_QK=alpha_QK.log() + highest_Q1)
 
     def taken(self, order_QK: Tensor) -> GalleryDistribution:
         """The candidates in another order."""
         return replace(self, log_alpha_QK=self.log_alpha_QK.gather(1, order_QK))
+
+
+def with_rest(
+    alpha_QK: Tensor,
+    parts_QK: Tensor,
+    candidate_parts_QK: Tensor,
+    strength_Q1: Tensor,
+    videos: int,
+    part_rest: float,
+) -> Tensor:
+    """Concentrations of videos of so many parts, with what the other clips of a long video's parts add.
+
+    A part's score is that of its best clip. A calibration that was fitted on clips knows each clip as a rival
+    of its own, so the others of a part bring `part_rest` of the mean concentration of all parts. The sum over
+    the gallery stays S. Of parts that belong to no candidate's video as many are taken for parts of long
+    videos as of the candidates.
+    """
+    if not part_rest:
+        return alpha_QK
+    of_long_QK = torch.where(parts_QK > 1, parts_QK, 0)
+    unknown_Q1 = (videos - parts_QK.sum(1, keepdim=True)).clamp(min=0)
+    long_share_Q1 = (candidate_parts_QK > 1).to(alpha_QK.dtype).mean(1, keepdim=True)
+    of_long_Q1 = of_long_QK.sum(1, keepdim=True) + long_share_Q1 * unknown_Q1
+    added_QK = part_rest * strength_Q1 / videos * of_long_QK
+    return (alpha_QK + added_QK) / (1 + part_rest * of_long_Q1 / videos)
 
 
 def gallery_distribution(

@@ -66,6 +66,7 @@ def fit_calibration(
         absence_middle=absence.middle,
         absence_size_power=absence.size_power,
         absence_outweighs=absence.outweighs,
+        part_rest=0.0 if before is None else before.part_rest,
         videos=videos,
         queries=queries,
     )

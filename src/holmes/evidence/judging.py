@@ -95,7 +95,8 @@ def judge(queries: Candidates, calibration: Calibration) -> Judgement:
     if queries.video_QK is not None:
         video_QK = queries.video_QK[:, :count]
         parts_QK = None if queries.video_parts_QK is None else queries.video_parts_QK[:, :count]
-        gallery, score_QK = gallery.merged(video_QK, parts_QK), best_by_video(score_QK, video_QK)
+        gallery = gallery.merged(video_QK, parts_QK, calibration.part_rest)
+        score_QK = best_by_video(score_QK, video_QK)
         log_alpha_QK = best_by_video(log_alpha_QK, video_QK)  # a film fits as well as its best part
         videos_Q = count_videos(video_QK)
     sources_QK3 = None
