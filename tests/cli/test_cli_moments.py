@@ -51,7 +51,7 @@ def test_filters_are_those_of_the_page(run, films: Library) -> None:
     assert names(run("--after", "1990-01-01")) == everything - {"long.mp4"}
     assert names(run("--longer", "0:04")) == {"long.mp4"}
     assert names(run("--shorter", "4", "--filter", "b*")) == {"b.mp4"}
-    assert "no video fits the filters" in run("--longer", "1:00:00", code=2)
+    assert "no video matches the filters" in run("--longer", "1:00:00", code=2)
     assert "write a day as 2024-12-31" in run("--after", "1.1.1990", code=2)
     assert "write a time as 90" in run("--longer", "soon", code=2)
 

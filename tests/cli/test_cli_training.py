@@ -115,7 +115,7 @@ def test_evaluate_refuses_what_it_cannot_do(runs, store, folder):
         holmes("evaluate", run, "--protocol", "published")
     with pytest.raises(HolmesError, match="contains neither a run nor a checkpoint"):
         holmes("evaluate", folder / "nothing")
-    with pytest.raises(HolmesError, match=r"unknown split of .* 'tset'; did you mean 'test'"):
+    with pytest.raises(HolmesError, match=r"unknown split in .*: 'tset'; did you mean 'test'"):
         holmes("evaluate", run, "--split", "tset")
     other = folder / "wider"
     holmes("data", "plant", other, "--videos", 4, "--video-width", 24, "--text-width", 12)

@@ -338,9 +338,9 @@ def test_export_writes_what_the_name_says_and_replaces_nothing(films, tmp_path: 
     assert (tmp_path / "dogs.markers.csv").read_bytes() == before
     gone = holmes.export(found, tmp_path / "all.txt", at_least=0)
     assert "1 of the films cannot be read" in gone.notes[0] and "YouTube" in gone.notes[1]
-    with pytest.raises(HolmesError, match=r"does not say its format; .* \.otio"):
+    with pytest.raises(HolmesError, match=r"the format of .* is unknown; use .* \.otio"):
         holmes.export(found, tmp_path / "dogs.doc")
-    with pytest.raises(HolmesError, match=r"is at least 90% probable \(the best: 80%\)"):
+    with pytest.raises(HolmesError, match=r"has a probability of at least 90% \(best: 80%\)"):
         holmes.export(found, tmp_path / "x.edl", at_least=0.9)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.txt", "dogs.markers.csv"]
     assert "edl" not in adapters(), "ours has sound and drop frames"

@@ -108,7 +108,7 @@ def test_filters_moments_and_the_library(index: Index) -> None:
     home = str(Path(next(name for name in index.videos if "kitchen" in name)).parent)
     found = called(index, "search", sentence="dog runs beach", folder=home)
     assert {Path(hit["path"]).parent.name for hit in found["hits"]} == {"home"}
-    assert "no video fits the filters" in refused(index, "search", sentence="dog", longer=9999.0)
+    assert "no video matches the filters" in refused(index, "search", sentence="dog", longer=9999.0)
     assert "write a day as" in refused(index, "search", sentence="dog", after="yesterday")
     listed = called(index, "library", contains="beach", limit=1)
     assert listed["videos_in_all"] == 4 and "offset=1" in listed["next_step"] and len(listed["videos"]) == 1

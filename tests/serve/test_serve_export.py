@@ -44,7 +44,7 @@ def test_what_cannot_be_written_is_said(served) -> None:
     _, client = served
     for asked, status, reason in (
         ({"format": "edl", "rate": "26"}, 422, "has no timecodes"),
-        ({"format": "edl", "at_least": 0.99}, 404, "is at least 99% probable"),
+        ({"format": "edl", "at_least": 0.99}, 404, "has a probability of at least 99%"),
         ({"format": "doc"}, 422, "format"),
         ({"format": "edl", "pad": 1e6}, 422, "pad"),
     ):

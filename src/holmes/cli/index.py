@@ -254,7 +254,7 @@ def hear(
     hearing = words.hearing(asked=True)
     summary = hear_index(index, hearing, workers=workers, progress=True, writer=writer_of(index))
     say_words(summary)
-    say(f"{counted(summary.heard, 'video')} heard, {summary.unchanged} already heard: {index}")
+    say(f"{counted(summary.heard, 'video')} searched for words, {summary.unchanged} already done: {index}")
     if summary.failures:
         raise typer.Exit(1)
 

@@ -319,7 +319,7 @@ class VideoFilter:
         if self.filter is not None:
             names &= catalogue.fitting(self.filter)
         if not names:
-            raise HolmesError("no video fits the filters; leave one out (--in, --after, --longer …).")
+            raise HolmesError("no video matches the filters; remove one (--in, --after, --longer …).")
         return names
 
 

@@ -49,7 +49,7 @@ def add(
     search, now = save_search(open_index(index, device="cpu", model=model), index, sentence, name, least)
     for match in now:
         say(str(match))
-    say(f"saved '{search.name}': {counted(len(now), 'video')} of at least {least:.0%} now")
+    say(f"saved '{search.name}': {counted(len(now), 'video')} with at least {least:.0%} now")
 
 
 @app.command("list")
@@ -67,9 +67,7 @@ def list_searches(
         return
     for search in searches:
         said = "" if search.sentence == search.name else f": {search.sentence}"
-        say(
-            f"{search.name}{said} (at least {search.least:.0%}; known: {counted(len(search.known), 'video')})"
-        )
+        say(f"{search.name}{said} (at least {search.least:.0%}; {counted(len(search.known), 'known video')})")
     if not searches:
         say(f"no searches are saved; save one: holmes searches add {index} 'a dog runs'")
 

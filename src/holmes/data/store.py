@@ -214,7 +214,7 @@ class Store:
 
     def split(self, name: str) -> Split:
         if name not in self.info.splits:
-            raise unknown(f"split of {self.path}", name, self.splits)
+            raise unknown(f"split in {self.path}:", name, self.splits)
         sizes = self.info.splits[name]
         videos = self._array(f"split.{name}.videos", np.int64, sizes.get("videos", 0))
         queries = self._array(f"split.{name}.queries", np.int64, sizes.get("queries", 0))

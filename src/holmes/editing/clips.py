@@ -101,8 +101,8 @@ def check_clips(clips: list[FoundClip], answer: Answer, at_least: float | None) 
         raise HolmesError(f"nothing was found for “{answer.query}”; describe the moment in other words.")
     best = max((hit.probability or 0.0) for hit in answer.hits)
     raise HolmesError(
-        f"no hit for “{answer.query}” is at least {percent(at_least or 0)} probable "
-        f"(the best: {percent(best)}); lower --at-least (at_least), or describe the moment more precisely."
+        f"no hit for “{answer.query}” has a probability of at least {percent(at_least or 0)} "
+        f"(best: {percent(best)}); lower --at-least (at_least), or describe the moment more precisely."
     )
 
 

@@ -96,7 +96,7 @@ def format_of(file: Path) -> str:
     if suffix in adapters():
         return suffix
     known = ", ".join(end for _, end in FORMATS.values())
-    raise HolmesError(f"'{file.name}' does not say its format; let its name end in one of {known}.")
+    raise HolmesError(f"the format of '{file.name}' is unknown; use a name that ends in one of {known}.")
 
 
 def adapters() -> dict[str, str]:

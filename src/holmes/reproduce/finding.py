@@ -104,7 +104,7 @@ def refuse_data_as_results(data: Path, out: Path) -> str | None:
         raise HolmesError(
             f"--out {out} is a folder of features; give another one, such as {where.name}-results."
         )
-    return f"the results go into {out}, below {data}: that folder is not searched for features"
+    return f"{out} is inside {data}; it is for the results and is not searched for features"
 
 
 def trees(folder: Path, without: Path | None, findings: Findings) -> Iterator[Tree]:
@@ -231,7 +231,7 @@ def missing_lines(findings: Findings, wanted: tuple[str, ...]) -> list[str]:
             about = COLLECTIONS[name]
             lines.append(
                 f"{about.title} is not in {findings.folder}: get {about.archive} (about "
-                f"{about.bytes / 1e9:.0f} GB unpacked) from {FEATURES_AT}"
+                f"{about.bytes / 1e9:.2g} GB unpacked) from {FEATURES_AT}"
             )
             continue
         if found.missing:

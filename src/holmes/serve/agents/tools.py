@@ -106,7 +106,7 @@ class AgentTools:
         def ask() -> dict[str, Any]:
             names = self.catalogue.names(wanted)
             if names is not None and not names:
-                raise HolmesError("no video fits the filters; leave one out.")
+                raise HolmesError("no video matches the filters; remove one.")
             return self._told(self.index.search(sentence, top, filter=names))
 
         return await self._ask(ask)
