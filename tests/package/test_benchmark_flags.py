@@ -1,4 +1,4 @@
-"""Every flag of every benchmark is used by a test; those that need films or a server are run here, small."""
+"""Every flag of every benchmark and study is used by a test. What needs films or a server is run here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import typer
 
-from benchmark_command import BENCHMARKS
+from benchmark_command import BENCHMARKS, STUDIES
 from browser import chromium
 from forked_children import forked, forked_children  # noqa: F401 - a fixture
 from holmes.base import processes
@@ -44,12 +44,12 @@ TESTS = Path(__file__).parents[1]
 RUN_BY = ("package/test_benchmarks.py", "package/test_benchmark_flags.py", "serve/test_soak.py")
 RUN_BY += ("cluster/test_cluster_ray.py",)
 SMALL = RenderSettings(2, 10, captioned=1.0, seconds=(0.5, 1.0), size=(96, 72))
-# Those with options: hostile.py takes four words, and soak.py and serve.py start it.
-COMMANDS = sorted(
-    path.stem
-    for path in BENCHMARKS.glob("*.py")
-    if '__name__ == "__main__"' in (text := path.read_text()) and ("argparse" in text or "typer" in text)
-)
+COMMANDS = {
+    path.stem: path
+    for path in sorted([*BENCHMARKS.glob("*.py"), *STUDIES.glob("*.py")])
+    if '__name__ == "__main__"' in path.read_text()
+    and path.stem != "hostile"  # has no flags: it takes four words, and soak.py and serve.py start it
+}
 
 
 @cache
@@ -76,6 +76,7 @@ def flags_used() -> dict[str, set[str]]:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_flag_is_used_by_a_test(name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """The benchmark can be imported, says what it takes, and has no flag that no test runs."""
+    monkeypatch.syspath_prepend(str(STUDIES))
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.setattr(sys, "argv", [f"{name}.py", "--help"])
     flags: set[str] = set()
@@ -98,10 +99,10 @@ def test_every_flag_is_used_by_a_test(name: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(typer, "run", of_function)
     before = {*sys.modules}
     with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(BENCHMARKS / f"{name}.py"), run_name="__main__")
+        runpy.run_path(str(COMMANDS[name]), run_name="__main__")
     assert ended.value.code in (0, None) and "--help" in capsys.readouterr().out
     for each in {*sys.modules} - before:
-        if (BENCHMARKS / f"{each}.py").exists():
+        if any((folder / f"{each}.py").exists() for folder in (BENCHMARKS, STUDIES)):
             del sys.modules[each]
     assert flags - {"--help"} and not flags - {"--help"} - flags_used()[name]
 
@@ -261,6 +262,27 @@ def test_rows_of_the_method_and_recipes_are_trained(
     for name in ("method", "recipes"):
         rows = read_json(tmp_path / f"{name}.json")["rows"]
         assert rows and all(row["seeds"] == [0, 1] for row in rows), name
+
+
+def test_the_study_of_uncertainty_writes_its_page(
+    command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_world(tmp_path / "planted-16", videos=24)
+    page = tmp_path / "docs" / "uncertainty.md"
+    page.parent.mkdir()
+    text = (BENCHMARKS.parent / "docs" / "uncertainty.md").read_text()
+    page.write_text(text)
+    words = ["--data", tmp_path, "--preset", "charades", "--videos", 16, "--epochs", 1, "--only", "planted"]
+    words += ["--seeds", "0", "--device", "cpu", "--work", tmp_path, "--repeats", 20, "--largest", 100]
+    for change in ("width=8", "batch_videos=8", "gaussian_widths=none", "held_out=0.4"):
+        words += ["--set", change]
+    command("uncertainty", *words, "--json", tmp_path / "found.json", "--docs", page)
+    (found,) = read_json(tmp_path / "found.json")["found"]
+    assert [row["videos"] for row in found["galleries"][0]] == [100]
+    assert page.read_text() != text and (page.parent / "figures" / "confidence-planted.svg").exists()
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="does not exist; --docs takes the page"):
+        command("uncertainty", *words, "--docs", tmp_path / "missing.md")
 
 
 @pytest.mark.usefixtures("forked_children")

@@ -1,4 +1,4 @@
-"""Runs a benchmark as its command line does, in this process."""
+"""Runs a benchmark or a study as its command line does, in this process."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import pytest
 import typer
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+STUDIES = BENCHMARKS.parent / "studies"  # they use what is in the benchmarks' folder
 
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """`command(name, *words)`; the modules of the benchmarks are forgotten afterwards."""
+    monkeypatch.syspath_prepend(str(STUDIES))
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     before = {*sys.modules}
 
@@ -32,7 +34,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
                 raise
 
     yield run
-    ours = {path.stem for path in BENCHMARKS.glob("*.py")}
+    ours = {path.stem for folder in (BENCHMARKS, STUDIES) for path in folder.glob("*.py")}
     for name in {*sys.modules} - before:
         if name in ours:
             del sys.modules[name]
