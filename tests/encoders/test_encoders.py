@@ -105,6 +105,20 @@ def test_mixture_equals_the_loop(masked, temperature):
         assert_close(ours[n], twin.mixture(outputs[:, n].double(), w, 4, temperature, seen), 1e-5)
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradients_of_the_mixture_are_those_of_one_product(masked, monkeypatch) -> None:
+    """Block by block as on a CPU, and one product for every position as elsewhere."""
+    mixture = shaken(BlockMixture(length=5, width=8, heads=2, dropout_rate=0.3, temperature=0.6))
+    blocks, direction = torch.randn(3, 2, 5, 8, requires_grad=True), torch.randn(2, 5, 8)
+    mask = length_mask(torch.tensor([5, 2]), 5) if masked else None
+    wanted = [blocks, *mixture.parameters()]
+    ours = torch.autograd.grad(mixture(blocks, mask), wanted, direction, allow_unused=True)
+    monkeypatch.setattr("holmes.encoders.mixture.by_onednn", lambda values: False)
+    other = torch.autograd.grad(mixture(blocks, mask), wanted, direction, allow_unused=True)
+    for one, expected in zip(ours, other, strict=True):
+        assert_close(one, expected, 1e-5)
+
+
 def test_pooling_and_token_weights_equal_the_loop():
     pool, weigh = shaken(AttentionPooling(16)), shaken(TokenWeights(16), 1)
     x, lengths = torch.randn(4, 6, 16), torch.tensor([6, 3, 1, 0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from holmes.encoders.linear import linear
+from holmes.encoders.linear import by_onednn, linear, many_rows
 
 
 @pytest.mark.parametrize("trained", [True, False])  # by oneDNN, and plain
@@ -29,3 +29,14 @@ def test_values_and_gradients_equal_the_formula(
     expected = (direction @ weight.T, np.einsum("nli,nlo->io", x, direction), direction.sum((0, 1)))
     for ours, exact in zip(gradients, expected, strict=False):
         np.testing.assert_allclose(ours, exact, atol=1e-4)
+
+
+def test_onednn_multiplies_in_training_and_evaluation_but_not_in_a_search() -> None:
+    values = torch.zeros(2, 3)
+    assert by_onednn(values)
+    with torch.inference_mode():
+        assert not by_onednn(values), "the same sentence must give the same bits in any batch"
+        with many_rows():
+            assert by_onednn(values)
+            assert not by_onednn(values.double()) and not by_onednn(values.to("meta"))
+        assert not by_onednn(values)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from holmes.config.presets import preset
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
+from holmes.encoders import linear
 from holmes.encoders.model import HolmesModel
 from holmes.evaluation import scoring
 from holmes.evaluation.grid import Grid
@@ -79,6 +80,18 @@ def test_evaluation_scores_as_the_reference_does(world):
         for ours in (score_all(encode_split(model, world.bank, split)), once):
             torch.testing.assert_close(ours.frame_QV, expected.frame_QV, atol=1e-5, rtol=1e-5)
             torch.testing.assert_close(ours.clip_QV, expected.clip_QV, atol=1e-5, rtol=1e-5)
+
+
+def test_evaluation_multiplies_as_training_does(world, monkeypatch):
+    products, product = [], linear.product
+
+    def watched(*inputs):
+        products.append(1)
+        return product(*inputs)
+
+    monkeypatch.setattr(linear, "product", watched)
+    encode_split(world.model, world.bank, world.store.split("test"))
+    assert len(products) > 10
 
 
 # Groups

@@ -37,7 +37,8 @@ def attend_by_heads(
         padding_NS = torch.where(mask_NL[:, :keys], 0.0, PADDED)
     scale_GLS = window_GLL[:, :, :keys] / math.sqrt(query_NLGHE.shape[-1])
     sequences, length, blocks, *_ = query_NLGHE.shape
-    share_GHNLS = query_NLGHE.new_empty(blocks, heads, sequences, length, keys)
+    kept = (blocks, heads) if torch.is_grad_enabled() else (1, 1)  # without gradients one table serves all
+    share_GHNLS = query_NLGHE.new_empty(*kept, sequences, length, keys).expand(blocks, heads, -1, -1, -1)
     bytes_GHNLS = kept_bytes(share_GHNLS, dropout_rate, training)
     tables = (scale_GLS, padding_NS, share_GHNLS, bytes_GHNLS)
     context_GNLD: Tensor = AttentionByHeads.apply(query_NLGHE, pair_NSKGHE, *tables, dropout_rate)

@@ -1,15 +1,20 @@
-"""Linear layers for training. On a CPU, oneDNN replaces MKL, which is slow on AMD.
+"""Linear layers for training and evaluation. On a CPU, oneDNN replaces MKL, which is slow on AMD.
 
 R rows, I inputs, O outputs
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from holmes.encoders.fused import fused
 
 
 def linear(input_RI: Tensor, weight_IO: Tensor, bias_O: Tensor | None = None) -> Tensor:
@@ -20,10 +25,24 @@ def linear(input_RI: Tensor, weight_IO: Tensor, bias_O: Tensor | None = None) ->
     return output.view(*input_RI.shape[:-1], -1)
 
 
+_MANY_ROWS = ContextVar("many_rows", default=False)
+
+
+@contextmanager
+def many_rows() -> Iterator[None]:
+    """Compute in this block as in training: as fast as can be, and equal to searching up to rounding only."""
+    before = _MANY_ROWS.set(True)
+    try:
+        yield
+    finally:
+        _MANY_ROWS.reset(before)
+
+
 def by_onednn(values: Tensor) -> bool:
-    """In training on a CPU. Elsewhere the same rows must give the same bits in batches of every size."""
-    trained = torch.is_grad_enabled() and values.device.type == "cpu" and values.dtype == torch.float32
-    return trained and torch.backends.mkldnn.is_available()
+    """In training and evaluation on a CPU. In a search the same rows must give the same bits in any batch."""
+    free = torch.is_grad_enabled() or _MANY_ROWS.get()
+    on_cpu = values.device.type == "cpu" and values.dtype == torch.float32
+    return free and on_cpu and not fused() and torch.backends.mkldnn.is_available()
 
 
 class Linear(torch.autograd.Function):

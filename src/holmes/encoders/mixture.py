@@ -8,12 +8,14 @@ G blocks, N sequences, L positions, D width, H heads, E width of one head
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from holmes.encoders.dropout import dropout, relu_dropout
 from holmes.encoders.fused import fused
+from holmes.encoders.linear import by_onednn
 from holmes.encoders.padding import PADDED
 
 
@@ -38,6 +40,9 @@ class BlockMixture(nn.Module):
             from holmes.encoders.mixture_kernels import weighted_sum_fused
 
             return weighted_sum_fused(weights_GNL, blocks_GNLD)
+        if by_onednn(blocks_GNLD):
+            weighted_NLD: Tensor = SumOfBlocks.apply(weights_GNL, blocks_GNLD)
+            return weighted_NLD
         return torch.einsum("gnl,gnld->nld", weights_GNL.to(blocks_GNLD.dtype), blocks_GNLD)
 
     def shares(self, blocks_GNLD: Tensor, mask_NL: Tensor | None, token_ND: Tensor) -> Tensor:
@@ -45,6 +50,24 @@ class BlockMixture(nn.Module):
         answer_GND = self.ask(token_ND, blocks_GNLD, mask_NL)
         logits_GNL = self.weigh(relu_dropout(self.hidden(answer_GND), self.dropout_rate, self.training))
         return (logits_GNL.float() / self.temperature).softmax(0)
+
+
+class SumOfBlocks(torch.autograd.Function):
+    """Σ_g w_g · block_g on a CPU, where a product for every position costs more than its numbers."""
+
+    @staticmethod
+    def forward(ctx: Any, weights_GNL: Tensor, blocks_GNLD: Tensor) -> Tensor:
+        ctx.save_for_backward(weights_GNL, blocks_GNLD)
+        sum_NLD = torch.zeros_like(blocks_GNLD[0])
+        for weight_NL, block_NLD in zip(weights_GNL, blocks_GNLD, strict=True):
+            sum_NLD.addcmul_(weight_NL.unsqueeze(-1), block_NLD)
+        return sum_NLD
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        (weights_GNL, blocks_GNLD), (given_NLD,) = ctx.saved_tensors, gradients
+        of_weights = torch.stack([(given_NLD * block_NLD).sum(-1) for block_NLD in blocks_GNLD])
+        return of_weights, weights_GNL.unsqueeze(-1) * given_NLD
 
 
 class TokenAttention(nn.Module):
@@ -96,7 +119,7 @@ class TokenAttention(nn.Module):
             rate = self.dropout_rate if self.training else 0.0
             return token_mean_fused(folded_NHD, blocks_GNLD, mask_NL, 1 / root, rate)
         offset_NH = torch.einsum("nhe,he->nh", query_NHE, self.key.bias.unflatten(0, (self.heads, -1)))
-        logits_GNHL = torch.einsum("nhd,gnld->gnhl", folded_NHD, blocks_GNLD) + offset_NH.unsqueeze(-1)
+        logits_GNHL = folded_NHD @ blocks_GNLD.transpose(-1, -2) + offset_NH.unsqueeze(-1)
         logits_GNHL = logits_GNHL.float() / root
         if mask_NL is not None:
             logits_GNHL = logits_GNHL + torch.where(mask_NL, 0.0, PADDED)[None, :, None, :]

@@ -17,6 +17,7 @@ from holmes.base.parallel import ALONE, World, gather_rows
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Split
 from holmes.encoders.fused import fused_kernels
+from holmes.encoders.linear import many_rows
 from holmes.encoders.model import HolmesModel, has_kernels
 from holmes.encoders.precision import encoder_precision
 from holmes.records import QueryEmbedding, Scores, VideoEmbedding, each_tensor
@@ -57,7 +58,7 @@ def encode_split(model: HolmesModel, bank: FeatureBank, split: Split, world: Wor
     video_share, query_share = share(split.videos, -1, world), share(split.queries, -1, world)
     was_training = model.training
     model.eval()
-    with encoder_precision(bank.device), fused_kernels(has_kernels(model, bank.device)):
+    with encoder_precision(bank.device), fused_kernels(has_kernels(model, bank.device)), many_rows():
         videos = [
             unit_videos(model.encode_videos(*bank.videos(i)))
             for i in chunks(video_share, model.videos_at_once or VIDEO_CHUNK)
