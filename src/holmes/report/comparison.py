@@ -14,9 +14,9 @@ from holmes.report.moments import compared_timelines
 
 PICTURED = 3  # queries won, and as many lost, that are drawn
 SHORT = 16  # characters of a name at the end of a line
-CAPTION = """The queries whose video rose and fell most. Lines show, at every frame, the weighted similarity
-of the frame and of the clip around it, in the right video and in the best wrong one; the true moment is
-shaded, the numbers are the videos' scores. With several seeds the first is drawn."""
+CAPTION = """The queries whose video gained and lost most ranks. Lines show the weighted similarity of each
+frame and the clip around it, in the right video and in the best wrong one. The true moment is shaded, and the
+numbers are the videos' scores. With several seeds, the first is drawn."""
 
 
 def write_comparison(out: Path, grids: list[Grid], compared: Comparison) -> None:
@@ -35,7 +35,7 @@ def decided_section(compared: Comparison, number: int) -> Section:
     pair = [compared.firsts[number], compared.firsts[0]]
     title = f"Queries won and lost: {system.name}"
     if any(one.checkpoint is None for one in pair):
-        return Section(title, paragraph("Scores from outside have no timelines to draw."))
+        return Section(title, paragraph("Score files have no timelines."))
     lines = compared_timelines(
         [(one.seen, one.model.config.score) for one in pair],
         compared.firsts[0].store,

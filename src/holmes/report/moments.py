@@ -43,7 +43,7 @@ class Seen:
     @classmethod
     def of(cls, evaluated: Evaluated, weights: ScoreConfig) -> Seen:
         if evaluated.encoded is None:
-            raise HolmesError("scores from outside have no embeddings, which this figure shows.")
+            raise HolmesError("a file of scores has no embeddings, which this figure needs.")
         return cls(evaluated.encoded, evaluated.scores, evaluated.score_QV, evaluated.rank_Q, weights)
 
 

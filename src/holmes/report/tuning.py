@@ -14,12 +14,12 @@ from holmes.training.tuning.trials import FOLDS
 
 BEST_TRIALS = 10
 HELD_OUT_NOTE = f"SumR of held-out training videos, mean of {FOLDS} folds; the test split was not used."
-WORTH_NOTE = "worth: SumR lost if this setting alone goes back to the preset's value, with its 95% interval."
+WORTH_NOTE = "gain: SumR lost if only this setting is set back to the preset's value, with a 95% interval."
 
 
 def settings_table(tuned: Tuned) -> Grid:
-    """Every searched setting: the preset's value, the best one, and what the change is worth."""
-    grid = Grid(f"Settings, {summary_line(tuned)}", ["", "preset", "best", "worth"])
+    """Every searched setting: the preset's value, the best one, and the gain of the change."""
+    grid = Grid(f"Settings, {summary_line(tuned)}", ["", "preset", "best", "gain"])
     for dimension in tuned.space:
         name = dimension.setting
         own, best = (label(setting_of(config, name)) for config in (tuned.preset, tuned.config))

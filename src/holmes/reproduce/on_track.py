@@ -94,7 +94,7 @@ def off_track_message(
         figures = f"loss {at.loss:.3f}, published {at.published_loss:.3f}"
     else:
         figures = (
-            f"SumR {at.SumR:.1f}, published {at.published_SumR:.1f} (seeds explain {at.low:.1f} to "
+            f"SumR {at.SumR:.1f}, published {at.published_SumR:.1f} (expected range {at.low:.1f} to "
             f"{at.high:.1f})"
         )
     causes = [f"settings changed with --set ({', '.join(settings)})"] if settings else []

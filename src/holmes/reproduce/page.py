@@ -133,8 +133,8 @@ def run_standings(outcome: Reproduction) -> dict[str, Runs]:
 
 def curve_pictures(outcome: Reproduction) -> str:
     caption = (
-        "Grey: the published run, and the band that other seeds explain. Runs of the honest protocol "
-        "evaluate on other videos while they train: only their loss can be compared."
+        "Grey: the published run, and the range that other seeds may have. Runs of the honest protocol "
+        "select on other videos, so only their loss can be compared."
     )
     return "".join(
         Picture(
@@ -155,7 +155,7 @@ def off_track(outcome: Reproduction, remarks: Remarks) -> str:
         for name, found in runs.items():
             if (at := left_at(found)) is not None:
                 lines.append(off_track_message(name, at, settings, remarks.get(collections[name], ())))
-    return "".join(map(paragraph, lines or ["Every run follows the published one as far as seeds explain."]))
+    return "".join(map(paragraph, lines or ["Every run is within the expected range of its published run."]))
 
 
 def report_links(outcome: Reproduction) -> str:

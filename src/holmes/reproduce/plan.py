@@ -218,8 +218,8 @@ def data_grid(request: Request, findings: Findings) -> Grid:
         grid.notes.append(f"Checkpoints to try first: {names}.")
     else:
         grid.notes.append(
-            "No published checkpoint here. Evaluated on your features, one tells at once whether they are "
-            f"the field's: {CHECKPOINTS_AT}."
+            "There is no published checkpoint here. With one, the command can verify your features before "
+            f"training: {CHECKPOINTS_AT}."
         )
     return grid
 

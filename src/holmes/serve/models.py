@@ -113,12 +113,14 @@ class Hit(Video):
     video: str = Field(description="The same as name.")
     score: float
     belief: float
-    probability: float | None = Field(description="That it is the right one; null if never calibrated.")
+    probability: float | None = Field(
+        description="The probability that it is the right one; null without a calibration."
+    )
     fit: str | None = Field(description="How well it fits: fits, may fit or nearest; null if not judged.")
     gone: bool = Field(description="Whether its file is no longer there.")
     moments: list[Moment]
     timeline: Timeline | None = None
-    because: list[str] | None = Field(None, description="What speaks for it: seen, said, written.")
+    because: list[str] | None = Field(None, description="Sources of evidence: seen, said, written.")
     quotes: list[Quote] | None = Field(None, description="What is said or written in it.")
 
 
@@ -127,7 +129,7 @@ class Diagnosis(BaseModel):
 
     model_config = ConfigDict(extra="allow")
     kind: str = Field(description="precise, several_fit, too_little, not_here; or unknown.")
-    words: str = Field(description="The kind as people say it.")
+    words: str = Field(description="The kind in words.")
     here: float | None = Field(description="The probability that its video is in the index.")
     group: list[str] = Field(description="The first hits that the kind is about.")
     explanation: str
@@ -141,7 +143,7 @@ class Answer(BaseModel):
     query: str
     diagnosis: Diagnosis
     hits: list[Hit]
-    read: str | None = Field(description="What the model read of a sentence that is too long for it.")
+    read: str | None = Field(description="The part of a sentence that the model read, if it is too long.")
     missing: list[str] = Field(description="Parts of the index that did not answer.")
     generation: int
     milliseconds: float
@@ -230,7 +232,7 @@ class Questions(Filtered):
         ge=0,
         le=1,
         strict=True,
-        description="Say 'not here' if 'none of them' is the likeliest, and the video here with less.",
+        description="Answer 'not here' if that is the likeliest, and P(the video is here) is below this.",
     )
     expect_missing: float | None = Field(
         None,
@@ -252,7 +254,7 @@ class CutOrder(Order):
 
     moments: list[CutMoment] = Field(min_length=1, max_length=LIMITS.cut_moments)
     reel: bool = Field(False, strict=True, description="One file, with a title before each moment.")
-    exact: bool = Field(False, strict=True, description="Encode again, to begin and end with the very frame.")
+    exact: bool = Field(False, strict=True, description="Encode again, to cut exactly at the frame.")
     title: str = Field("", max_length=LIMITS.query, description="What was searched: the titles of a reel.")
 
 
@@ -315,7 +317,7 @@ class About(BaseModel):
     uploads: bool = Field(description="Whether files may be sent, by POST /api/uploads.")
     library: str | None = Field(description="The name of this library; null for all together.")
     libraries: list[str] = Field(description="The names of all libraries of the server, if it has several.")
-    why_separate: str | None = Field(description="Why they are not searched as one, if they are not.")
+    why_separate: str | None = Field(description="Why they are searched separately, if they are.")
     version: str
 
 

@@ -22,36 +22,36 @@ PROTOCOLS = {
     "honest": "honest: the epoch is selected on a held-out part of train, the test split is used once",
     "published": "published: the epoch is selected on the test split itself, as the field does",
 }
-NO_HISTORY = "the run has no metrics.jsonl; a lone checkpoint does not remember its training."
-ONLY_SCORES = "a file of scores remembers no training."
-NO_EMBEDDINGS = "a file of scores has no embeddings to judge queries by."
-NO_TIMES = "a file of scores says nothing about the time within a video."
+NO_HISTORY = "the run has no metrics.jsonl; a single checkpoint does not store its training history."
+ONLY_SCORES = "a file of scores has no training history."
+NO_EMBEDDINGS = "a file of scores has no embeddings, which the kinds of queries need."
+NO_TIMES = "a file of scores has no scores along the time of a video."
 GROUPINGS = {"kind": "kind of query", "moment_ratio": "moment / video"}
-PROGRESS = """Left: recall on the split that selects the epoch. Right: how the training queries divide into
-kinds."""
+PROGRESS = """Left: recall on the split that selects the epoch. Right: shares of the kinds of
+training queries."""
 STAGE_2 = " The dotted line is the beginning of stage 2."
-LOSSES = "Each part before its weight, averaged over an epoch."
-WHAT_STAGE_2_BRINGS = " Stage 2 brings hard negatives, calibrated labels and L_intra."
-RECALL = """Share of the queries that find their video among the first 1, 5, 10 and 100; in brackets how
-many queries a group has."""
+LOSSES = "Each part of the loss without its weight, averaged over an epoch."
+WHAT_STAGE_2_BRINGS = " Stage 2 adds hard negatives, calibrated labels and L_intra."
+RECALL = """Share of queries whose video is among the first 1, 5, 10 and 100, with the number of queries of
+each group in brackets."""
 FAR_RECALL = " ‡ The gallery is so small that this is high by chance alone."
-PLANE = """The queries of {videos} videos drawn at random, judged together as in training, since u and ξ
-depend on the number of videos. Above the ceiling β_u a query is under-determined, left of the floor β_p
-polysemous; among the others ξ decides{cut}. On the right the same queries at the same height."""
-CUT = ": those right of the cut are polysemous too"
+PLANE = """Queries of {videos} random videos. As in training, they are judged together, because u and ξ depend
+on the number of videos. Above β_u, a query is under-determined. Left of β_p, it is polysemous. For the
+others, ξ decides{cut}. The right panel shows the same queries at the same height."""
+CUT = ": those right of the cut are also polysemous"
 EXAMPLES = """The queries nearest to the median uncertainty of their kind, with the three best videos of the
-whole split: score, and similarity along the video. Green frames are right, dashed ones are also known
-to fit, orange ones are wrong; the true moment is shaded. u, c and ξ are those of the branch that decided the
-kind; rank is the position of the right video."""
-TIMELINE = """Lines show, at every frame, the weighted similarity of the frame and of the clip around it; the
-true moment is shaded, the numbers are the videos' scores. {chosen}"""
+split, their scores, and the similarity along each. Green frames are right, dashed ones also fit, orange ones
+are wrong. The true moment is shaded. u, c and ξ are those of the branch that decided the kind; rank is that
+of the right video."""
+TIMELINE = """Lines show the weighted similarity of each frame and the clip around it. The true moment is
+shaded, and the numbers are the videos' scores. {chosen}"""
 ONE_RUN = "Queries are chosen by how clearly the right video wins: at 90, 50 and 10 % of all queries."
 TWO_RUNS = (
     "Queries are chosen by how much larger the right video's lead is in the first run: most, median, least."
 )
-TRANSPORT = """Rows are the video's queries, columns its clips. Standard transport makes every clip serve
-some query; the flexible one has a dustbin, and what it takes of each clip is drawn below. Frames mark the
-true moments, and the number beside each is the share of the query's mass inside."""
+TRANSPORT = """Rows are the video's queries, columns its clips. Standard transport assigns every clip to some
+query. Flexible transport has a dustbin; its share of each clip is drawn below. Frames mark the true moments,
+and the number beside each is the share of the query's mass inside."""
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ def drawn(data: ReportData) -> Iterator[Picture]:
         return
     cut = CUT if any(plane.entropy_cut is not None for plane in figures.planes) else ""
     planes = PLANE.format(videos=figures.batch_videos, cut=cut)
-    yield Picture("plane", "How kinds are told apart", planes, partial(draw_plane, figures.planes))
+    yield Picture("plane", "How kinds of queries are separated", planes, partial(draw_plane, figures.planes))
     yield Picture("examples", "Examples of each kind", EXAMPLES, partial(draw_examples, figures.examples))
     if figures.timelines:
         names = [name.replace("L_intra", r"$L_\mathrm{intra}$") for name in data.run_names]

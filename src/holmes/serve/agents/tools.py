@@ -72,7 +72,7 @@ ONE_VIDEO = (
     "frames to confirm."
 )
 NO_TRANSCRIPT = (
-    "This index has no transcript of the video: nobody knows what is said in it. Use search and frames, "
+    "This index has no transcript of the video: its words are unknown. Use search and frames, "
     "which see the pictures."
 )
 
