@@ -69,7 +69,7 @@ class JoinedIndex(ShardedIndex):
 def join_indexes(
     paths: Mapping[str, Path | str], *, device: str = "auto", model: str | None = None
 ) -> JoinedIndex:
-    """Open indexes that `why_separate` says nothing against, as one."""
+    """Open indexes as one; `why_separate` must allow it."""
     indexes = {name: open_single_index(path, device=device, model=model) for name, path in paths.items()}
     if why := why_separate(indexes):
         raise HolmesError(why)

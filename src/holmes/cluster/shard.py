@@ -184,7 +184,7 @@ class Shard:
         probes: ProbeArrays,
         names: Collection[str] | None,
     ) -> list[list[Speaking]]:
-        """The videos whose words speak for each query; numbers of parts and videos are the shard's own."""
+        """The videos whose words match each query; numbers of parts and videos are the shard's own."""
         return self._at(digest).speaking(queries, counts, weights, from_arrays(probes), names)
 
     def transcript(self, digest: str, video: str) -> Heard | None:

@@ -31,7 +31,7 @@ Names = dict[str, Collection[str] | None]  # the shards to search, and which of 
 
 @dataclass
 class Snapshot:
-    """What `shards.json` says at one time, and who calls the shards."""
+    """The contents of `shards.json` at one time, and the caller of its shards."""
 
     shards: Shards
     client: ShardClient

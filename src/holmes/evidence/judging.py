@@ -140,7 +140,7 @@ def join_told(
     told: Told,
     evidence: ScoreEvidence,
 ) -> tuple[Fused, Tensor]:
-    """The distribution over the candidates' videos, which `gallery` has, and those that words speak for.
+    """The distribution over the candidates' videos, which `gallery` has, and those with matching words.
 
     Also the concentrations of the latter by their pictures alone, Q × M.
     """
@@ -275,7 +275,7 @@ class CalibratedJudge:
         judged = judge(queries, self.calibration)
         quantities, shown = judged.quantities, judged.score_QK.shape[1]
         belief_QK = sum_by_video(quantities.fused.belief_QV[:, :shown], queries.video_QK)
-        belief_QK = F.pad(belief_QK, (0, shown - belief_QK.shape[1]))  # videos that only words speak for
+        belief_QK = F.pad(belief_QK, (0, shown - belief_QK.shape[1]))  # videos that only match by words
         belief_QK = belief_QK.gather(1, judged.order_QK)
         second = min(1, shown - 1)
         columns = {

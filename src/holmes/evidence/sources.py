@@ -98,7 +98,7 @@ DESCRIPTION = 10.0
 
 @dataclass(frozen=True)
 class TextEvidence:
-    """How strongly words speak for a video; fitted on held-out queries by `benchmarks/heard.py --fit`.
+    """Weights of words as evidence for a video, fitted on held-out queries by `benchmarks/heard.py --fit`.
 
     `words` is not fitted: 104 films that share most of their words do not tell how much a rare word is worth.
     Of what counts for bare clauses, `bare_said` was fitted alone, on two worlds.
@@ -147,7 +147,7 @@ class TextEvidence:
         return asdict(self)
 
     def log_support(self, log_ratio_CUS: Tensor, kinds: Sequence[ClauseKind]) -> Tensor:
-        """How strongly words alone speak for U videos, to choose among many: Σ_c log Σ_s a (ε + t)."""
+        """The evidence of words alone for U videos, to choose among many: Σ_c log Σ_s a (ε + t)."""
         about_C1S = log_ratio_CUS.new_tensor([likely_about(kind) for kind in kinds]).unsqueeze(1)
         ratio_CUS = log_ratio_CUS.clamp(max=LARGEST_LOG).exp() + log_ratio_CUS.new_tensor(self.lost).exp()
         return (about_C1S * ratio_CUS).sum(2).log().sum(0)
@@ -174,7 +174,7 @@ class Told:
 
     candidate_QK: Tensor  # the video of each candidate of the pictures
     video_QM: Tensor  # numbers of videos; -1 where a query has fewer
-    log_ratio_QMCS: Tensor  # -inf where a source says nothing
+    log_ratio_QMCS: Tensor  # -inf where a source has no evidence
     clause_QC: Tensor  # ClauseKind
     scores: Scores  # Q × M, of each video's best part
     parts_QM: Tensor  # how many parts each video has
@@ -218,7 +218,7 @@ def fuse_sources(
     log_alpha_QK = torch.cat([gallery.log_alpha_QK.double(), log_alpha_QM.double()], 1)
     share_QK = (log_alpha_QK - gallery.log_strength_Q.double().unsqueeze(1)).exp().clamp(max=1)
     seen_QK = (1 - none_Q1) * share_QK * is_video_QK
-    # One more column stands for all videos that have none; words do not speak for these.
+    # One more column is for all videos without matching words.
     rest_Q1 = (1 - none_Q1 - seen_QK.sum(1, keepdim=True)).clamp(min=0)
     unseen_Q1 = (gallery.videos - parts_QK.sum(1, keepdim=True)).clamp(min=0)
     base_QK = (1 - EXPECT_MISSING) * torch.cat([parts_QK, unseen_Q1], 1) / gallery.videos

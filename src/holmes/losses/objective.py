@@ -69,7 +69,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class QueryOwners:
-    """Who belongs to whom in a batch."""
+    """The owners of the queries of a batch: which video each belongs to."""
 
     owner_Q: Tensor
     slot_Q: Tensor
@@ -100,7 +100,7 @@ class LossParts:
 
 @dataclass(frozen=True)
 class LossInputs:
-    """What a term of your own may look at: embeddings, both branches' scores, and who belongs to whom."""
+    """The inputs of a custom loss: embeddings, scores of both branches, and the owners of the queries."""
 
     query: QueryEmbedding
     video: VideoEmbedding

@@ -14,7 +14,7 @@ LARGEST_GAP = 3600.0  # seconds; timestamps that jump further, or backwards, con
 LARGEST_FRAME = 8192 * 8192  # pixels; more means a broken header, or more memory than a frame is worth
 WITHOUT_KEY_TABLE = ("mpegts", "mpeg")  # formats without a table of key frames
 LEAD = 5.0  # seconds by which to seek earlier in these
-USUAL_RATE = 25.0  # frames per second of a file that says nothing about it
+USUAL_RATE = 25.0  # frames per second of a file without a frame rate
 
 
 class VideoError(HolmesError):

@@ -187,7 +187,7 @@ def extract_video(
     fast: bool = False,
 ) -> VideoFeatures:
     """Read, encode and keep one video in `folder`, continuing where an interrupted attempt was."""
-    if shutil.disk_usage(folder.path).free < LEAST_FREE:  # found out before hours of decoding, not after
+    if shutil.disk_usage(folder.path).free < LEAST_FREE:  # checked before hours of decoding, not after
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder.path))
     unfinished = progress_file(folder.videos, video_id(source))
     features, origin = encode_video(

@@ -131,7 +131,7 @@ class _Sink(io.RawIOBase):
 
 
 class _Copy:
-    """Packets as they are, counted from the start; timestamps that are missing or fall back are mended."""
+    """Packets as they are, counted from the start; missing or decreasing timestamps are corrected."""
 
     def __init__(self, output: Any, stream: Any, start: float) -> None:
         self.output, self.start = output, start

@@ -35,7 +35,7 @@ class _Viewer:
 
 
 class SendSlots:
-    """How many may be sent at once. A newcomer displaces who has not read for longest, if anybody has."""
+    """A limit on concurrent streams. At the limit, a new one replaces the one that was idle for longest."""
 
     def __init__(self, most: int, most_per_client: int, what: str) -> None:
         self.most, self.most_per_client, self.what = most, most_per_client, what

@@ -37,7 +37,7 @@ class Hit:
     probability: float | None  # that it is the right one; None where the model was never calibrated
     moments: tuple[Moment, ...]  # best first
     fit: str | None = None  # how well it fits: fits, may fit, nearest; None where it was not judged
-    because: tuple[str, ...] = ("seen",)  # what speaks for it, the strongest first: seen, said, written
+    because: tuple[str, ...] = ("seen",)  # sources of evidence, the strongest first: seen, said, written
     quotes: tuple[Quote, ...] = ()  # what is said or written in it, the strongest first
 
     def to_dict(self) -> Json:

@@ -33,11 +33,11 @@ SAME_MEANING = 0.9  # the cosine from which on two sentences say nearly the same
 
 @dataclass(frozen=True)
 class Measured:
-    """What is said of sentences that a calibration has not seen."""
+    """The probabilities of sentences that were not used for the fit."""
 
     said: float  # the mean probability of the first hit
-    noticed: float  # the share of sentences whose video was taken away that are called "not here"
-    mistaken: float  # the same share where the video is there
+    noticed: float  # the share of sentences called "not here" after their video was removed
+    mistaken: float  # the same share with their video in the index
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def calibration_of(judge: Judge) -> Calibration | None:
 
 
 def read_own(folder: Path, embedder: Embedder) -> Calibration | None:
-    """What the index's folder says; None where it says nothing, or is about the model it had before."""
+    """The calibration in the index's folder; None if there is none, or if it belongs to an earlier model."""
     values = read_values(folder / FILE)
     return None if values is None else own_calibration(values, embedder.record["digest"], folder / FILE)
 

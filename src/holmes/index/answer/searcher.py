@@ -140,7 +140,7 @@ class Index(LocalIndex):
         probes: Probes,
         allowed: Collection[str] | None,
     ) -> list[list[Speaking]]:
-        """The videos whose words speak for each query."""
+        """The videos whose words match each query."""
         asked = probes.to(self.device)
         return find_speaking(
             self.store, self.passages, self.gallery, asked, queries, counts, weights, allowed

@@ -3,7 +3,7 @@
 The flow: the sentence's words and meaning, the videos whose passages have them, and the scores of these
 videos' pictures; then all sources are judged together (`holmes.evidence.sources`).
 
-Q queries, M videos that words speak for, N pairs of a query and a part
+Q queries, M videos with matching words, N pairs of a query and a part
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ENDINGS = re.compile(r"(?:'s|’s|ings?|edly|ed|ly|es|s)$")
 
 @dataclass(frozen=True)
 class Speaking:
-    """A video that words speak for, and how its pictures fit."""
+    """A video with matching words, and the scores of its pictures."""
 
     found: FoundWords
     video: int  # its number in the gallery
@@ -73,7 +73,7 @@ class Words:
     weights: TextEvidence  # by which they were found
 
     def told(self, nearest: Nearest) -> Told | None:
-        """The evidence of words, as tensors; None where no word speaks for any video."""
+        """The evidence of words, as tensors; None if no video has matching words."""
         most = max((len(row) for row in self.speaking), default=0)
         if not most:
             return None
@@ -151,7 +151,7 @@ def find_speaking(
     weights: TextEvidence,
     allowed: Collection[str] | None,
 ) -> list[list[Speaking]]:
-    """The videos whose words speak for each sentence, with the exact scores of their pictures."""
+    """The videos whose words match each sentence, with the exact scores of their pictures."""
     found = passages.find(queries, counts, weights, allowed)
     firsts = list(accumulate((segment.entry.videos for segment in store.segments), initial=0))
     wanted = [

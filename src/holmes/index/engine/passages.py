@@ -26,7 +26,7 @@ from holmes.index.storage.passages import LARGEST_CODE, PassageSegment, spaced
 from holmes.index.storage.segments import video_key
 from holmes.index.storage.store import IndexStore
 
-MOST_VIDEOS = 100  # that words may speak for
+MOST_VIDEOS = 100  # with matching words
 MOST_TERMS, MOST_PHRASES = 24, 4
 MOST_POSTINGS = 2_000_000  # passages with a word, above which a rarer word must do
 MOST_VERIFIED = 5_000  # passages whose text is compared with a phrase
@@ -169,7 +169,7 @@ def terms_of(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class FoundWords:
-    """The best passages of a video, and how strongly they speak for it."""
+    """The best passages of a video, and the strength of their evidence."""
 
     video: str
     key: int  # orders videos with equal evidence

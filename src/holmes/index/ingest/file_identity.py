@@ -89,7 +89,7 @@ def recognise(sources: Iterable[Path], catalogue: FeatureCatalogue, store: Index
     found, sizes = Recognised(), {source: size for source in sources if (size := _size(source)) is not None}
     found.new += [source for source in sources if source not in sizes]  # extraction will say what is wrong
     twins = Counter(sizes.values())
-    usual = catalogue.names  # of equal files, one that kept its name stands for the others
+    usual = catalogue.names  # of equal files, prefer one that kept its name
     sizes = dict(sorted(sizes.items(), key=lambda one: one[0].name not in usual))
     first: dict[tuple[int, str], Path] = {}
     taken: set[str] = set()

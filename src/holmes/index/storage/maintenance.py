@@ -69,7 +69,7 @@ def _size(path: Path) -> int:
 
 
 def sweep_parts(features: Path) -> None:
-    """Delete what a killed extraction left. Only for the holder of the index's lock, who works alone."""
+    """Delete the remains of a killed extraction. The caller must hold the index's lock."""
     if not is_linked(features):
         for part in features.rglob(".*.part"):
             part.unlink(missing_ok=True)

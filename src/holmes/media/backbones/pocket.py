@@ -30,7 +30,7 @@ from holmes.media.backbones.text import TransformersText, load_minilm, minilm_fo
 WEIGHTS = Path(__file__).parents[1] / "pocket" / "pocket.safetensors"
 CALIBRATION = "calibration.json"  # beside the weights
 SCALE = ".scale"  # ends the names of the factors of rows that are kept as bytes
-# Words at the beginning of a sentence that say nothing of what is seen.
+# Opening words of a sentence that do not describe the scene.
 FRAME = re.compile(r"(there (is|are)|(a |the |this )?(video|clip|film)s? (of|with|showing)|this is)\s+", re.I)
 ARTICLE = re.compile(r"(a|an|the|some)\s+", re.I)
 NORM_TINY = 1e-5

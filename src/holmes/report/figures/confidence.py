@@ -22,7 +22,7 @@ METHODS = {
     "softmax_entropy": "softmax entropy",
     "dropout_agreement": "MC-dropout",
 }
-LEAST_COVERAGE = 0.02  # a share of fewer queries says nothing
+LEAST_COVERAGE = 0.02  # below this share, the curve is too noisy
 TITLE = "How sure the answers are"
 CAPTION = """Left: the share of wrong answers if only the most confident ones are given; lower is
 better. Right: queries in ten groups of equal size, by predicted probability. On the diagonal, predictions

@@ -59,7 +59,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure that can be drawn in any theme, with words for those who see it and those who cannot."""
+    """A figure that can be drawn in any theme, with a caption and a text alternative."""
 
     name: str
     title: str
@@ -148,5 +148,5 @@ def stacked(cell: str) -> str:
 
 
 def folded(summary: str, html: str) -> str:
-    """A section that opens on request, for those who want to know more."""
+    """A collapsed section with further details."""
     return f"<details><summary>{escape(summary)}</summary>{html}</details>"
