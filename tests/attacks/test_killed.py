@@ -208,7 +208,7 @@ def test_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(training.Run, "one_epoch", one_epoch)
     ranks = torch.arange(len(store.split("test").queries)) + 1
-    monkeypatch.setattr(training, "retrieval_ranks", lambda *_, **__: ranks)
+    monkeypatch.setattr(training, "both_ranks", lambda *_, **__: (ranks, None))
     monkeypatch.setattr(training, "calibrate", lambda *_, **__: None)
 
     def train(out: Path) -> dict[str, Any]:

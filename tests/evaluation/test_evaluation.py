@@ -12,15 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holmes.config.presets import preset
+from holmes.config.schema import ScoreConfig
 from holmes.data.bank import FeatureBank
 from holmes.data.store import Store
 from holmes.encoders import linear
 from holmes.encoders.model import HolmesModel
-from holmes.evaluation import scoring
+from holmes.evaluation import recall, scoring
 from holmes.evaluation.grid import Grid
 from holmes.evaluation.intervals import over_seeds
 from holmes.evaluation.literature import PUBLISHED, published_figures
 from holmes.evaluation.localisation import aligned_mass, localisation, overlap, positions_inside
+from holmes.evaluation.recall import Fits
 from holmes.evaluation.scoring import Encoded, encode_split, score_all
 from holmes.evaluation.split_report import (
     agreement,
@@ -92,6 +94,23 @@ def test_evaluation_multiplies_as_training_does(world, monkeypatch):
     monkeypatch.setattr(linear, "product", watched)
     encode_split(world.model, world.bank, world.store.split("test"))
     assert len(products) > 10
+
+
+def test_both_ranks_come_from_one_encoding(world, monkeypatch):
+    split, score = world.store.split("test"), ScoreConfig()
+    owner = torch.from_numpy(split.owner)
+    fits = Fits(torch.arange(3), (owner[:3] + 1) % len(split.videos))
+    scores_QV = score_all(encode_split(world.model, world.bank, split)).combined(
+        score.frame_weight, score.clip_weight
+    )
+    encoded = []
+    monkeypatch.setattr(recall, "encode_split", lambda *given: encoded.append(1) or encode_split(*given))
+    own_Q, fitting_Q = recall.both_ranks(world.model, world.bank, split, score, fits=fits)
+    assert encoded == [1]
+    assert torch.equal(own_Q, recall.rank_of_owner(scores_QV, owner))
+    assert torch.equal(fitting_Q, recall.rank_of_fitting(scores_QV, owner, fits))
+    assert not torch.equal(own_Q, fitting_Q)
+    assert recall.both_ranks(world.model, world.bank, split, score)[1] is None
 
 
 # Groups

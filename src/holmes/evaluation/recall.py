@@ -97,22 +97,26 @@ def retrieval_metrics(
 
 
 def retrieval_ranks(
+    model: HolmesModel, bank: FeatureBank, split: Split, score: ScoreConfig, world: World = ALONE
+) -> Tensor:
+    """The rank of every query's video. With several processes, each ranks its share of the queries."""
+    return both_ranks(model, bank, split, score, world)[0]
+
+
+def both_ranks(
     model: HolmesModel,
     bank: FeatureBank,
     split: Split,
     score: ScoreConfig,
     world: World = ALONE,
     fits: Fits | None = None,
-) -> Tensor:
-    """The rank of every query's video, or with `fits` of the best one that fits.
-
-    With several processes, each ranks its share of the queries.
-    """
+) -> tuple[Tensor, Tensor | None]:
+    """The rank of every query's video, and with `fits` that of the best one that fits."""
     encoded = encode_split(model, bank, split, world)
     scores_QV = score_all(encoded).combined(score.frame_weight, score.clip_weight)
-    if fits is None:
-        rank_Q = rank_of_owner(scores_QV, encoded.owner_Q)
-    else:
+    ranks = [rank_of_owner(scores_QV, encoded.owner_Q)]
+    if fits is not None:
         rows = len(scores_QV)
-        rank_Q = rank_of_fitting(scores_QV, encoded.owner_Q, fits.of_rows(world.rank * rows, rows))
-    return gather_rows(rank_Q, world)[: len(split.queries)]
+        ranks.append(rank_of_fitting(scores_QV, encoded.owner_Q, fits.of_rows(world.rank * rows, rows)))
+    own_Q, *fitting = (gather_rows(rank_Q, world)[: len(split.queries)] for rank_Q in ranks)
+    return own_Q, fitting[0] if fitting else None

@@ -33,7 +33,7 @@ from holmes.encoders.model import has_kernels
 from holmes.encoders.released import open_checkpoint
 from holmes.errors import HolmesError
 from holmes.evaluation.intervals import save_ranks
-from holmes.evaluation.recall import fits_of, recall, retrieval_metrics, retrieval_ranks
+from holmes.evaluation.recall import both_ranks, fits_of, recall, retrieval_metrics
 from holmes.results import TrainingResult
 from holmes.training.calibrate import calibrate
 from holmes.training.display import TrainingDisplay
@@ -300,11 +300,12 @@ class Run:
             torch.distributed.barrier()
         checkpoint = load_checkpoint(self.out / "best", str(self.device))
         tested = (checkpoint.model, self.bank, self.splits.report, self.config.score, self.world)
-        ranks_Q, fits = retrieval_ranks(*tested), fits_of(self.bank.store.also_fits, tested[2], self.device)
-        fitting_Q = None if fits is None else retrieval_ranks(*tested, fits).cpu().numpy()
+        fits = fits_of(self.bank.store.also_fits, self.splits.report, self.device)
+        ranks_Q, fitting_Q = both_ranks(*tested, fits)
         calibrated = None
         if self.world.leads:
-            save_ranks(self.out / RANKS, ranks_Q.cpu().numpy(), self.splits.report.owner, fitting_Q)
+            fitting = None if fitting_Q is None else fitting_Q.cpu().numpy()
+            save_ranks(self.out / RANKS, ranks_Q.cpu().numpy(), self.splits.report.owner, fitting)
             held = self.splits.calibrate
             fitted = None if held is None else calibrate(self.out / "best", checkpoint, self.bank, held)
             calibrated = fitted is not None
