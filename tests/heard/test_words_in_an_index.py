@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from holmes.cli.main import app
 from holmes.cluster.index import open_index
 from holmes.cluster.write import ShardsWriter, split_index
 from holmes.errors import HolmesError
+from holmes.evidence.sources import SAID, WRITTEN, TextEvidence
 from holmes.heard.hearing import Hearing
 from holmes.index.answer import words
 from holmes.index.engine.passages import PassageIndex, SegmentSearch, WordQuery
@@ -129,6 +131,24 @@ def test_a_passage_means_the_few_words_that_it_has(built: Path, sentence: str, m
     assert features_NF[:, 3].max() == meaning
 
 
+def test_words_that_nobody_says_make_the_meaning_tell_more_and_speak_against_signs(built: Path) -> None:
+    index = PassageIndex(IndexStore.open(built))
+    query = WordQuery.of("someone says he mended watches near the lighthouse")  # mended, watches: nobody
+    (clause,), (segment,) = query.clauses, index.segments
+    search, counts = SegmentSearch(segment, None), index.count([query])
+    cosine_N = np.full(segment.entry.passages, 0.5, np.float32)
+    unknown_N = search.features(clause, cosine_N, counts)[:, 2]
+    said_N, passages = search.kind_N == SAID, counts.passages
+    assert passages < 20  # so few that most words are unknown
+    np.testing.assert_allclose(unknown_N[said_N], 0.5 * 2 * passages / (passages + 50), 1e-6)
+    np.testing.assert_array_equal(unknown_N[search.kind_N == WRITTEN], 2)
+    many_N = search.features(clause, cosine_N, replace(counts, passages=450))[:, 2]
+    np.testing.assert_allclose(many_N[said_N], 0.5 * 2 * 0.9, 1e-6)
+    # A passage with the same cosine has a larger ratio if the words are other ones, a sign a smaller one.
+    (_, _, said, _, _), (_, _, written, _, _) = TextEvidence().slopes_SF
+    assert said > 0 > written
+
+
 def test_a_sentence_that_opens_like_a_description_finds_what_is_said(built: Path) -> None:
     assert found(built, "a captain painted boats")[0] == "boat"
     assert found(built, "someone mended watches near the lighthouse")[0] == "clock"
@@ -148,8 +168,6 @@ def test_a_query_that_no_word_fits_is_answered_by_pictures_alone(built: Path, tm
     silent = tmp_path / "silent"
     shutil.copytree(built, silent)
     manifest = json.loads((silent / "manifest.json").read_text())
-    from dataclasses import replace
-
     from holmes.index.storage.manifest import read_manifest, write_manifest
 
     assert manifest["passages"]

@@ -57,6 +57,7 @@ LETTERED = frozenset(LETTERED_WORDS.split())
 LINKING = frozenset({"that", "about", "of"})  # between such a word and its clause
 MOST_CLAUSES = 4
 FEW_WORDS = 3  # that a passage means if it has them all; more may come from several sentences
+MOST_REWORDED = 4  # words that no passage has, of a clause about what is said: more were not fitted
 # As if there were this many more passages, of which so many have a word: a few passages tell little of words.
 MORE_PASSAGES, MORE_WITH_WORD = 50.0, 2.0
 
@@ -288,7 +289,7 @@ class SegmentSearch:
         return cosine_CN
 
     def features(self, clause: Clause, cosine_N: NDArray[np.float32], counts: Counts) -> NDArray[np.float32]:
-        """m, l, u, z and whether it has a quoted phrase, of every passage (`holmes.evidence.sources`)."""
+        """m, l, u or v · z, z and whether it has a quoted phrase: of every passage (`evidence.sources`)."""
         rare = [t for t in clause.terms if counts.words.get(t, 0) <= MOST_POSTINGS] or clause.terms[:1]
         known = [term for term in rare if counts.words.get(term, 0)]
         matched_N, lacks_N = np.zeros((2, len(self.owner_N)), np.float32)
@@ -297,8 +298,6 @@ class SegmentSearch:
             rows = self.rows_with(term)
             matched_N[rows] += counts.information(term)
             lacks_N[rows] -= 1
-        few = MORE_PASSAGES / (MORE_PASSAGES + counts.passages)  # among many passages it is another word
-        unknown_N = np.full_like(matched_N, few * (len(rare) - len(known)))
         exact_N = self._exact(clause.phrases)
         # The meaning of few words is far from that of a long sentence that has them.
         means_N = exact_N > 0
@@ -306,6 +305,9 @@ class SegmentSearch:
         if formed and 0 < len(known) == len(rare) <= FEW_WORDS:
             means_N |= lacks_N == 0
         cosine_N = np.where(means_N, np.float32(1), cosine_N)
+        unknown = len(rare) - len(known)
+        reworded = min(unknown, MOST_REWORDED) * counts.passages / (counts.passages + MORE_PASSAGES)
+        unknown_N = np.where(self.kind_N == SAID, reworded * cosine_N, unknown).astype(np.float32)
         return np.stack([matched_N, lacks_N, unknown_N, cosine_N, exact_N], 1)
 
     def _best(
