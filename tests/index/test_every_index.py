@@ -181,7 +181,10 @@ def test_videos_are_added_and_removed(index: SearchIndex, folder: Path) -> None:
         index.remove("absent.mp4")
 
 
-def test_videos_are_added_and_removed_through_a_server(tmp_path: Path) -> None:
+def test_videos_are_added_and_removed_through_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holmes.serve.client.POLL_SECONDS", 0.05)
     films = [film(tmp_path / "films" / name, FILMS[name]) for name in ("beach/coast.mp4", "beach/pier.mp4")]
     holmes.build_index(tmp_path / "index", films, "pocket", workers=1, device="cpu")
     settings = ServeSettings(manage=True, add_from=(tmp_path / "films",), limits=PLENTY)

@@ -86,6 +86,8 @@ def dotted(keys: tuple[str, ...]) -> str:
 
 
 def _convert(hint: Any, value: Any, keys: tuple[str, ...]) -> Any:
+    if hint is str or hint is int or hint is float or hint is bool:  # first: most values are
+        return _plain(hint, value, keys)
     origin, options = get_origin(hint), get_args(hint)
     if origin is Annotated:
         if Infinite() in options and value in (math.inf, -math.inf):
@@ -124,7 +126,7 @@ def _convert(hint: Any, value: Any, keys: tuple[str, ...]) -> Any:
     if hint is Any:
         _refuse_depth(value, keys)
         return value
-    return _plain(hint, value, keys)
+    raise TypeError(f"nothing is known of values that are {hint}")
 
 
 def _plain(hint: Any, value: Any, keys: tuple[str, ...]) -> Any:
