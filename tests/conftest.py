@@ -40,7 +40,7 @@ settings.register_profile("holmes", max_examples=30, deadline=None, derandomize=
 settings.load_profile("holmes")
 
 # Files that fork the tests' process again and again. They come first, because a process that has grown forks
-# more slowly: with 3.4 GB the first of them took twice as long.
+# more slowly, even in large pages.
 FORKING = (
     "test_files_that_lie",
     "test_index_kill",

@@ -197,7 +197,8 @@ def test_evaluation_scores_ms_sl_as_training_does(store, monkeypatch):
 
     monkeypatch.setattr(scoring, "VIDEO_GROUP", 3)
     monkeypatch.setattr(scoring, "SCORE_ELEMENTS", 3 * 528 * 4)
-    config = tiny_settings("ms_sl_tvr", video_width=16, text_width=12, gaussian_widths="none")
+    sizes = {"frames": store.info.frames, "clips": store.info.clips, "video_width": 16, "text_width": 12}
+    config = tiny_settings("ms_sl_tvr", gaussian_widths="none", **sizes)
     torch.manual_seed(0)
     model, split, bank = build_model(config.model), store.split("test"), FeatureBank(store)
     encoded = encode_split(model, bank, split)

@@ -53,7 +53,7 @@ class World:
 
 @pytest.fixture(scope="module", params=[False, True], ids=["single", "dual"])
 def world(request, tmp_path_factory) -> World:
-    store = tiny_world(tmp_path_factory.mktemp("evaluation") / "world")
+    store = tiny_world(tmp_path_factory.mktemp("evaluation") / "world", frames=128, clips=32)
     torch.manual_seed(0)
     config = fit_to_store(tiny_settings(dual_query=request.param), store)
     return World(store, FeatureBank(store), HolmesModel(config.model))

@@ -9,15 +9,17 @@ import socket
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from unittest.mock import patch
 
 from holmes.config.presets import preset
 from holmes.config.schema import HolmesConfig, with_changes
 from holmes.data.store import Store
 from holmes.training.run import RunOptions
-from holmes.worlds.planted import PlantSettings, plant
+from holmes.worlds.planted import PlantSettings, generate, plant
 
 QUIET = RunOptions(device="cpu", progress=False)
 TINY: dict[str, Any] = {
@@ -29,9 +31,17 @@ TINY: dict[str, Any] = {
 }
 
 
-def tiny_world(folder: Path, seed: int = 0, videos: int = 16) -> Store:
+def tiny_world(folder: Path, seed: int = 0, videos: int = 16, frames: int = 24, clips: int = 8) -> Store:
+    """Videos are pooled to fewer positions than usual, as by `holmes data pack --frames 24 --clips 8`."""
     sizes = {"videos": videos, "val_videos": 2, "test_videos": 8}
-    plant(folder, PlantSettings(**sizes, seed=seed, video_width=16, text_width=12))
+    with patch.multiple(
+        generate,
+        FRAMES=frames,
+        video_frames=partial(generate.video_frames, frames=frames),
+        video_clips=partial(generate.video_clips, clips=clips),
+        Catalogue=partial(generate.Catalogue, frames=frames, clips=clips),
+    ):
+        plant(folder, PlantSettings(**sizes, seed=seed, video_width=16, text_width=12))
     return Store.open(folder)
 
 
