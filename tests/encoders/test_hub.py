@@ -94,7 +94,7 @@ class Hub(BaseHTTPRequestHandler):
 def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A store, and a finished run on it."""
     root = tmp_path_factory.mktemp("hub")
-    store = tiny_world(root / "store")
+    store = tiny_world(root / "store", frames=128, clips=32)
     config = holmes.preset("small").with_changes(epochs=2, width=16, held_out=0.3)
     holmes.train(store, config, root / "run", options=holmes.RunOptions(device="cpu", progress=False))
     return store.path, root / "run"

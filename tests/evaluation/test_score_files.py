@@ -142,7 +142,7 @@ def test_two_files_are_compared(store, tmp_path, capsys):
     words += ["--out", tmp_path / "page.html"]
     main.app([str(word) for word in words], standalone_mode=False)
     assert "Difference to one.npz" in capsys.readouterr().out
-    assert "no timelines to draw" in (tmp_path / "page.html").read_text()
+    assert "Score files have no timelines" in (tmp_path / "page.html").read_text()
 
 
 def test_labels_of_further_right_videos_count_in_comparisons_and_reports(store, tmp_path, capsys):
@@ -227,7 +227,7 @@ def test_a_file_of_scores_has_a_page(store, tmp_path):
     main.app(["report", str(ours), *where], standalone_mode=False)
     plain = ours.with_suffix(".html").read_text()
     assert "Not measured: scores alone give no probability" in plain and "ours.npz" in plain
-    assert "has no embeddings" in plain and "remembers no training" in plain
+    assert "has no embeddings" in plain and "a file of scores has no training history" in plain
     page = tmp_path / "page.html"
     more = ["--compare", str(base), "--held-out", str(held), "--out", str(page)]
     main.app(["report", str(ours), *where, *more], standalone_mode=False)

@@ -267,7 +267,7 @@ def test_rows_of_the_method_and_recipes_are_trained(
 def test_the_study_of_uncertainty_writes_its_page(
     command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tiny_world(tmp_path / "planted-16", videos=24)
+    tiny_world(tmp_path / "planted-16", videos=24, frames=128, clips=32)
     page = tmp_path / "docs" / "uncertainty.md"
     page.parent.mkdir()
     text = (BENCHMARKS.parent / "docs" / "uncertainty.md").read_text()

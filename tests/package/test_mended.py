@@ -29,7 +29,7 @@ from undrawn import no_rendering
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return tiny_world(tmp_path_factory.mktemp("mended") / "world")
+    return tiny_world(tmp_path_factory.mktemp("mended") / "world", frames=128, clips=32)
 
 
 def holmes(*words: object) -> None:

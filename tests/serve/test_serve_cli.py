@@ -174,4 +174,4 @@ def test_the_demo_ends_with_the_command_that_opens_its_index(
     monkeypatch.setattr(demo.shutil, "which", lambda name: f"/usr/bin/{name}" if found else None)
     demo.demo(tmp_path / "demo")
     last = capsys.readouterr().err.strip().splitlines()[-1]
-    assert last == f"  {'' if found else 'bin/'}holmes serve {tmp_path / 'demo' / 'index'}"
+    assert last == f"      {'' if found else 'bin/'}holmes serve {tmp_path / 'demo' / 'index'}"

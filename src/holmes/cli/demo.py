@@ -33,6 +33,7 @@ SETTINGS = {
     "batch_videos": 32,
     "held_out": 0.1,
     "beta": 0.1,
+    "contrastive_cosine": 1.0,
 }
 SAID = (
     "We found a silver key under the floor of the library.",
@@ -78,15 +79,15 @@ def demo(
     say("")
     say(f"Done in {time.monotonic() - began:.0f} s. Now try:")
     holmes = _command()
-    for command, what in (
-        (f"open {parts.run / 'report.html'} in a browser", "curves, kinds of query, moments on timelines"),
-        (f'{holmes} search {parts.index} "a green circle"', "another search"),
-        (f"{holmes} serve {parts.index}", "search and watch in the browser"),
-        (f"{holmes} index build INDEX YOUR_VIDEOS", "index your own videos"),
-        (f"{holmes} train STORE --preset activitynet --out RUN", "train on the field's features"),
+    for what, command in (
+        ("see curves, kinds of query, moments", f"open {parts.run / 'report.html'} in a browser"),
+        ("search again", f'{holmes} search {parts.index} "a green circle"'),
+        ("index your own videos", f"{holmes} index build INDEX YOUR_VIDEOS"),
+        ("train on the field's features", f"{holmes} train STORE --preset activitynet --out RUN"),
+        ("search and watch in the browser", f"{holmes} serve {parts.index}"),
     ):
-        say(f"  {command}")
-        say(f"      {what}")
+        say(f"  {what}:")
+        say(f"      {command}")
 
 
 def _command() -> str:
