@@ -70,6 +70,12 @@ def test_bad_files_stop_nothing(tmp_path: Path) -> None:
     }
 
 
+def test_names_of_which_none_exists_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(HolmesError, match=r"absent.mp4 does not exist; name video files"):
+        extract([tmp_path / "absent.mp4"], tmp_path / "features", MeanColour())
+    assert not (tmp_path / "features").exists()
+
+
 def test_a_video_read_in_part_is_told(tmp_path: Path) -> None:
     whole = seconds_of_gray(tmp_path / "whole.mkv", *range(20, 220, 10))
     cut = tmp_path / "cut.mkv"

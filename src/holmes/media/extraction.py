@@ -19,7 +19,7 @@ from holmes.media.backbones.own import ENCODERS as OWN_ENCODERS
 from holmes.media.encode_video import Outcome, Sign, extract_video, outcome_of
 from holmes.media.feature_folder import FeatureFolder, check_rate
 from holmes.media.film_progress import film_bar
-from holmes.media.find import find_videos
+from holmes.media.find import find_videos, refuse_missing
 from holmes.media.pool import extract_in_workers, is_shared
 
 
@@ -93,6 +93,8 @@ def extract(
     check_rate(rate)
     sources = find_videos(videos)
     if not Path(out).exists():  # else it has made features before
+        if executor is None:  # other machines may have other files
+            refuse_missing(sources)
         check_named(encoder, by_name)
     folder = FeatureFolder.create(out, identify(encoder), rate)
     reused = {source for source in sources if folder.is_current(source)}

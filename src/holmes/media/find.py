@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from holmes.base.files import open_file
@@ -57,6 +57,12 @@ def find_videos(paths: Iterable[Path | str]) -> list[Path]:
     for error in closed:  # treated as if it were a video, and named among the failures
         found.setdefault(str(error.filename))
     return [Path(file) for file in found]
+
+
+def refuse_missing(files: Sequence[Path]) -> None:
+    """Refuse names of which none exists, before anything is made of them."""
+    if not any(os.path.exists(file) for file in files):
+        raise HolmesError(f"{files[0]} does not exist; name video files, or folders that contain some.")
 
 
 def walk_videos(folder: str, closed: list[OSError]) -> Iterator[str]:

@@ -48,7 +48,7 @@ from holmes.media.backbones import check_named, identify
 from holmes.media.extraction import Executor, Failure, extract
 from holmes.media.feature_folder import MANIFEST as FEATURE_MANIFEST
 from holmes.media.feature_folder import FeatureFolder, VideoFeatures, video_id
-from holmes.media.find import find_videos
+from holmes.media.find import find_videos, refuse_missing
 from holmes.records import CLIPS
 from holmes.results import Json, plainly
 
@@ -199,8 +199,8 @@ def first_manifest(videos: list[Path | str], embedder: Embedder, rate: float | N
     for features in folders:
         _check_features(features, manifest)
     named = find_videos(files) if files or not folders else []
-    if not folders and not any(os.path.exists(file) for file in named):
-        raise HolmesError(f"{named[0]} does not exist; name video files, or folders that contain some.")
+    if not folders:
+        refuse_missing(named)
     if named:
         check_named(embedder.visual, isinstance(embedder.extractor, str))
     return manifest
