@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from holmes.encoders.linear import many_rows
 from holmes.encoders.model import HolmesModel
 from holmes.encoders.precision import encoder_precision
 from holmes.evaluation.scoring import Encoded, chunks, joined, score_all, taken, unit_queries
@@ -70,7 +71,7 @@ def encode_queries(
     `by_length` takes a third of the time, and differs from the split's own encoding by rounding.
     """
     device = encoded.owner_Q.device
-    with encoder_precision(device):
+    with encoder_precision(device), many_rows():  # as the split itself is encoded
         read = (source(index_Q) for index_Q in chunks(queries, QUERY_CHUNK))
         parts = [
             encode_by_length(model, *some) if by_length else unit_queries(model.encode_queries(*some))
