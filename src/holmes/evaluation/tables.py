@@ -76,8 +76,8 @@ def recall_grid(
     grid = Grid(title, [*first, *(f"{name}{FAR}" if name in far else name for name in names)])
     if far:
         grid.notes.append(
-            f"{FAR.strip()} The gallery has {videos:,} videos: {', '.join(far)} is high by chance "
-            "alone, and so is its share of SumR."
+            f"{FAR.strip()} The gallery has only {videos:,} videos. High by chance alone: {', '.join(far)}, "
+            "and their share of SumR."
         )
     return grid
 
